@@ -1,0 +1,1 @@
+"""Holdfast: LLM agent sessions that hold."""
