@@ -1,0 +1,99 @@
+"""Abort signals: one thread-safe way to say stop, seen by whoever listens."""
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable
+
+
+class AbortSignal:
+    """Tells whether work should stop, and calls listeners once when it should.
+
+    Safe to use from any thread. A listener runs in the thread that aborts, and is forgotten
+    afterwards; one that is added too late is called at once.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._aborted = False
+        self._reason: str | None = None
+        self._listeners: dict[object, Callable[[], None]] = {}
+
+    @property
+    def aborted(self) -> bool:
+        """Whether someone said stop."""
+        return self._aborted
+
+    @property
+    def reason(self) -> str | None:
+        """Why, where it was said."""
+        return self._reason
+
+    @property
+    def listener_count(self) -> int:
+        """How many listeners are waiting; 0 after every query has ended."""
+        return len(self._listeners)
+
+    def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` once on abort; returns a function that removes it again."""
+        key = object()
+        with self._lock:
+            if not self._aborted:
+                self._listeners[key] = listener
+                return lambda: self._listeners.pop(key, None) and None
+        listener()
+        return lambda: None
+
+    @staticmethod
+    def timeout(seconds: float) -> "AbortSignal":
+        """Return a signal that aborts itself after `seconds`."""
+        controller = AbortController()
+        expire = _weakly(controller.signal, f"timed out after {seconds:g} s")
+        try:
+            asyncio.get_running_loop().call_later(seconds, expire)
+        except RuntimeError:
+            timer = threading.Timer(seconds, expire)
+            timer.daemon = True
+            timer.start()
+        return controller.signal
+
+    @staticmethod
+    def any(*signals: "AbortSignal") -> "AbortSignal":
+        """Return a signal that aborts when the first of `signals` does."""
+        merged = AbortSignal()
+        for signal in signals:
+            signal.add_listener(_weakly(merged, signal.reason))
+        return merged
+
+    def _abort(self, reason: str | None) -> None:
+        with self._lock:
+            if self._aborted:
+                return
+            self._aborted = True
+            self._reason = reason
+            listeners = list(self._listeners.values())
+            self._listeners.clear()
+        for listener in listeners:
+            listener()
+
+
+def _weakly(signal: AbortSignal, reason: str | None) -> Callable[[], None]:
+    """Make a function that aborts `signal`, without keeping it alive."""
+    target = weakref.ref(signal)
+
+    def abort() -> None:
+        if (alive := target()) is not None:
+            alive._abort(reason)  # noqa: SLF001 - signal and controller are one thing in two hands
+
+    return abort
+
+
+class AbortController:
+    """The hand that says stop; its `signal` is what others see."""
+
+    def __init__(self) -> None:
+        self.signal = AbortSignal()
+
+    def abort(self, reason: str | None = None) -> None:
+        """Say stop; saying it again does nothing."""
+        self.signal._abort(reason)  # noqa: SLF001 - see _weakly

@@ -1,0 +1,37 @@
+"""The port to a model: one request in, one stream of parts out."""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
+
+from holdfast.vocabulary.requests import ModelRequest, TokenCount
+from holdfast.vocabulary.stream_parts import StreamPart
+
+
+class ModelClient(Protocol):
+    """Asks a model.
+
+    - A stream yields non-empty lists, one per read, and keeps to the grammar of `stream_parts`.
+    - It ends with exactly one `StreamFinished`, or raises exactly one `AgentError`. What was
+      decoded before a failure is yielded first.
+    - An answer that breaks off raises STREAM_INTERRUPTED; it never looks complete.
+    - Closing the generator, or cancelling the task in it, closes the connection.
+    - It never repeats a request by itself, knows no conversation and no tools, and holds nothing
+      of one request when the next one starts.
+    """
+
+    @property
+    def provider(self) -> str:
+        """The provider's name, as in `provider/model`."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
+        """Send `request` when first iterated, and yield the answer."""
+        ...
+
+    async def count_tokens(self, request: ModelRequest) -> TokenCount:
+        """Count the tokens that `request` would send."""
+        ...
+
+    async def close(self) -> None:
+        """Close connections; later streams raise."""
+        ...

@@ -1,0 +1,39 @@
+"""Approvals: the question put to a person before a tool runs, and the answers."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.vocabulary.ids import ApprovalId, CallId, SessionId
+from holdfast.vocabulary.json_types import Json
+
+ApprovalScope: TypeAlias = Literal["once", "query", "session"]
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool call that waits for a decision."""
+
+    id: ApprovalId
+    call_id: CallId
+    tool: str
+    arguments: Json
+    arguments_hash: str
+    session_id: SessionId | None = None
+    reason: str | None = None
+    """Why it is asked, where it is not the tool's own rule (a loop, for example)."""
+
+
+class Approve(msgspec.Struct, frozen=True):
+    """Run it, with other arguments if given."""
+
+    arguments: Json | None = None
+    scope: ApprovalScope = "once"
+
+
+class Deny(msgspec.Struct, frozen=True):
+    """Do not run it; the model is told why."""
+
+    reason: str | None = None
+
+
+Decision: TypeAlias = Approve | Deny

@@ -1,0 +1,51 @@
+"""Commands: what one process asks of the process that holds a session."""
+
+from typing import NewType, TypeAlias
+
+import msgspec
+
+from holdfast.vocabulary.approvals import ApprovalScope
+from holdfast.vocabulary.ids import ApprovalId, InputId
+from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.settings import Delivery
+
+CommandId = NewType("CommandId", str)
+
+
+class _Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    id: CommandId
+    by: str | None = None
+    """Who asks, for the log."""
+
+
+class AbortQuery(_Command, frozen=True, kw_only=True, tag="abort"):
+    """Stop what is running."""
+
+    reason: str | None = None
+
+
+class SendPrompt(_Command, frozen=True, kw_only=True, tag="prompt"):
+    """Answer a prompt, delivered as asked."""
+
+    input_id: InputId
+    message: UserMessage
+    delivery: Delivery = "queue"
+
+
+class ApproveCall(_Command, frozen=True, kw_only=True, tag="approve"):
+    """Let a waiting tool call run."""
+
+    approval_id: ApprovalId
+    arguments: Json | None = None
+    scope: ApprovalScope = "once"
+
+
+class DenyCall(_Command, frozen=True, kw_only=True, tag="deny"):
+    """Refuse a waiting tool call."""
+
+    approval_id: ApprovalId
+    reason: str | None = None
+
+
+Command: TypeAlias = AbortQuery | SendPrompt | ApproveCall | DenyCall

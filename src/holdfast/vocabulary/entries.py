@@ -1,0 +1,322 @@
+"""Entries: the durable records of a log. Everything else is derived from them."""
+
+from decimal import Decimal
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.vocabulary.aliases import alias_of
+from holdfast.vocabulary.approvals import ApprovalScope
+from holdfast.vocabulary.errors import ErrorInfo
+from holdfast.vocabulary.ids import (
+    ApprovalId,
+    CallId,
+    EntryId,
+    InputId,
+    MessageId,
+    PartId,
+    QueryId,
+    SessionId,
+    TurnId,
+)
+from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.messages import Sender, UserMessage
+from holdfast.vocabulary.parts import Part, PartKind, ResultContent
+from holdfast.vocabulary.results import StopReason
+from holdfast.vocabulary.settings import Delivery, Settings
+from holdfast.vocabulary.stream_parts import FinishKind
+from holdfast.vocabulary.usage import Usage
+
+FORMAT_VERSION = 1
+"""The version of the log format that this code writes."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """What all entries share. `seq` is 0 until the entry has its place in a log."""
+
+    id: EntryId
+    time: int
+    """Wall-clock milliseconds; for people, never for order."""
+    seq: int = 0
+    query_id: QueryId | None = None
+    turn_id: TurnId | None = None
+    raw: msgspec.Raw | None = None
+    """The stored bytes, kept only when they hold more than this version understands."""
+
+    @property
+    def kind(self) -> str:
+        """The entry's name on the wire, such as `turn.started`."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def alias(self) -> str:
+        """The name that users of other systems know this kind by."""
+        return alias_of(self.kind)
+
+
+class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
+    """A session begins, new or as a branch of another."""
+
+    session_id: SessionId
+    format: int = FORMAT_VERSION
+    owner: str = "local"
+    project: str = ""
+    name: str | None = None
+    title: str | None = None
+    parent: SessionId | None = None
+    forked_at: int | None = None
+    """The last `seq` of the parent that belongs to this session, too."""
+    settings: Settings = Settings()
+    native_session_id: str | None = None
+
+
+class SessionChanged(Entry, frozen=True, kw_only=True, tag="session.changed"):
+    """Something of the session changed; only what changed is named, and null clears."""
+
+    changes: JsonObject
+
+
+class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):
+    """A prompt was taken in while the session was busy."""
+
+    input_id: InputId
+    message: UserMessage
+    delivery: Delivery
+    sender: Sender | None = None
+
+
+class InputPromoted(Entry, frozen=True, kw_only=True, tag="input.promoted"):
+    """A queued prompt entered the conversation."""
+
+    input_id: InputId
+
+
+class InputDrained(Entry, frozen=True, kw_only=True, tag="input.drained"):
+    """A queued prompt was taken out without being sent."""
+
+    input_id: InputId
+    reason: str | None = None
+
+
+class QueryStarted(Entry, frozen=True, kw_only=True, tag="query.started"):
+    """A prompt is to be answered."""
+
+    message: UserMessage | None = None
+    """The prompt; None when an earlier query goes on."""
+    resumes: QueryId | None = None
+
+
+class QueryEnded(Entry, frozen=True, kw_only=True, tag="query.ended"):
+    """A query came to rest."""
+
+    stop_reason: StopReason
+    finish_reason: str | None = None
+    usage: Usage = Usage()
+    cost: Decimal | None = None
+    turns: int = 0
+    duration_ms: int = 0
+    message_id: MessageId | None = None
+    error: ErrorInfo | None = None
+
+
+class TurnStarted(Entry, frozen=True, kw_only=True, tag="turn.started"):
+    """A model is asked."""
+
+    message_id: MessageId
+    provider: str
+    model: str
+    attempt: int = 1
+
+
+class TurnEnded(Entry, frozen=True, kw_only=True, tag="turn.ended"):
+    """A model has answered, or was cut off."""
+
+    message_id: MessageId
+    finish: FinishKind | None = None
+    """None when the answer was cut off."""
+    finish_reason: str | None = None
+    usage: Usage = Usage()
+    cost: Decimal | None = None
+    context_window: int | None = None
+    interrupted: bool = False
+
+
+class TurnDiscarded(Entry, frozen=True, kw_only=True, tag="turn.discarded"):
+    """What this turn showed is void; a consumer drops it."""
+
+    message_id: MessageId
+    reason: str
+    error: ErrorInfo | None = None
+
+
+class PartStarted(Entry, frozen=True, kw_only=True, tag="part.started"):
+    """A part of an answer begins."""
+
+    part_id: PartId
+    part_kind: PartKind
+    call_id: CallId | None = None
+    name: str | None = None
+
+
+class PartCheckpoint(Entry, frozen=True, kw_only=True, tag="part.checkpoint"):
+    """More of a part's text, as an increment from `offset` on (in characters)."""
+
+    part_id: PartId
+    offset: int
+    text: str
+
+
+class PartEnded(Entry, frozen=True, kw_only=True, tag="part.ended"):
+    """A part is complete.
+
+    In a log, `part` holds only what comes after `offset`, so that text is stored once. As an event
+    it holds the whole part and `offset` is 0.
+    """
+
+    part_id: PartId
+    part: Part
+    offset: int = 0
+
+
+class ApprovalRequested(Entry, frozen=True, kw_only=True, tag="approval.requested"):
+    """A tool call waits for a decision."""
+
+    approval_id: ApprovalId
+    call_id: CallId
+    tool: str
+    arguments: Json
+    arguments_hash: str
+    reason: str | None = None
+
+
+ApprovalDecision: TypeAlias = Literal["approved", "denied", "cancelled"]
+
+
+class ApprovalSettled(Entry, frozen=True, kw_only=True, tag="approval.settled"):
+    """A decision was made; it is used once."""
+
+    approval_id: ApprovalId
+    call_id: CallId
+    decision: ApprovalDecision
+    arguments: Json | None = None
+    """Arguments that replace the model's."""
+    scope: ApprovalScope = "once"
+    by: str | None = None
+    reason: str | None = None
+
+
+class ToolStarted(Entry, frozen=True, kw_only=True, tag="tool.started"):
+    """A tool is about to run."""
+
+    call_id: CallId
+    tool: str
+    arguments_hash: str
+    idempotent: bool = False
+
+
+class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
+    """A tool call has its answer."""
+
+    call_id: CallId
+    tool: str
+    outcome: Literal["ok", "error", "denied", "cancelled", "timed_out"]
+    content: tuple[ResultContent, ...] = ()
+    error: ErrorInfo | None = None
+    duration_ms: int = 0
+
+
+class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
+    """A failed model call will be repeated."""
+
+    attempt: int
+    """The number of the call that failed; 1 is the first."""
+    delay: float
+    next_at: int
+    error: ErrorInfo
+    account_limited: bool = False
+
+
+class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
+    """From here on something shorter is sent instead of what came before."""
+
+    trigger: Literal["auto", "manual", "provider"]
+    strategy: str
+    summary: str
+    kept_from: MessageId | None = None
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+
+
+class Snapshot(Entry, frozen=True, kw_only=True, tag="snapshot"):
+    """What the files looked like."""
+
+    tree: str
+
+
+class Rewound(Entry, frozen=True, kw_only=True, tag="rewound"):
+    """The conversation goes back to just after `to_seq`; a later rewind may undo it."""
+
+    to_seq: int
+    message_id: MessageId | None = None
+
+
+class ContextNoted(Entry, frozen=True, kw_only=True, tag="context.noted"):
+    """A note from another session."""
+
+    text: str
+    source: SessionId | None = None
+
+
+class HookMessage(Entry, frozen=True, kw_only=True, tag="hook.message"):
+    """What a hook has to say."""
+
+    hook: str
+    text: str
+    display: bool = True
+
+
+class UsageReported(Entry, frozen=True, kw_only=True, tag="usage.reported"):
+    """What a provider reports of itself."""
+
+    usage: Usage | None = None
+    model_usage: JsonObject | None = None
+    total_cost_usd: Decimal | None = None
+
+
+class UnknownEntry(Entry, frozen=True, kw_only=True, tag="unknown"):
+    """An entry of a kind that this version does not know; its bytes are kept as they are."""
+
+    stored_kind: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The kind that the entry was stored under."""
+        return self.stored_kind
+
+
+KnownEntry: TypeAlias = (
+    SessionOpened
+    | SessionChanged
+    | InputQueued
+    | InputPromoted
+    | InputDrained
+    | QueryStarted
+    | QueryEnded
+    | TurnStarted
+    | TurnEnded
+    | TurnDiscarded
+    | PartStarted
+    | PartCheckpoint
+    | PartEnded
+    | ApprovalRequested
+    | ApprovalSettled
+    | ToolStarted
+    | ToolEnded
+    | RetryScheduled
+    | Compaction
+    | Snapshot
+    | Rewound
+    | ContextNoted
+    | HookMessage
+    | UsageReported
+)

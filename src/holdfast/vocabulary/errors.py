@@ -1,0 +1,283 @@
+"""Every deliberate error: a family says who failed, a code says why.
+
+AgentError
+├── ConfigError     CONFIG_MISSING, CONFIG_INVALID
+├── ProviderError   AUTH, RATE_LIMITED, OVERLOADED, MODEL_NOT_FOUND, SERVER_ERROR, QUOTA,
+│                   BAD_REQUEST, CONTENT_FILTER, PROTOCOL
+├── RequestError    TIMEOUT, ABORTED, CONTEXT_LENGTH, NETWORK, STREAM_INTERRUPTED
+├── HookError       HOOK_FAILED
+├── ToolError       TOOL_FAILED, TOOL_NOT_FOUND, TOOL_INVALID_INPUT, TOOL_TIMEOUT
+├── SessionError    CLOSED, BUSY, STREAM_BUSY, NOT_FOUND, MESSAGE_NOT_FOUND, POOL_FULL,
+│                   ACCESS_DENIED, NOTHING_TO_SEND
+└── StoreError      CONFLICT, FENCED, CORRUPT, FULL, VERSION_UNSUPPORTED, UNAVAILABLE
+"""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, Unpack
+
+import msgspec
+
+if TYPE_CHECKING:
+    from holdfast.vocabulary.results import AgentResult
+
+Basis: TypeAlias = Literal["type", "status", "code", "pattern", "fallback", "explicit"]
+"""What an error was recognised by; a `fallback` is a guess and is never retried by itself."""
+
+
+class ErrorCode(StrEnum):
+    """Why something failed."""
+
+    CONFIG_MISSING = "CONFIG_MISSING"
+    CONFIG_INVALID = "CONFIG_INVALID"
+    AUTH = "AUTH"
+    RATE_LIMITED = "RATE_LIMITED"
+    OVERLOADED = "OVERLOADED"
+    MODEL_NOT_FOUND = "MODEL_NOT_FOUND"
+    SERVER_ERROR = "SERVER_ERROR"
+    QUOTA = "QUOTA"
+    BAD_REQUEST = "BAD_REQUEST"
+    CONTENT_FILTER = "CONTENT_FILTER"
+    PROTOCOL = "PROTOCOL"
+    TIMEOUT = "TIMEOUT"
+    ABORTED = "ABORTED"
+    CONTEXT_LENGTH = "CONTEXT_LENGTH"
+    NETWORK = "NETWORK"
+    STREAM_INTERRUPTED = "STREAM_INTERRUPTED"
+    HOOK_FAILED = "HOOK_FAILED"
+    TOOL_FAILED = "TOOL_FAILED"
+    TOOL_NOT_FOUND = "TOOL_NOT_FOUND"
+    TOOL_INVALID_INPUT = "TOOL_INVALID_INPUT"
+    TOOL_TIMEOUT = "TOOL_TIMEOUT"
+    CLOSED = "CLOSED"
+    BUSY = "BUSY"
+    STREAM_BUSY = "STREAM_BUSY"
+    NOT_FOUND = "NOT_FOUND"
+    MESSAGE_NOT_FOUND = "MESSAGE_NOT_FOUND"
+    POOL_FULL = "POOL_FULL"
+    ACCESS_DENIED = "ACCESS_DENIED"
+    NOTHING_TO_SEND = "NOTHING_TO_SEND"
+    CONFLICT = "CONFLICT"
+    FENCED = "FENCED"
+    CORRUPT = "CORRUPT"
+    FULL = "FULL"
+    VERSION_UNSUPPORTED = "VERSION_UNSUPPORTED"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+RETRYABLE_CODES = frozenset(
+    {
+        ErrorCode.RATE_LIMITED,
+        ErrorCode.OVERLOADED,
+        ErrorCode.SERVER_ERROR,
+        ErrorCode.TIMEOUT,
+        ErrorCode.NETWORK,
+        ErrorCode.STREAM_INTERRUPTED,
+        ErrorCode.POOL_FULL,
+        ErrorCode.UNAVAILABLE,
+    }
+)
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An error as a value: what a log keeps and a wire carries."""
+
+    tag: str
+    code: ErrorCode
+    message: str
+    retryable: bool
+    basis: Basis = "explicit"
+    status: int | None = None
+    provider: str | None = None
+    request_id: str | None = None
+    retry_after: float | None = None
+
+
+class ErrorFacts(TypedDict, total=False):
+    """What may be known of an error beside its code and message."""
+
+    basis: Basis
+    status: int | None
+    provider: str | None
+    request_id: str | None
+    retry_after: float | None
+
+
+class AgentError(Exception):
+    """Base of every error that Holdfast raises on purpose. Its facts do not change."""
+
+    codes: ClassVar[frozenset[ErrorCode]] = frozenset()
+
+    info: ErrorInfo
+    """The error as a value; the attributes below are its fields."""
+    tag: str
+    code: ErrorCode
+    message: str
+    retryable: bool
+    basis: Basis
+    status: int | None
+    provider: str | None
+    request_id: str | None
+    retry_after: float | None
+    result: "AgentResult[Any] | None" = None
+    """What was kept of the query that failed; attached once, by the session."""
+
+    def __init__(self, code: ErrorCode, message: str, **facts: Unpack[ErrorFacts]) -> None:
+        if code not in self.codes:
+            raise TypeError(f"{type(self).__name__} has no code {code}")
+        super().__init__(message)
+        info = ErrorInfo(
+            tag=type(self).__name__,
+            code=code,
+            message=message,
+            retryable=code in RETRYABLE_CODES,
+            **facts,
+        )
+        for name in ErrorInfo.__struct_fields__:
+            object.__setattr__(self, name, getattr(info, name))
+        object.__setattr__(self, "info", info)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _FACTS or (name == "result" and self.result is not None):
+            raise AttributeError(f"{name} of an error cannot be changed")
+        super().__setattr__(name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return error_from_info, (self.info,)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts as plain JSON values."""
+        facts: dict[str, Any] = msgspec.to_builtins(self.info)
+        return facts
+
+    @staticmethod
+    def from_dict(facts: dict[str, Any]) -> "AgentError":
+        """Rebuild an error from `to_dict`."""
+        return error_from_info(msgspec.convert(facts, ErrorInfo))
+
+
+_FACTS = frozenset({*ErrorInfo.__struct_fields__, "info"})
+
+
+class ConfigError(AgentError):
+    """What the program was told is missing or wrong."""
+
+    codes = frozenset({ErrorCode.CONFIG_MISSING, ErrorCode.CONFIG_INVALID})
+
+
+class ProviderError(AgentError):
+    """The provider refused or failed a request."""
+
+    codes = frozenset(
+        {
+            ErrorCode.AUTH,
+            ErrorCode.RATE_LIMITED,
+            ErrorCode.OVERLOADED,
+            ErrorCode.MODEL_NOT_FOUND,
+            ErrorCode.SERVER_ERROR,
+            ErrorCode.QUOTA,
+            ErrorCode.BAD_REQUEST,
+            ErrorCode.CONTENT_FILTER,
+            ErrorCode.PROTOCOL,
+        }
+    )
+
+
+class RequestError(AgentError):
+    """A request did not come through."""
+
+    codes = frozenset(
+        {
+            ErrorCode.TIMEOUT,
+            ErrorCode.ABORTED,
+            ErrorCode.CONTEXT_LENGTH,
+            ErrorCode.NETWORK,
+            ErrorCode.STREAM_INTERRUPTED,
+        }
+    )
+
+
+class HookError(AgentError):
+    """A hook of the user's failed."""
+
+    codes = frozenset({ErrorCode.HOOK_FAILED})
+
+
+class ToolError(AgentError):
+    """A tool could not be run or failed."""
+
+    codes = frozenset(
+        {
+            ErrorCode.TOOL_FAILED,
+            ErrorCode.TOOL_NOT_FOUND,
+            ErrorCode.TOOL_INVALID_INPUT,
+            ErrorCode.TOOL_TIMEOUT,
+        }
+    )
+
+
+class SessionError(AgentError):
+    """The session cannot do that now."""
+
+    codes = frozenset(
+        {
+            ErrorCode.CLOSED,
+            ErrorCode.BUSY,
+            ErrorCode.STREAM_BUSY,
+            ErrorCode.NOT_FOUND,
+            ErrorCode.MESSAGE_NOT_FOUND,
+            ErrorCode.POOL_FULL,
+            ErrorCode.ACCESS_DENIED,
+            ErrorCode.NOTHING_TO_SEND,
+        }
+    )
+
+
+class StoreError(AgentError):
+    """The log could not be read or written."""
+
+    codes = frozenset(
+        {
+            ErrorCode.CONFLICT,
+            ErrorCode.FENCED,
+            ErrorCode.CORRUPT,
+            ErrorCode.FULL,
+            ErrorCode.VERSION_UNSUPPORTED,
+            ErrorCode.UNAVAILABLE,
+        }
+    )
+
+
+FAMILIES: tuple[type[AgentError], ...] = (
+    ConfigError,
+    ProviderError,
+    RequestError,
+    HookError,
+    ToolError,
+    SessionError,
+    StoreError,
+)
+
+_FAMILY_OF = {code: family for family in FAMILIES for code in family.codes}
+
+
+def error_of(code: ErrorCode, message: str, **facts: Unpack[ErrorFacts]) -> AgentError:
+    """Make the error of the family that `code` belongs to."""
+    return _FAMILY_OF[code](code, message, **facts)
+
+
+def error_from_info(info: ErrorInfo) -> AgentError:
+    """Rebuild an exception from its value."""
+    return error_of(
+        info.code,
+        info.message,
+        basis=info.basis,
+        status=info.status,
+        provider=info.provider,
+        request_id=info.request_id,
+        retry_after=info.retry_after,
+    )
+
+
+def is_agent_error(value: object) -> bool:
+    """Whether `value` is an error that Holdfast raised on purpose."""
+    return isinstance(value, AgentError)

@@ -1,0 +1,74 @@
+"""Events: what a consumer sees. Entries as they are appended, live-only deltas between them."""
+
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.vocabulary.aliases import alias_of
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.ids import CallId, PartId
+from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.status import SessionStatus
+
+
+class LiveEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """What all live-only events share: they have no `seq` and are not stored."""
+
+    @property
+    def kind(self) -> str:
+        """The event's name on the wire."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def alias(self) -> str:
+        """The name that users of other systems know this kind by."""
+        return alias_of(self.kind)
+
+
+class TextDelta(LiveEvent, frozen=True, kw_only=True, gc=False, tag="text.delta"):
+    """More answer text; `offset` is where it begins in its part, in characters."""
+
+    part_id: PartId
+    offset: int
+    text: str
+
+
+class ReasoningDelta(LiveEvent, frozen=True, kw_only=True, gc=False, tag="reasoning.delta"):
+    """More of what the model thinks."""
+
+    part_id: PartId
+    offset: int
+    text: str
+
+
+class ToolInputDelta(LiveEvent, frozen=True, kw_only=True, gc=False, tag="tool.input.delta"):
+    """More of a tool call's arguments, as JSON text."""
+
+    part_id: PartId
+    offset: int
+    text: str
+
+
+class ToolProgress(LiveEvent, frozen=True, kw_only=True, tag="tool.progress"):
+    """A running tool reports how far it is."""
+
+    call_id: CallId
+    tool: str
+    progress: Json
+
+
+class StatusChanged(LiveEvent, frozen=True, kw_only=True, tag="session.status"):
+    """The session is doing something else now."""
+
+    status: SessionStatus
+
+
+class Instrumented(LiveEvent, frozen=True, kw_only=True, tag="instrumentation"):
+    """A measurement of the runtime itself."""
+
+    name: str
+    facts: JsonObject
+
+
+Delta: TypeAlias = TextDelta | ReasoningDelta | ToolInputDelta
+Event: TypeAlias = Entry | LiveEvent

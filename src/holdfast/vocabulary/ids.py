@@ -1,0 +1,138 @@
+"""Identifiers: prefixed and sortable for everything, UUIDv7 for sessions.
+
+An id is `<prefix>_` + 12 hex digits of milliseconds + 4 hex digits of counter + 10 random base62
+characters. Ids of one factory never repeat and never go backwards, whatever the clock does. They
+name things; order is always taken from a log's `seq`.
+"""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import NewType
+from uuid import UUID
+
+SessionId = NewType("SessionId", str)
+QueryId = NewType("QueryId", str)
+TurnId = NewType("TurnId", str)
+MessageId = NewType("MessageId", str)
+PartId = NewType("PartId", str)
+CallId = NewType("CallId", str)
+EntryId = NewType("EntryId", str)
+ApprovalId = NewType("ApprovalId", str)
+InputId = NewType("InputId", str)
+
+_BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_COUNTER_BITS = 16
+_HEAD_MASK = (1 << 64) - 1
+_RANDOM_CHARACTERS = 10
+
+
+def _system_milliseconds() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class IdFactory:
+    """Mints ids that ascend within this factory, across threads and clock changes.
+
+    Owns the last tick given out. Does not own the clock or the chance: both are handed in.
+    """
+
+    def __init__(
+        self,
+        *,
+        now_ms: Callable[[], int] = _system_milliseconds,
+        random_bits: Callable[[int], int] = secrets.randbits,
+    ) -> None:
+        self._now_ms = now_ms
+        self._random_bits = random_bits
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def ascending(self, prefix: str) -> str:
+        """Mint an id that sorts after every earlier one of the same prefix."""
+        return f"{prefix}_{self._tick():016x}{self._random_tail()}"
+
+    def descending(self, prefix: str) -> str:
+        """Mint an id that sorts before every earlier one of the same prefix."""
+        return f"{prefix}_{self._tick() ^ _HEAD_MASK:016x}{self._random_tail()}"
+
+    def session(self) -> SessionId:
+        """Mint a session id: a UUIDv7 whose counter continues this factory's order."""
+        tick = self._tick()
+        milliseconds, counter = tick >> _COUNTER_BITS, tick & 0xFFFF
+        # 12 counter bits fit beside the version, the other 4 lead the random field.
+        value = milliseconds << 80 | 0x7 << 76 | (counter >> 4) << 64
+        value |= 0b10 << 62 | (counter & 0xF) << 58 | self._random_bits(58)
+        return SessionId(str(UUID(int=value)))
+
+    def _tick(self) -> int:
+        """Advance to a head of milliseconds and counter; an overflow borrows from the next ms."""
+        with self._lock:
+            self._last = max(self._now_ms() << _COUNTER_BITS, self._last + 1)
+            return self._last
+
+    def _random_tail(self) -> str:
+        bits = self._random_bits(60)
+        tail = []
+        for _ in range(_RANDOM_CHARACTERS):
+            bits, digit = divmod(bits, 62)
+            tail.append(_BASE62[digit])
+        return "".join(tail)
+
+
+# One factory per process, because ids must ascend across every session in it.
+_process_ids = IdFactory()
+
+
+def new_id(prefix: str) -> str:
+    """Mint an ascending id from the process-wide factory."""
+    return _process_ids.ascending(prefix)
+
+
+def new_session_id() -> SessionId:
+    """Mint a session id from the process-wide factory."""
+    return _process_ids.session()
+
+
+def new_query_id() -> QueryId:
+    """Mint the id of a query."""
+    return QueryId(_process_ids.ascending("qry"))
+
+
+def new_turn_id() -> TurnId:
+    """Mint the id of a turn."""
+    return TurnId(_process_ids.ascending("trn"))
+
+
+def new_message_id() -> MessageId:
+    """Mint the id of a message."""
+    return MessageId(_process_ids.ascending("msg"))
+
+
+def new_part_id() -> PartId:
+    """Mint the id of a part of a message."""
+    return PartId(_process_ids.ascending("prt"))
+
+
+def new_entry_id() -> EntryId:
+    """Mint the id of a log entry."""
+    return EntryId(_process_ids.ascending("evt"))
+
+
+def new_approval_id() -> ApprovalId:
+    """Mint the id of an approval request."""
+    return ApprovalId(_process_ids.ascending("apr"))
+
+
+def new_input_id() -> InputId:
+    """Mint the id of a queued input."""
+    return InputId(_process_ids.ascending("inp"))
+
+
+def parse_session_id(text: str) -> SessionId | None:
+    """Return `text` as a session id if it is a UUID in canonical form, else None (it is a name)."""
+    try:
+        return SessionId(text) if str(UUID(text)) == text else None
+    except ValueError:
+        return None

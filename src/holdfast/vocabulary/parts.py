@@ -1,0 +1,126 @@
+"""Parts: the pieces a message is made of."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.vocabulary.ids import CallId, PartId
+from holdfast.vocabulary.json_types import Json, JsonObject
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """What all parts share: immutable, keyword-only, tagged by `type`."""
+
+
+class TextPart(_Part, frozen=True, kw_only=True, tag="text"):
+    """Text of the user or the model."""
+
+    text: str
+    id: PartId | None = None
+    native: JsonObject | None = None
+    """What the provider attached and we do not model (citations, signatures)."""
+
+
+class ReasoningPart(_Part, frozen=True, kw_only=True, tag="reasoning"):
+    """What a model thought before it answered."""
+
+    text: str
+    id: PartId | None = None
+    signature: str | None = None
+    """The provider's seal; only the model that wrote it accepts it back."""
+    native: JsonObject | None = None
+
+
+class ToolCallPart(_Part, frozen=True, kw_only=True, tag="tool_call"):
+    """A model's wish to run a tool."""
+
+    call_id: CallId
+    name: str
+    arguments: Json = msgspec.field(default_factory=dict)
+    id: PartId | None = None
+    invalid: str | None = None
+    """The raw argument text when it is not JSON; such a call is never run."""
+    native: JsonObject | None = None
+
+
+class MediaPart(_Part, frozen=True, kw_only=True, tag="media"):
+    """An image, document or sound: exactly one of `data` (base64), `url` or `blob` is set."""
+
+    mime: str
+    filename: str | None = None
+    data: str | None = None
+    url: str | None = None
+    blob: str | None = None
+    """SHA-256 of content that the store keeps beside the log."""
+
+
+ResultContent: TypeAlias = TextPart | MediaPart
+
+ToolOutcome: TypeAlias = Literal[
+    "ok", "error", "denied", "cancelled", "timed_out", "interrupted", "unknown"
+]
+"""How a tool call settled; the last two are only ever made at projection, never recorded."""
+
+
+class ToolResultPart(_Part, frozen=True, kw_only=True, tag="tool_result"):
+    """The answer to one tool call."""
+
+    call_id: CallId
+    name: str
+    outcome: ToolOutcome = "ok"
+    content: tuple[ResultContent, ...] = ()
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the model is told that the call did not succeed."""
+        return self.outcome != "ok"
+
+    @property
+    def text(self) -> str:
+        """The text of the result, media left out."""
+        return "".join(part.text for part in self.content if isinstance(part, TextPart))
+
+
+class ReminderPart(_Part, frozen=True, kw_only=True, tag="reminder"):
+    """A note from the program to the model; recognised by its kind, never by its text."""
+
+    text: str
+    persisted: bool = False
+    """Whether it is part of the history, or of one request only."""
+
+
+class CompactionPart(_Part, frozen=True, kw_only=True, tag="compaction"):
+    """What is sent instead of everything before it."""
+
+    text: str
+    id: PartId | None = None
+    native: JsonObject | None = None
+
+
+class ProviderPart(_Part, frozen=True, kw_only=True, tag="provider"):
+    """Something a provider sent that we carry and replay to the same provider, but do not model."""
+
+    provider: str
+    model: str
+    payload: JsonObject
+    id: PartId | None = None
+
+
+Part: TypeAlias = (
+    TextPart
+    | ReasoningPart
+    | ToolCallPart
+    | ToolResultPart
+    | MediaPart
+    | ReminderPart
+    | CompactionPart
+    | ProviderPart
+)
+
+PartKind: TypeAlias = Literal["text", "reasoning", "tool_call", "compaction", "provider"]
+"""The kinds of parts that a model streams."""
+
+
+def text_of(parts: tuple[Part, ...]) -> str:
+    """Join the text parts, leaving everything else out."""
+    return "".join(part.text for part in parts if isinstance(part, TextPart))

@@ -1,0 +1,50 @@
+"""A neutral request to a model: what the request builder makes and a wire protocol lowers."""
+
+import msgspec
+
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import Message
+from holdfast.vocabulary.settings import CacheTtl, CompactionSettings, Thinking, Timeouts
+from holdfast.vocabulary.tools import ToolSpec
+
+
+class OutputSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The JSON Schema that an answer must meet."""
+
+    name: str
+    schema: JsonObject
+
+
+class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything one model call needs, in no provider's words.
+
+    `messages` is an immutable view that the conversation shares; nobody copies or changes it.
+    Ephemeral reminders are `ReminderPart`s at the end of the last user message: a prompt-cache
+    mark goes before them.
+    """
+
+    model: str
+    """The provider's name of the model, without the provider."""
+    messages: tuple[Message, ...]
+    system: tuple[str, ...] = ()
+    tools: tuple[ToolSpec, ...] = ()
+    require_tool: str | None = None
+    """The one tool that the model must call."""
+    thinking: Thinking | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    output_schema: OutputSchema | None = None
+    cache_ttl: CacheTtl | None = None
+    compaction: CompactionSettings = CompactionSettings()
+    betas: dict[str, bool] = msgspec.field(default_factory=dict)
+    timeouts: Timeouts = Timeouts()
+    parallel_tool_calls: bool = True
+
+
+class TokenCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tokens a request holds, and whether that was counted or estimated."""
+
+    tokens: int
+    exact: bool

@@ -1,0 +1,49 @@
+"""What a query gives back."""
+
+from decimal import Decimal
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from holdfast.vocabulary.approvals import ApprovalRequest
+from holdfast.vocabulary.ids import MessageId, SessionId
+from holdfast.vocabulary.messages import Message
+from holdfast.vocabulary.parts import ToolCallPart
+from holdfast.vocabulary.usage import Usage
+
+OutputT = TypeVar("OutputT")
+
+StopReason: TypeAlias = Literal[
+    "complete", "max_tokens", "aborted", "error", "approval", "limit", "loop", "refusal"
+]
+"""Why a query came to rest. It is data; failures raise."""
+
+
+class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, omit_defaults=True):
+    """The outcome of one query."""
+
+    text: str
+    """The text of the last answer."""
+    output: OutputT | None = None
+    """The answer as the type that was asked for."""
+    messages: tuple[Message, ...] = ()
+    """What this query added to the conversation."""
+    tool_calls: tuple[ToolCallPart, ...] = ()
+    """Every call of the query, in order."""
+    usage: Usage = Usage()
+    cost: Decimal | None = None
+    """In US dollars; None when a price is unknown."""
+    provider: str = ""
+    model: str = ""
+    session_id: SessionId | None = None
+    message_id: MessageId | None = None
+    """The last answer: where to fork after or rewind to."""
+    stop_reason: StopReason = "complete"
+    finish_reason: str | None = None
+    """The provider's own word for why it stopped."""
+    turns: int = 0
+    duration_ms: int = 0
+    pending: tuple[ApprovalRequest, ...] = ()
+    """Approvals that wait for an answer."""
+    resumed: bool = False
+    """Whether this query went on with an earlier one."""

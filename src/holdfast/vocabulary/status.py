@@ -1,0 +1,38 @@
+"""What a session is doing right now."""
+
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.vocabulary.errors import ErrorInfo
+
+
+class _Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """What all statuses share."""
+
+
+class Idle(_Status, frozen=True, kw_only=True, tag="idle"):
+    """Nothing runs."""
+
+
+class Busy(_Status, frozen=True, kw_only=True, tag="busy"):
+    """A query runs."""
+
+
+class Retrying(_Status, frozen=True, kw_only=True, tag="retry"):
+    """A model call failed and will be repeated."""
+
+    attempt: int
+    message: str
+    next_at: int
+    """Wall-clock milliseconds of the next attempt."""
+    account_limited: bool = False
+
+
+class Failed(_Status, frozen=True, kw_only=True, tag="error"):
+    """The last query failed; a new prompt may still be sent."""
+
+    error: ErrorInfo
+
+
+SessionStatus: TypeAlias = Idle | Busy | Retrying | Failed

@@ -1,0 +1,34 @@
+"""What is known of a tool: its face to the model and its rules for the runtime."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.vocabulary.json_types import JsonObject
+
+Effect: TypeAlias = Literal["read", "write", "external"]
+ApprovalMode: TypeAlias = Literal["never", "ask"]
+
+
+class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool as a model sees it."""
+
+    name: str
+    description: str = ""
+    input_schema: JsonObject = msgspec.field(
+        default_factory=lambda: {"type": "object", "properties": {}}
+    )
+    input_examples: tuple[JsonObject, ...] = ()
+
+
+class ToolRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the runtime treats a tool."""
+
+    approval: ApprovalMode = "never"
+    timeout: float | None = None
+    """Seconds one run may take; None means no limit."""
+    idempotent: bool = False
+    """Whether running it twice is the same as once; only such tools are ever run again."""
+    retries: int = 0
+    """How often a failed run is repeated; only for idempotent tools."""
+    effect: Effect = "external"
