@@ -1,0 +1,1 @@
+"""Providers: wire protocols, transport, and vendors as compositions of both."""

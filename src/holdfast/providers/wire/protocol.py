@@ -1,0 +1,79 @@
+"""The seam between a wire protocol and the transport: what each protocol file provides.
+
+A protocol file keeps one section order: request types, reply types, decoder, `encode_request`,
+errors, the `PROTOCOL` value. It is pure: bytes and values in, values and bytes out.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.stream_parts import StreamPart
+
+Framing: TypeAlias = Literal["sse", "ndjson"]
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One framed piece of a reply: an SSE event, or one line of NDJSON."""
+
+    data: bytes
+    event: str = "message"
+
+
+class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request ready to be sent: `path` is relative to the endpoint's base URL."""
+
+    path: str
+    body: bytes
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    """Feature headers only; credentials and client names are the client's."""
+
+
+class Decoder(Protocol):
+    """Turns the frames of one reply into stream parts; made anew for each reply.
+
+    - Any split of the bytes into frames and of the frames into calls gives the same parts.
+    - A frame that reports or causes an error raises after everything before it was put in `out`.
+    - Unknown frames are passed over; malformed ones raise PROTOCOL.
+    """
+
+    def feed(self, frames: Sequence[Frame], out: list[StreamPart]) -> None:
+        """Decode `frames` and append their parts to `out`."""
+        ...
+
+    def finish(self, out: list[StreamPart]) -> None:
+        """Take note that the body ended; raises STREAM_INTERRUPTED if the answer did not."""
+        ...
+
+
+class HistoryRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a protocol accepts of a history that another provider or model may have written."""
+
+    call_id_pattern: str = r"^[A-Za-z0-9_-]{1,64}$"
+    """Ids that do not match are replaced, the same for call and result."""
+    tool_name_pattern: str = r"^[A-Za-z0-9_-]{1,64}$"
+    reasoning: Literal["same_model", "same_provider", "never"] = "same_model"
+    """When reasoning is sent back as reasoning; otherwise it is left out."""
+    media: tuple[str, ...] = ("image/",)
+    """Prefixes of media types that are accepted; others become a line of text."""
+    result_media: tuple[str, ...] = ()
+    """The same for media inside tool results."""
+
+
+class WireProtocol(msgspec.Struct, frozen=True, kw_only=True):
+    """One wire protocol as a value."""
+
+    name: str
+    framing: Framing
+    encode_request: Callable[[ModelRequest], WireRequest]
+    """Lowers a request whose history already meets `history`."""
+    decoder: Callable[[], Decoder]
+    classify: Callable[[int, Mapping[str, str], bytes], AgentError]
+    """Makes the typed error of a reply that is not a success: status, headers, body."""
+    history: HistoryRules = HistoryRules()
+    encode_count: Callable[[ModelRequest], WireRequest] | None = None
+    """The request that counts tokens, where the provider has one."""
+    decode_count: Callable[[bytes], int] | None = None
