@@ -101,7 +101,7 @@ class SessionIndex(Protocol):
         """Find by id or by name; a session of somebody else is not found."""
         ...
 
-    async def list(
+    async def browse(
         self, owner: str, project: str, *, limit: int | None = None, after: SessionId | None = None
     ) -> Sequence[SessionRecord]:
         """List sessions, the last updated first."""

@@ -1,0 +1,61 @@
+"""Entries to JSON and back.
+
+A stored entry may be newer than this code. Fields and kinds that it does not know are kept as the
+bytes they were read from, so that writing an entry out again gives the same bytes.
+"""
+
+import msgspec
+
+from holdfast.vocabulary.entries import Entry, KnownEntry, UnknownEntry
+from holdfast.vocabulary.errors import ErrorCode, StoreError
+from holdfast.vocabulary.ids import EntryId, QueryId, TurnId
+
+
+class _Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What every entry of any version has."""
+
+    kind: str
+    id: EntryId
+    time: int
+    seq: int
+    query_id: QueryId | None = None
+    turn_id: TurnId | None = None
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(KnownEntry)
+_header_decoder = msgspec.json.Decoder(_Header)
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """Write an entry as one line of JSON without a line end."""
+    return _encoder.encode(entry) if entry.raw is None else bytes(entry.raw)
+
+
+def decode_entry(raw: bytes) -> Entry:
+    """Read an entry; raises CORRUPT when the bytes are not an entry of any version."""
+    try:
+        entry: Entry = _decoder.decode(raw)
+    except msgspec.ValidationError:
+        return _decode_unknown(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreError(ErrorCode.CORRUPT, f"a stored entry is not JSON: {error}") from error
+    if _encoder.encode(entry) == raw:
+        return entry
+    return msgspec.structs.replace(entry, raw=msgspec.Raw(raw))
+
+
+def _decode_unknown(raw: bytes) -> UnknownEntry:
+    try:
+        header = _header_decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        raise StoreError(ErrorCode.CORRUPT, f"a stored record is not an entry: {error}") from error
+    return UnknownEntry(
+        id=header.id,
+        time=header.time,
+        seq=header.seq,
+        query_id=header.query_id,
+        turn_id=header.turn_id,
+        stored_kind=header.kind,
+        raw=msgspec.Raw(raw),
+    )

@@ -1,0 +1,48 @@
+"""JSON Schemas of the public types, for anyone who talks to Holdfast in another language."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.serialization.session_state import SessionState
+from holdfast.vocabulary.approvals import ApprovalRequest
+from holdfast.vocabulary.entries import KnownEntry
+from holdfast.vocabulary.errors import ErrorInfo
+from holdfast.vocabulary.events import (
+    Instrumented,
+    ReasoningDelta,
+    StatusChanged,
+    TextDelta,
+    ToolInputDelta,
+    ToolProgress,
+)
+from holdfast.vocabulary.messages import AssistantMessage, UserMessage
+from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.settings import RuntimeSettings, Settings
+from holdfast.vocabulary.usage import Usage
+
+PUBLIC_TYPES: dict[str, Any] = {
+    "AgentResult": AgentResult[Any],
+    "ApprovalRequest": ApprovalRequest,
+    "Entry": KnownEntry,
+    "ErrorInfo": ErrorInfo,
+    "LiveEvent": TextDelta
+    | ReasoningDelta
+    | ToolInputDelta
+    | ToolProgress
+    | StatusChanged
+    | Instrumented,
+    "Message": UserMessage | AssistantMessage,
+    "RuntimeSettings": RuntimeSettings,
+    "SessionState": SessionState,
+    "Settings": Settings,
+    "Usage": Usage,
+}
+
+
+def json_schema_of(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of a public type by its name."""
+    (schema,), components = msgspec.json.schema_components(
+        [PUBLIC_TYPES[name]], ref_template="#/$defs/{name}"
+    )
+    return {**schema, "$defs": components}

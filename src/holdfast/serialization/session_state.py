@@ -1,0 +1,65 @@
+"""SessionState: a conversation in a small versioned value, to export and to restore from."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.messages import Message
+from holdfast.vocabulary.settings import Thinking
+
+STATE_VERSION = 1
+
+
+class SessionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is needed to go on with a conversation elsewhere.
+
+    Provider and model are for reference: what a new session is told wins.
+    """
+
+    version: Literal[1] = msgspec.field(default=1)
+    messages: tuple[Message, ...] = ()
+    provider: str = ""
+    model: str = ""
+    thinking: Thinking | None = None
+    system_prompt: str | None = None
+    exported_at: int = 0
+
+
+class _Stamp(msgspec.Struct):
+    version: Any = None
+
+
+def encode_state(state: SessionState) -> bytes:
+    """Write a state as JSON; the version is always spelled out."""
+    values = msgspec.to_builtins(state)
+    return msgspec.json.encode({"version": STATE_VERSION, **values})
+
+
+def decode_state(raw: bytes) -> SessionState:
+    """Read a state; raises CONFIG_INVALID naming the version or the field that is wrong."""
+    try:
+        values = msgspec.json.decode(raw)
+    except msgspec.DecodeError as error:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"the session state is not JSON: {error}"
+        ) from error
+    return check_state(values)
+
+
+def check_state(value: object) -> SessionState:
+    """Check a state that a user hands in, as a value or as plain JSON."""
+    if isinstance(value, SessionState):
+        value = msgspec.to_builtins(value) | {"version": value.version}
+    version = value.get("version") if isinstance(value, dict) else None
+    if version != STATE_VERSION:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"session state version {version!r} cannot be restored; this version reads 1",
+        )
+    try:
+        return msgspec.convert(value, SessionState)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"the session state is not valid: {error}"
+        ) from error

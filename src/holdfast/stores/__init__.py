@@ -1,0 +1,1 @@
+"""Stores: places where sessions are kept. Each is a bundle of the ports in `session_store`."""

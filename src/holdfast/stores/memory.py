@@ -1,0 +1,265 @@
+"""The store in memory: the same promises as any other, for as long as the process lives."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import Literal
+
+from holdfast.ports.session_store import Damage, Lease, SessionRecord
+from holdfast.stores.index_record import update_record
+from holdfast.vocabulary.commands import Command, CommandId
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.ids import SessionId
+
+
+class _Session:
+    """Everything the store holds of one session."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.record: SessionRecord | None = None
+        self.epoch = 0
+        self.holder: str | None = None
+        self.commands: dict[CommandId, Command] = {}
+        self.blobs: dict[str, bytes] = {}
+        self.changed = asyncio.Event()
+
+    def announce(self) -> None:
+        """Wake everyone who waits for a change."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class MemoryStore:
+    """All five ports of a store over plain dictionaries. One event loop at a time uses it."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[SessionId, _Session] = {}
+        self.log = MemoryLog(self._sessions)
+        self.index = MemoryIndex(self._sessions)
+        self.leases = MemoryLeases(self._sessions)
+        self.inbox = MemoryInbox(self._sessions)
+        self.blobs = MemoryBlobs(self._sessions)
+
+    async def close(self) -> None:
+        """Forget nothing: the store lives as long as it is referenced."""
+
+
+class MemoryLog:
+    """The logs, as lists of the entries themselves."""
+
+    def __init__(self, sessions: dict[SessionId, _Session]) -> None:
+        self._sessions = sessions
+
+    async def append(
+        self, lease: Lease, entries: Sequence[Entry], *, consumed: Sequence[CommandId] = ()
+    ) -> None:
+        """Append entries that already have their `seq`."""
+        self.append_now(lease, entries, consumed=consumed)
+
+    def append_now(
+        self, lease: Lease, entries: Sequence[Entry], *, consumed: Sequence[CommandId] = ()
+    ) -> None:
+        """Append without waiting, because nothing here has to be waited for."""
+        session = self._sessions.setdefault(lease.session_id, _Session())
+        if lease.epoch != session.epoch:
+            raise StoreError(
+                ErrorCode.FENCED, f"session {lease.session_id} was taken over by {session.holder}"
+            )
+        fresh = _fresh_entries(session.entries, entries)
+        record = session.record
+        for entry in fresh:
+            record = update_record(record, entry)
+        if record is not None and record.name is not None and session.record is None:
+            self._refuse_taken_name(record)
+        session.record = record
+        session.entries.extend(fresh)
+        for command_id in consumed:
+            session.commands.pop(command_id, None)
+        session.announce()
+
+    def _refuse_taken_name(self, record: SessionRecord) -> None:
+        for other in self._sessions.values():
+            taken = other.record
+            if taken and (taken.owner, taken.project, taken.name) == (
+                record.owner,
+                record.project,
+                record.name,
+            ):
+                raise StoreError(ErrorCode.CONFLICT, f"the name {record.name!r} is taken")
+
+    async def read(
+        self, session_id: SessionId, *, after: int = 0, limit: int | None = None
+    ) -> list[Entry]:
+        """Read entries in order; an unknown session has none."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return []
+        return session.entries[after : None if limit is None else after + limit]
+
+    async def follow(
+        self, session_id: SessionId, *, after: int = 0
+    ) -> AsyncGenerator[list[Entry], None]:
+        """Yield entries as they are appended, until closed."""
+        session = self._sessions.setdefault(session_id, _Session())
+        while True:
+            changed = session.changed
+            if page := session.entries[after:]:
+                after += len(page)
+                yield page
+            else:
+                await changed.wait()
+
+    async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
+        """Report nothing: memory does not rot."""
+        del session_id
+        return ()
+
+    async def delete(self, session_id: SessionId) -> None:
+        """Remove a session with everything that belongs to it."""
+        self._sessions.pop(session_id, None)
+
+
+def _fresh_entries(stored: Sequence[Entry], entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Return what is not stored yet; raises CONFLICT unless each `seq` follows."""
+    for position, entry in enumerate(entries):
+        if entry.seq > len(stored):
+            fresh = entries[position:]
+            expected = range(len(stored) + 1, len(stored) + 1 + len(fresh))
+            if [item.seq for item in fresh] != list(expected):
+                raise StoreError(
+                    ErrorCode.CONFLICT, f"entry {entry.seq} does not follow {len(stored)}"
+                )
+            return fresh
+        if entry.seq < 1 or stored[entry.seq - 1].id != entry.id:
+            raise StoreError(ErrorCode.CONFLICT, f"another entry is stored as {entry.seq}")
+    return ()
+
+
+class MemoryIndex:
+    """The index: the records that the log keeps up to date."""
+
+    def __init__(self, sessions: dict[SessionId, _Session]) -> None:
+        self._sessions = sessions
+
+    async def find(
+        self,
+        owner: str,
+        project: str,
+        *,
+        session_id: SessionId | None = None,
+        name: str | None = None,
+    ) -> SessionRecord | None:
+        """Find by id or by name; a session of somebody else is not found."""
+        for record in self._records(owner, project):
+            if record.id == session_id or (name is not None and record.name == name):
+                return record
+        return None
+
+    async def browse(
+        self, owner: str, project: str, *, limit: int | None = None, after: SessionId | None = None
+    ) -> Sequence[SessionRecord]:
+        """List sessions, the last updated first."""
+        records = sorted(
+            self._records(owner, project), key=lambda item: (item.updated, item.id), reverse=True
+        )
+        if after is not None:
+            places = [place for place, record in enumerate(records) if record.id == after]
+            records = records[places[0] + 1 :] if places else []
+        return records[:limit]
+
+    async def rebuild(self) -> int:
+        """Make the records anew from the logs."""
+        for session in self._sessions.values():
+            session.record = None
+            for entry in session.entries:
+                session.record = update_record(session.record, entry)
+        return sum(session.record is not None for session in self._sessions.values())
+
+    def _records(self, owner: str, project: str) -> list[SessionRecord]:
+        return [
+            session.record
+            for session in self._sessions.values()
+            if session.record and (session.record.owner, session.record.project) == (owner, project)
+        ]
+
+
+class MemoryLeases:
+    """Leases among the sessions of one process."""
+
+    def __init__(self, sessions: dict[SessionId, _Session]) -> None:
+        self._sessions = sessions
+
+    async def acquire(
+        self, session_id: SessionId, holder: str, *, busy: Literal["wait", "reject"] = "reject"
+    ) -> Lease:
+        """Become the writer of a session."""
+        session = self._sessions.setdefault(session_id, _Session())
+        while session.holder not in (None, holder):
+            if busy == "reject":
+                raise SessionError(
+                    ErrorCode.BUSY, f"session {session_id} is held by {session.holder}"
+                )
+            await session.changed.wait()
+        session.holder = holder
+        session.epoch += 1
+        return Lease(session_id=session_id, holder=holder, epoch=session.epoch)
+
+    async def renew(self, lease: Lease) -> None:
+        """Stay the writer; raises FENCED when somebody else took over."""
+        session = self._sessions.get(lease.session_id)
+        if session is None or session.epoch != lease.epoch:
+            raise StoreError(ErrorCode.FENCED, f"session {lease.session_id} was taken over")
+
+    async def release(self, lease: Lease) -> None:
+        """Let somebody else become the writer."""
+        session = self._sessions.get(lease.session_id)
+        if session is not None and session.epoch == lease.epoch:
+            session.holder = None
+            session.announce()
+
+
+class MemoryInbox:
+    """Commands for the holder of a session."""
+
+    def __init__(self, sessions: dict[SessionId, _Session]) -> None:
+        self._sessions = sessions
+
+    async def put(self, session_id: SessionId, command: Command) -> None:
+        """Leave a command for the holder."""
+        session = self._sessions.setdefault(session_id, _Session())
+        session.commands.setdefault(command.id, command)
+        session.announce()
+
+    async def pending(self, session_id: SessionId) -> Sequence[Command]:
+        """Look at the commands that nobody has consumed."""
+        session = self._sessions.get(session_id)
+        return tuple(session.commands.values()) if session else ()
+
+    async def wait(self, session_id: SessionId) -> None:
+        """Wait for a new command."""
+        session = self._sessions.setdefault(session_id, _Session())
+        known = set(session.commands)
+        while set(session.commands) <= known:
+            await session.changed.wait()
+
+
+class MemoryBlobs:
+    """Big payloads by their SHA-256."""
+
+    def __init__(self, sessions: dict[SessionId, _Session]) -> None:
+        self._sessions = sessions
+
+    async def put(self, session_id: SessionId, content: bytes) -> str:
+        """Store content and return its name."""
+        name = hashlib.sha256(content).hexdigest()
+        self._sessions.setdefault(session_id, _Session()).blobs[name] = content
+        return name
+
+    async def get(self, session_id: SessionId, name: str) -> bytes:
+        """Return content; raises NOT_FOUND."""
+        session = self._sessions.get(session_id)
+        if session is None or name not in session.blobs:
+            raise SessionError(ErrorCode.NOT_FOUND, f"session {session_id} has no blob {name}")
+        return session.blobs[name]
