@@ -1,0 +1,1 @@
+"""The conversation: messages in order, and the fold that derives them from a log."""

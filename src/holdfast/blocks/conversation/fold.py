@@ -1,0 +1,288 @@
+"""The fold: everything a session is, derived from its entries one by one.
+
+Live and on reopening the same code runs, so both give the same session. The fold is total: any
+prefix of any log leaves a conversation in which every tool call has an answer by the time it is
+sent. Answers that nobody recorded are made here and are never written to the log.
+"""
+
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+
+import msgspec
+
+from holdfast.blocks.conversation.answers import CallRecord, answer_message
+from holdfast.blocks.conversation.history import Conversation
+from holdfast.blocks.conversation.open_turn import OpenTurn
+from holdfast.vocabulary.approvals import ApprovalRequest
+from holdfast.vocabulary.entries import (
+    ApprovalRequested,
+    ApprovalSettled,
+    Compaction,
+    Entry,
+    InputDrained,
+    InputPromoted,
+    InputQueued,
+    PartCheckpoint,
+    PartEnded,
+    PartStarted,
+    QueryEnded,
+    QueryStarted,
+    SessionChanged,
+    SessionOpened,
+    ToolEnded,
+    ToolStarted,
+    TurnDiscarded,
+    TurnEnded,
+    TurnStarted,
+)
+from holdfast.vocabulary.ids import ApprovalId, CallId, InputId, MessageId, QueryId
+from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.parts import CompactionPart, ReminderPart
+from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.usage import Usage, add_costs
+
+_CONTINUE = ReminderPart(text="The answer above was cut off. Go on from where it ends.")
+
+
+class SessionFold:
+    """The state of one session after the entries applied so far."""
+
+    def __init__(self) -> None:
+        self.head = 0
+        self.opened: SessionOpened | None = None
+        self.title: str | None = None
+        self.native_session_id: str | None = None
+        self.settings = Settings()
+        self.conversation = Conversation()
+        self.open_query: QueryStarted | None = None
+        self.last_query: QueryEnded | None = None
+        self.open_turn: OpenTurn | None = None
+        self.calls: dict[CallId, CallRecord] = {}
+        self.approvals: dict[ApprovalId, ApprovalRequested] = {}
+        self.inputs: dict[InputId, InputQueued] = {}
+        self.usage = Usage()
+        self.cost: Decimal | None = Decimal(0)
+
+    def apply_all(self, entries: Iterable[Entry]) -> None:
+        """Apply entries in order."""
+        for entry in entries:
+            self.apply(entry)
+
+    def apply(self, entry: Entry) -> None:
+        """Apply one entry; kinds that change nothing here, or that nobody knows, are passed over."""
+        if entry.seq:
+            self.head = entry.seq
+        step = _STEPS.get(type(entry))
+        if step is not None:
+            step(self, entry)
+
+    def compose(self, entry: Entry) -> Entry:
+        """Return an entry as consumers see it: an ended part is whole. Call before `apply`."""
+        if isinstance(entry, PartEnded) and self.open_turn is not None:
+            return self.open_turn.compose(entry)
+        return entry
+
+    def sent_view(self) -> tuple[Message, ...]:
+        """Return what a request sends: alternating, answered, ending with a user message."""
+        view = self.conversation.wire_view()
+        for message in self._unsettled():
+            view = _joined(view, message)
+        tip = view[-1] if view else None
+        if isinstance(tip, AssistantMessage) and tip.interrupted:
+            view = (*view, UserMessage(id=MessageId(f"{tip.id}_continue"), parts=(_CONTINUE,)))
+        return view
+
+    def messages(self) -> tuple[Message, ...]:
+        """Return the whole conversation, with what is known of an unfinished answer."""
+        view = self.conversation.messages
+        for message in self._unsettled():
+            view = _joined(view, message)
+        return view
+
+    def pending_approvals(self) -> tuple[ApprovalRequest, ...]:
+        """Return the approvals that wait for an answer."""
+        session_id = self.opened.session_id if self.opened else None
+        return tuple(
+            ApprovalRequest(
+                id=entry.approval_id,
+                call_id=entry.call_id,
+                tool=entry.tool,
+                arguments=entry.arguments,
+                arguments_hash=entry.arguments_hash,
+                session_id=session_id,
+                reason=entry.reason,
+            )
+            for entry in self.approvals.values()
+        )
+
+    def unfinished_query(self) -> QueryId | None:
+        """Return the query that can be carried on: one that never ended, or rests on approvals."""
+        if self.open_query is not None:
+            return self.open_query.query_id
+        last = self.last_query
+        return last.query_id if last is not None and last.stop_reason == "approval" else None
+
+    def _unsettled(self) -> list[Message]:
+        """Return what settling would add to the conversation now."""
+        added: list[Message] = []
+        assistant, calls = self._tip_assistant(), list(self.calls.values())
+        if assistant is not None and calls:
+            added.append(answer_message(assistant, calls))
+        partial = self.open_turn.message(interrupted=True) if self.open_turn else None
+        if partial is not None:
+            added.append(partial)
+            if partial.tool_calls:
+                records = [CallRecord(part=part) for part in partial.tool_calls]
+                added.append(answer_message(partial, records))
+        return added
+
+    def _settle(self) -> None:
+        """Make what is unfinished part of the conversation, as it is."""
+        for message in self._unsettled():
+            self._push(message)
+        self.open_turn = None
+        self.calls.clear()
+        self.approvals.clear()
+
+    def _push(self, message: Message) -> None:
+        tip = self.conversation.tip
+        if isinstance(message, AssistantMessage) and isinstance(tip, AssistantMessage):
+            self.conversation.replace_last(_merged(tip, message))
+        else:
+            self.conversation.push(message)
+
+    def _tip_assistant(self) -> AssistantMessage | None:
+        tip = self.conversation.tip
+        return tip if isinstance(tip, AssistantMessage) else None
+
+    # One step per kind that changes something.
+
+    def _on_session_opened(self, entry: SessionOpened) -> None:
+        self.opened = entry
+        self.title = entry.title
+        self.native_session_id = entry.native_session_id
+        self.settings = entry.settings
+
+    def _on_session_changed(self, entry: SessionChanged) -> None:
+        changes = entry.changes
+        self.title = changes.get("title", self.title)
+        self.native_session_id = changes.get("native_session_id", self.native_session_id)
+        if "settings" in changes:
+            self.settings = msgspec.convert(
+                msgspec.to_builtins(self.settings) | changes["settings"], Settings
+            )
+
+    def _on_input_queued(self, entry: InputQueued) -> None:
+        self.inputs[entry.input_id] = entry
+
+    def _on_input_promoted(self, entry: InputPromoted) -> None:
+        queued = self.inputs.pop(entry.input_id, None)
+        if queued is not None:
+            self._settle()
+            self._push(queued.message)
+
+    def _on_input_drained(self, entry: InputDrained) -> None:
+        self.inputs.pop(entry.input_id, None)
+
+    def _on_query_started(self, entry: QueryStarted) -> None:
+        self.open_query = entry
+        if entry.message is not None:
+            self._settle()
+            self._push(entry.message)
+
+    def _on_query_ended(self, entry: QueryEnded) -> None:
+        self.open_query = None
+        self.last_query = entry
+
+    def _on_turn_started(self, entry: TurnStarted) -> None:
+        self._settle()
+        self.open_turn = OpenTurn(entry)
+
+    def _on_part_started(self, entry: PartStarted) -> None:
+        if self.open_turn is not None:
+            self.open_turn.start(entry)
+
+    def _on_part_checkpoint(self, entry: PartCheckpoint) -> None:
+        if self.open_turn is not None:
+            self.open_turn.grow(entry)
+
+    def _on_part_ended(self, entry: PartEnded) -> None:
+        if self.open_turn is not None:
+            self.open_turn.end(entry)
+
+    def _on_turn_ended(self, entry: TurnEnded) -> None:
+        self.usage += entry.usage
+        self.cost = add_costs(self.cost, entry.cost)
+        turn, self.open_turn = self.open_turn, None
+        if turn is None:
+            return
+        message = turn.message(
+            usage=entry.usage, finish_reason=entry.finish_reason, interrupted=entry.interrupted
+        )
+        if message is not None:
+            self._push(message)
+            self.calls = {part.call_id: CallRecord(part=part) for part in message.tool_calls}
+
+    def _on_turn_discarded(self, entry: TurnDiscarded) -> None:
+        tip = self._tip_assistant()
+        if self.open_turn is None and tip is not None and tip.id == entry.message_id:
+            self.conversation.remove_last()
+            self.calls.clear()
+        self.open_turn = None
+
+    def _on_approval_requested(self, entry: ApprovalRequested) -> None:
+        self.approvals[entry.approval_id] = entry
+
+    def _on_approval_settled(self, entry: ApprovalSettled) -> None:
+        self.approvals.pop(entry.approval_id, None)
+        call = self.calls.get(entry.call_id)
+        if call is None:
+            return
+        if entry.decision == "denied":
+            call.state, call.reason = "denied", entry.reason
+
+    def _on_tool_started(self, entry: ToolStarted) -> None:
+        call = self.calls.get(entry.call_id)
+        if call is not None:
+            call.state, call.idempotent = "started", entry.idempotent
+
+    def _on_tool_ended(self, entry: ToolEnded) -> None:
+        call = self.calls.get(entry.call_id)
+        if call is not None and call.ended is None:
+            call.state, call.ended = "ended", entry
+
+    def _on_compaction(self, entry: Compaction) -> None:
+        self._settle()
+        self.conversation.push(
+            UserMessage(
+                id=MessageId(f"{entry.id}_summary"), parts=(CompactionPart(text=entry.summary),)
+            )
+        )
+
+
+def _joined(view: tuple[Message, ...], message: Message) -> tuple[Message, ...]:
+    """Append a message to a view, merging it into a tip of the same role."""
+    tip = view[-1] if view else None
+    if isinstance(message, UserMessage) and isinstance(tip, UserMessage):
+        return (*view[:-1], msgspec.structs.replace(tip, parts=tip.parts + message.parts))
+    if isinstance(message, AssistantMessage) and isinstance(tip, AssistantMessage):
+        return (*view[:-1], _merged(tip, message))
+    return (*view, message)
+
+
+def _merged(first: AssistantMessage, second: AssistantMessage) -> AssistantMessage:
+    """Join an answer with the one that goes on with it."""
+    return msgspec.structs.replace(second, parts=first.parts + second.parts)
+
+
+def fold_entries(entries: Iterable[Entry]) -> SessionFold:
+    """Fold a log into a session."""
+    fold = SessionFold()
+    fold.apply_all(entries)
+    return fold
+
+
+_Step = Callable[[SessionFold, Entry], None]
+_STEPS: dict[type[Entry], _Step] = {
+    SessionOpened: SessionFold._on_session_opened,  # type: ignore[dict-item]  # noqa: SLF001
+}
