@@ -84,6 +84,8 @@ def pip_environment() -> dict[str, str]:
         "PIP_REQUIRE_VIRTUALENV": "0",
         "PIP_ROOT_USER_ACTION": "ignore",
         "PIP_USER": "0",
+        # pip asks rustc for its version, and a rustup rustc writes to the home folder at that.
+        "RUSTUP_HOME": str(CACHE / "rustup"),
     }
 
 
