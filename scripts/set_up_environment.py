@@ -1,4 +1,4 @@
-"""Builds .venv from uv.lock with a pip-installed uv, all inside this clone; does nothing when it is fresh.
+"""Builds .venv from uv.lock with a pip-installed uv, all inside this clone, unless it is fresh.
 
 It needs only a Python 3.11 with pip: no venv, no ensurepip, nothing in the home folder. The package
 index that pip is configured for is handed to uv for the run and written nowhere; uv.lock's hashes
@@ -10,7 +10,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,8 +54,8 @@ def install_uv() -> None:
     if UV.exists() and stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return
     say("installing uv into .tools")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", TOOLS]
-    run([*pip, "--no-deps", "--require-hashes", "-r", UV_PIN], pip_environment())
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--no-deps"]
+    run([*pip, "--target", TOOLS, "--require-hashes", "-r", UV_PIN], pip_environment())
     stamp.write_text(wanted, encoding="utf-8")
 
 
@@ -67,11 +67,11 @@ def install_packages() -> None:
     CACHE.mkdir(exist_ok=True)
     run([UV, "venv", "--quiet", "--clear", "--python", sys.executable, VENV], environment)
     # By way of a requirements list, because `uv sync` would insist on the index of the lock file.
-    export = [UV, "export", "--quiet", "--frozen", "--no-emit-project", "--no-header"]
-    run([*export, "--python", PYTHON, "--output-file", requirements], environment)
-    pip = [UV, "pip", "install", "--quiet", "--python", PYTHON]
-    run([*pip, "--require-hashes", "-r", requirements], environment)
-    run([*pip, "--no-deps", "--no-build-isolation", "--editable", ROOT], environment)
+    export = ["export", "--quiet", "--frozen", "--no-emit-project", "--no-header"]
+    run([UV, *export, "--python", PYTHON, "--output-file", requirements], environment)
+    install = ["pip", "install", "--quiet", "--python", str(PYTHON)]
+    run([UV, *install, "--require-hashes", "-r", requirements], environment)
+    run([UV, *install, "--no-deps", "--no-build-isolation", "--editable", ROOT], environment)
 
 
 def pip_environment() -> dict[str, str]:
@@ -127,7 +127,7 @@ def is_there(place: str) -> bool:
     return "://" in place or Path(place).exists()
 
 
-def run(command: list[str | Path], environment: Mapping[str, str]) -> None:
+def run(command: Sequence[str | Path], environment: Mapping[str, str]) -> None:
     """Run one command in the clone; end with its exit code if it fails."""
     code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
     if code:
