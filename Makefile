@@ -1,0 +1,39 @@
+# Every target first sets up its own environment inside this clone (.tools, .venv, .cache).
+PYTHON ?= python3
+RUN := .venv/bin/python
+CODE = $(wildcard src tests examples benchmarks scripts)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check soak bench environment lock clean
+
+help:  ## list the targets
+	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 14
+
+demo: environment  ## talk to a session, without any key
+	@$(RUN) -m holdfast.demo
+
+test: environment  ## run the tests in random order, with branch coverage
+	$(RUN) -m pytest --cov --cov-report=term $(ARGS)
+
+check: environment  ## run all linters and type checkers
+	$(RUN) -m ruff format --check $(CODE)
+	$(RUN) -m ruff check $(CODE)
+	$(RUN) -m mypy $(CODE)
+	.venv/bin/lint-imports --no-logo
+
+soak: environment  ## run the long versions of the tests
+	$(RUN) -m pytest -m soak --timeout=3600 --hypothesis-profile=soak $(ARGS)
+
+bench: environment  ## run the benchmarks
+	$(RUN) -m benchmarks $(ARGS)
+
+environment:
+	@$(PYTHON) scripts/set_up_environment.py
+
+lock:  ## resolve uv.lock again; ARGS=--upgrade takes newer versions
+	$(PYTHON) scripts/set_up_environment.py lock $(ARGS)
+
+clean:  ## remove everything the targets above made
+	rm -rf .tools .venv .cache .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache \
+	  .ruff_cache build dist
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

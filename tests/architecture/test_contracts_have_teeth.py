@@ -1,0 +1,186 @@
+"""Each import contract catches the violation it is there for, planted in a copy of the source."""
+
+import configparser
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+import pytest
+
+from tests.architecture.source_tree import CONTRACTS, PACKAGE, ROOT
+
+LAYERS = "A room imports only rooms below it, and every room has its place"
+SESSION = "Session and engine know ports, not providers, stores, tools, auth or config"
+CONCRETE = "Only assembly and testing name concrete providers, stores and tools"
+SURFACES = "Surfaces import agent, administration, sync, serialization and vocabulary only"
+FRONT_DOOR = "The public names are for users and surfaces, no room imports them"
+BLOCKS = "No block imports another"
+PURE_BLOCKS = "Blocks touch no files, no sockets, no clock and no chance"
+ACYCLIC = "No two neighbours import each other, at any depth"
+AIOHTTP = "Only providers.transport imports aiohttp"
+DRIVERS = "Only stores imports database drivers"
+NOT_REQUIRED = "Nothing imports pydantic or a vendor's SDK"
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A violation: who imports whom, and the contract that has to notice."""
+
+    importer: str
+    imported: str
+    contract: str
+
+    def __str__(self) -> str:
+        return f"{self.importer} -> {self.imported}"
+
+
+class Verdict(TypedDict):
+    """What the linter said of one copy."""
+
+    passed: bool
+    output: str
+
+
+VIOLATIONS = [
+    Plant("session.planted", "holdfast.stores.planted", SESSION),
+    Plant("session.planted", "holdfast.config.planted", SESSION),
+    Plant("session.planted", "holdfast.auth.planted", SESSION),
+    Plant("session.planted", "holdfast.agent", LAYERS),
+    Plant("engine.planted", "holdfast.providers.planted", SESSION),
+    Plant("engine.planted", "holdfast.tools.planted", SESSION),
+    Plant("engine.planted", "holdfast.session.planted", LAYERS),
+    Plant("blocks.planted", "holdfast.blocks.neighbour", BLOCKS),
+    Plant("blocks.planted", "holdfast.engine.planted", LAYERS),
+    Plant("blocks.planted", "time", PURE_BLOCKS),
+    Plant("blocks.planted", "pathlib", PURE_BLOCKS),
+    Plant("blocks.planted", "aiohttp", AIOHTTP),
+    Plant("ports.planted", "holdfast.engine.planted", LAYERS),
+    Plant("serialization.planted", "holdfast.blocks.planted", LAYERS),
+    Plant("vocabulary.planted", "holdfast.ports.planted", LAYERS),
+    Plant("vocabulary.planted", "holdfast", FRONT_DOOR),
+    Plant("stores.planted", "holdfast.session.planted", LAYERS),
+    Plant("stores.planted", "holdfast.providers.planted", LAYERS),
+    Plant("providers.planted", "holdfast.stores.planted", LAYERS),
+    Plant("tools.planted", "holdfast.config.planted", LAYERS),
+    Plant("providers.wire.planted", "aiohttp", AIOHTTP),
+    Plant("session.planted", "apsw", DRIVERS),
+    Plant("stores.planted", "sqlite3", DRIVERS),
+    Plant("agent.planted", "holdfast.stores.planted", CONCRETE),
+    Plant("administration.planted", "holdfast.providers.planted", CONCRETE),
+    Plant("sync.planted", "holdfast.tools.planted", CONCRETE),
+    Plant("cli.planted", "holdfast.engine.planted", SURFACES),
+    Plant("server.planted", "holdfast.session.planted", SURFACES),
+    Plant("demo.planted", "holdfast.assembly.planted", SURFACES),
+    Plant("server.planted", "holdfast.cli.planted", LAYERS),
+    Plant("vocabulary.planted", "pydantic", NOT_REQUIRED),
+    Plant("providers.planted", "anthropic", NOT_REQUIRED),
+]
+
+ALLOWED = [
+    Plant("assembly.planted", "holdfast.stores.planted", ""),
+    Plant("testing.planted", "holdfast.providers.planted", ""),
+    Plant("agent.planted", "holdfast.assembly.planted", ""),
+    Plant("cli.planted", "holdfast.agent.planted", ""),
+    Plant("cli.planted", "holdfast", ""),
+    Plant("providers.planted", "holdfast.auth.planted", ""),
+    Plant("providers.transport.planted", "aiohttp", ""),
+    Plant("stores.planted", "apsw", ""),
+]
+
+CYCLE = [
+    Plant("engine.planted", "holdfast.engine.neighbour", ACYCLIC),
+    Plant("engine.neighbour", "holdfast.engine.planted", ACYCLIC),
+]
+
+
+def settle(package: Path, dotted: str) -> tuple[Path, str]:
+    """Make sure the module exists in the copy; a room that is one file stands for all in it."""
+    *rooms, leaf = dotted.split(".")
+    folder = package
+    for room in rooms:
+        if (folder / f"{room}.py").exists():
+            return folder / f"{room}.py", room
+        folder /= room
+        folder.mkdir(exist_ok=True)
+        (folder / "__init__.py").touch()
+    path = folder / leaf / "__init__.py" if (folder / leaf).is_dir() else folder / f"{leaf}.py"
+    path.touch()
+    return path, dotted
+
+
+def plant(package: Path, violation: Plant) -> str:
+    """Write the import into the copy and return it as the linter spells it."""
+    imported = violation.imported
+    if imported.startswith("holdfast."):
+        imported = f"holdfast.{settle(package, imported.removeprefix('holdfast.'))[1]}"
+    path, importer = settle(package, violation.importer)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"\nimport {imported}\n")
+    return f"holdfast.{importer} -> {imported}"
+
+
+@dataclass(frozen=True)
+class Planted:
+    """All copies, each with its verdict, and the imports as the linter spells them."""
+
+    verdicts: Mapping[str, Verdict]
+    spelled: Mapping[Plant, str]
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
+    """Plant every violation in a copy of its own, and lint all copies in one process."""
+    root = tmp_path_factory.mktemp("planted")
+    spelled: dict[Plant, str] = {}
+    copies = {str(violation): [violation] for violation in VIOLATIONS}
+    copies |= {"allowed": ALLOWED, "cycle": CYCLE, "new room": []}
+    for number, plants in enumerate(copies.values()):
+        package = root / str(number) / "holdfast"
+        shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+        spelled |= {violation: plant(package, violation) for violation in plants}
+    new_room = root / str(list(copies).index("new room")) / "holdfast" / "attic"
+    new_room.mkdir()
+    (new_room / "__init__.py").touch()
+    folders = {str(root / str(number)): name for number, name in enumerate(copies)}
+    command = [sys.executable, str(ROOT / "tests/architecture/lint_each.py"), str(CONTRACTS)]
+    linted = subprocess.run([*command, *folders], capture_output=True, text=True, check=True)
+    found: dict[str, Verdict] = json.loads(linted.stdout)
+    yield Planted({folders[folder]: verdict for folder, verdict in found.items()}, spelled)
+    shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("violation", VIOLATIONS, ids=str)
+def test_a_planted_violation_is_caught_and_named(planted: Planted, violation: Plant) -> None:
+    verdict = planted.verdicts[str(violation)]
+    assert not verdict["passed"]
+    assert f"{violation.contract} BROKEN" in verdict["output"]
+    assert planted.spelled[violation] in verdict["output"]
+
+
+def test_a_new_room_that_nobody_placed_is_caught(planted: Planted) -> None:
+    verdict = planted.verdicts["new room"]
+    assert f"{LAYERS} BROKEN" in verdict["output"]
+    assert "- holdfast.attic" in verdict["output"]
+
+
+def test_a_cycle_between_neighbours_is_caught(planted: Planted) -> None:
+    verdict = planted.verdicts["cycle"]
+    assert f"{ACYCLIC} BROKEN" in verdict["output"]
+    assert "holdfast.engine" in verdict["output"]
+
+
+def test_every_contract_has_a_violation_planted_against_it() -> None:
+    contracts = configparser.ConfigParser()
+    contracts.read(CONTRACTS, encoding="utf-8")
+    names = {contracts[section]["name"] for section in contracts.sections()[1:]}
+    assert names == {violation.contract for violation in VIOLATIONS + CYCLE}
+
+
+def test_what_the_plan_allows_is_not_caught(planted: Planted) -> None:
+    verdict = planted.verdicts["allowed"]
+    assert verdict["passed"], verdict["output"]
