@@ -7,7 +7,7 @@ import msgspec
 from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entries import KnownEntry
-from holdfast.vocabulary.errors import ErrorInfo
+from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.events import (
     Instrumented,
     ReasoningDelta,
@@ -25,7 +25,7 @@ PUBLIC_TYPES: dict[str, Any] = {
     "AgentResult": AgentResult[Any],
     "ApprovalRequest": ApprovalRequest,
     "Entry": KnownEntry,
-    "ErrorInfo": ErrorInfo,
+    "ErrorReport": ErrorReport,
     "LiveEvent": TextDelta
     | ReasoningDelta
     | ToolInputDelta

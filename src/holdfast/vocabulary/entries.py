@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.vocabulary.aliases import alias_of
 from holdfast.vocabulary.approvals import ApprovalScope
-from holdfast.vocabulary.errors import ErrorInfo
+from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import (
     ApprovalId,
     CallId,
@@ -116,7 +116,7 @@ class QueryEnded(Entry, frozen=True, kw_only=True, tag="query.ended"):
     turns: int = 0
     duration_ms: int = 0
     message_id: MessageId | None = None
-    error: ErrorInfo | None = None
+    error: ErrorReport | None = None
 
 
 class TurnStarted(Entry, frozen=True, kw_only=True, tag="turn.started"):
@@ -146,7 +146,7 @@ class TurnDiscarded(Entry, frozen=True, kw_only=True, tag="turn.discarded"):
 
     message_id: MessageId
     reason: str
-    error: ErrorInfo | None = None
+    error: ErrorReport | None = None
 
 
 class PartStarted(Entry, frozen=True, kw_only=True, tag="part.started"):
@@ -221,7 +221,7 @@ class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
     tool: str
     outcome: Literal["ok", "error", "denied", "cancelled", "timed_out"]
     content: tuple[ResultContent, ...] = ()
-    error: ErrorInfo | None = None
+    error: ErrorReport | None = None
     duration_ms: int = 0
 
 
@@ -232,7 +232,7 @@ class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
     """The number of the call that failed; 1 is the first."""
     delay: float
     next_at: int
-    error: ErrorInfo
+    error: ErrorReport
     account_limited: bool = False
 
 

@@ -78,7 +78,7 @@ RETRYABLE_CODES = frozenset(
 )
 
 
-class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ErrorReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error as a value: what a log keeps and a wire carries."""
 
     tag: str
@@ -107,7 +107,7 @@ class AgentError(Exception):
 
     codes: ClassVar[frozenset[ErrorCode]] = frozenset()
 
-    info: ErrorInfo
+    report: ErrorReport
     """The error as a value; the attributes below are its fields."""
     tag: str
     code: ErrorCode
@@ -125,16 +125,16 @@ class AgentError(Exception):
         if code not in self.codes:
             raise TypeError(f"{type(self).__name__} has no code {code}")
         super().__init__(message)
-        info = ErrorInfo(
+        report = ErrorReport(
             tag=type(self).__name__,
             code=code,
             message=message,
             retryable=code in RETRYABLE_CODES,
             **facts,
         )
-        for name in ErrorInfo.__struct_fields__:
-            object.__setattr__(self, name, getattr(info, name))
-        object.__setattr__(self, "info", info)
+        for name in ErrorReport.__struct_fields__:
+            object.__setattr__(self, name, getattr(report, name))
+        object.__setattr__(self, "report", report)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _FACTS or (name == "result" and self.result is not None):
@@ -142,20 +142,20 @@ class AgentError(Exception):
         super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return error_from_info, (self.info,)
+        return error_from_report, (self.report,)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as plain JSON values."""
-        facts: dict[str, Any] = msgspec.to_builtins(self.info)
+        facts: dict[str, Any] = msgspec.to_builtins(self.report)
         return facts
 
     @staticmethod
     def from_dict(facts: dict[str, Any]) -> "AgentError":
         """Rebuild an error from `to_dict`."""
-        return error_from_info(msgspec.convert(facts, ErrorInfo))
+        return error_from_report(msgspec.convert(facts, ErrorReport))
 
 
-_FACTS = frozenset({*ErrorInfo.__struct_fields__, "info"})
+_FACTS = frozenset({*ErrorReport.__struct_fields__, "report"})
 
 
 class ConfigError(AgentError):
@@ -265,16 +265,16 @@ def error_of(code: ErrorCode, message: str, **facts: Unpack[ErrorFacts]) -> Agen
     return _FAMILY_OF[code](code, message, **facts)
 
 
-def error_from_info(info: ErrorInfo) -> AgentError:
+def error_from_report(report: ErrorReport) -> AgentError:
     """Rebuild an exception from its value."""
     return error_of(
-        info.code,
-        info.message,
-        basis=info.basis,
-        status=info.status,
-        provider=info.provider,
-        request_id=info.request_id,
-        retry_after=info.retry_after,
+        report.code,
+        report.message,
+        basis=report.basis,
+        status=report.status,
+        provider=report.provider,
+        request_id=report.request_id,
+        retry_after=report.retry_after,
     )
 
 

@@ -4,7 +4,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.vocabulary.errors import ErrorInfo
+from holdfast.vocabulary.errors import ErrorReport
 
 
 class _Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -32,7 +32,7 @@ class Retrying(_Status, frozen=True, kw_only=True, tag="retry"):
 class Failed(_Status, frozen=True, kw_only=True, tag="error"):
     """The last query failed; a new prompt may still be sent."""
 
-    error: ErrorInfo
+    error: ErrorReport
 
 
 SessionStatus: TypeAlias = Idle | Busy | Retrying | Failed

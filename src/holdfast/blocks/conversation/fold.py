@@ -7,6 +7,7 @@ sent. Answers that nobody recorded are made here and are never written to the lo
 
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from typing import ClassVar
 
 import msgspec
 
@@ -69,10 +70,10 @@ class SessionFold:
             self.apply(entry)
 
     def apply(self, entry: Entry) -> None:
-        """Apply one entry; kinds that change nothing here, or that nobody knows, are passed over."""
+        """Apply one entry; kinds that change nothing here are passed over."""
         if entry.seq:
             self.head = entry.seq
-        step = _STEPS.get(type(entry))
+        step = self._steps.get(type(entry))
         if step is not None:
             step(self, entry)
 
@@ -147,9 +148,9 @@ class SessionFold:
     def _push(self, message: Message) -> None:
         tip = self.conversation.tip
         if isinstance(message, AssistantMessage) and isinstance(tip, AssistantMessage):
-            self.conversation.replace_last(_merged(tip, message))
-        else:
-            self.conversation.push(message)
+            self.conversation.remove_last()
+            message = _merged(tip, message)
+        self.conversation.push(message)
 
     def _tip_assistant(self) -> AssistantMessage | None:
         tip = self.conversation.tip
@@ -259,6 +260,27 @@ class SessionFold:
             )
         )
 
+    _steps: ClassVar[dict[type[Entry], Callable[..., None]]] = {
+        SessionOpened: _on_session_opened,
+        SessionChanged: _on_session_changed,
+        InputQueued: _on_input_queued,
+        InputPromoted: _on_input_promoted,
+        InputDrained: _on_input_drained,
+        QueryStarted: _on_query_started,
+        QueryEnded: _on_query_ended,
+        TurnStarted: _on_turn_started,
+        PartStarted: _on_part_started,
+        PartCheckpoint: _on_part_checkpoint,
+        PartEnded: _on_part_ended,
+        TurnEnded: _on_turn_ended,
+        TurnDiscarded: _on_turn_discarded,
+        ApprovalRequested: _on_approval_requested,
+        ApprovalSettled: _on_approval_settled,
+        ToolStarted: _on_tool_started,
+        ToolEnded: _on_tool_ended,
+        Compaction: _on_compaction,
+    }
+
 
 def _joined(view: tuple[Message, ...], message: Message) -> tuple[Message, ...]:
     """Append a message to a view, merging it into a tip of the same role."""
@@ -280,9 +302,3 @@ def fold_entries(entries: Iterable[Entry]) -> SessionFold:
     fold = SessionFold()
     fold.apply_all(entries)
     return fold
-
-
-_Step = Callable[[SessionFold, Entry], None]
-_STEPS: dict[type[Entry], _Step] = {
-    SessionOpened: SessionFold._on_session_opened,  # type: ignore[dict-item]  # noqa: SLF001
-}

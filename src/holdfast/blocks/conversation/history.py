@@ -83,10 +83,6 @@ class Conversation:
         self._find_view_start()
         return removed
 
-    def replace_last(self, message: Message) -> None:
-        """Put a message in the place of the last one."""
-        self._messages[-1] = message
-
     def clear(self) -> None:
         """Forget everything."""
         self.set_history(())

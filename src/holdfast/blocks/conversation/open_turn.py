@@ -7,15 +7,17 @@ import msgspec
 from holdfast.vocabulary.entries import PartCheckpoint, PartEnded, PartStarted, TurnStarted
 from holdfast.vocabulary.ids import PartId
 from holdfast.vocabulary.messages import AssistantMessage
-from holdfast.vocabulary.parts import CompactionPart, Part, ReasoningPart, TextPart, ToolCallPart
+from holdfast.vocabulary.parts import CompactionPart, Part, ReasoningPart, TextPart
 from holdfast.vocabulary.usage import Usage
 
 _GrowingPart = TextPart | ReasoningPart | CompactionPart
 
 
 class OpenTurn:
-    """Collects the parts of one answer from part entries. Owns composition: text in the log is in
-    increments, and here it becomes whole again."""
+    """Collects the parts of one answer from part entries.
+
+    Owns composition: text in the log is in increments, and here it becomes whole again.
+    """
 
     def __init__(self, started: TurnStarted) -> None:
         self.started = started
@@ -97,8 +99,3 @@ def _is_empty(part: Part) -> bool:
             return True
         case _:
             return False
-
-
-def call_parts(message: AssistantMessage | None) -> tuple[ToolCallPart, ...]:
-    """Return the tool calls of an answer, if there is one."""
-    return message.tool_calls if message is not None else ()

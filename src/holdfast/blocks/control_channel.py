@@ -1,0 +1,125 @@
+"""ControlChannel: events out to whoever subscribed, commands in to whoever is in charge."""
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from holdfast.vocabulary.commands import Command
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.events import Event
+
+EventHandler: TypeAlias = Callable[[Event], None] | Callable[[Event], Awaitable[None]]
+CommandReceiver: TypeAlias = Callable[[Command], None]
+
+_log = logging.getLogger(__name__)
+
+
+class _Subscriber:
+    """One handler and the events it has not seen yet, in order."""
+
+    def __init__(self, handler: EventHandler) -> None:
+        self.handler = handler
+        self.waiting: deque[Event] = deque()
+        self.worker: asyncio.Task[None] | None = None
+
+    def offer(self, events: Sequence[Event]) -> None:
+        """Deliver to a plain function at once; queue for a coroutine function."""
+        if self.worker is None and not self.waiting:
+            for place, event in enumerate(events):
+                outcome = self._call(event)
+                if inspect.isawaitable(outcome):
+                    self.waiting.extend(events[place + 1 :])
+                    self.worker = asyncio.ensure_future(self._go_on(outcome))
+                    return
+        else:
+            self.waiting.extend(events)
+
+    def _call(self, event: Event) -> Awaitable[None] | None:
+        try:
+            return self.handler(event)
+        except Exception:  # noqa: BLE001 - a handler's failure stays its own
+            _log.exception("a handler failed on %s", event.kind)
+            return None
+
+    async def _go_on(self, outcome: Awaitable[None] | None) -> None:
+        while True:
+            if inspect.isawaitable(outcome):
+                try:
+                    await outcome
+                except Exception:  # noqa: BLE001 - see _call
+                    _log.exception("a handler failed")
+            if not self.waiting:
+                self.worker = None
+                return
+            outcome = self._call(self.waiting.popleft())
+
+
+class ControlChannel:
+    """Lives as long as its session; queries come and go and never close it.
+
+    Publishing never waits. Each subscriber sees events in order, one at a time, and its failures
+    stay its own. Owns the subscribers and their queues; does not own what commands do.
+    """
+
+    def __init__(self) -> None:
+        self._subscribers: list[_Subscriber] = []
+        self._receiver: CommandReceiver | None = None
+        self.closed = False
+
+    def subscribe(self, handler: EventHandler) -> Callable[[], None]:
+        """Call `handler` with every event; returns a function that ends this."""
+        subscriber = _Subscriber(handler)
+        self._subscribers.append(subscriber)
+
+        def unsubscribe() -> None:
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
+            subscriber.waiting.clear()
+
+        return unsubscribe
+
+    @property
+    def subscriber_count(self) -> int:
+        """How many handlers are subscribed."""
+        return len(self._subscribers)
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Hand events to every subscriber.
+
+        Raises:
+            SessionError: CLOSED after `close`.
+
+        """
+        if self.closed:
+            raise SessionError(ErrorCode.CLOSED, "this channel is closed")
+        for subscriber in tuple(self._subscribers):
+            subscriber.offer(events)
+
+    def receive_with(self, receiver: CommandReceiver) -> None:
+        """Say who takes the commands."""
+        self._receiver = receiver
+
+    def submit(self, command: Command) -> None:
+        """Hand a command to whoever is in charge.
+
+        Raises:
+            SessionError: CLOSED when nobody is.
+
+        """
+        if self.closed or self._receiver is None:
+            raise SessionError(ErrorCode.CLOSED, "nobody takes commands here")
+        self._receiver(command)
+
+    async def drain(self) -> None:
+        """Wait until every subscriber has seen everything that was published so far."""
+        while workers := [item.worker for item in self._subscribers if item.worker is not None]:
+            await asyncio.wait(workers)
+
+    async def close(self) -> None:
+        """Deliver what was published and take nothing more."""
+        self.closed = True
+        await self.drain()
+        self._subscribers.clear()

@@ -1,0 +1,207 @@
+"""Classification: any exception to an `AgentError`, by facts first and by its text last.
+
+The order is: our own errors as they are; the exception's type; an HTTP status; a typed code; texts
+that providers are known to send; general patterns, with numbers as whole words only; a fallback
+that is marked as a guess.
+"""
+
+import re
+import socket
+import ssl
+from asyncio import CancelledError
+from collections.abc import Iterator
+
+from holdfast.vocabulary.errors import (
+    AgentError,
+    Basis,
+    ConfigError,
+    ErrorCode,
+    HookError,
+    ProviderError,
+    RequestError,
+    ToolError,
+    error_of,
+)
+
+_STATUS_CODES = {
+    400: ErrorCode.BAD_REQUEST,
+    401: ErrorCode.AUTH,
+    402: ErrorCode.QUOTA,
+    403: ErrorCode.AUTH,
+    404: ErrorCode.MODEL_NOT_FOUND,
+    408: ErrorCode.TIMEOUT,
+    413: ErrorCode.CONTEXT_LENGTH,
+    422: ErrorCode.BAD_REQUEST,
+    429: ErrorCode.RATE_LIMITED,
+    502: ErrorCode.OVERLOADED,
+    503: ErrorCode.OVERLOADED,
+    504: ErrorCode.TIMEOUT,
+    529: ErrorCode.OVERLOADED,
+}
+
+_TYPED_CODES = {
+    "authentication_error": ErrorCode.AUTH,
+    "permission_error": ErrorCode.AUTH,
+    "invalid_api_key": ErrorCode.AUTH,
+    "rate_limit_error": ErrorCode.RATE_LIMITED,
+    "rate_limit_exceeded": ErrorCode.RATE_LIMITED,
+    "overloaded_error": ErrorCode.OVERLOADED,
+    "api_error": ErrorCode.SERVER_ERROR,
+    "server_error": ErrorCode.SERVER_ERROR,
+    "not_found_error": ErrorCode.MODEL_NOT_FOUND,
+    "model_not_found": ErrorCode.MODEL_NOT_FOUND,
+    "insufficient_quota": ErrorCode.QUOTA,
+    "billing_error": ErrorCode.QUOTA,
+    "invalid_request_error": ErrorCode.BAD_REQUEST,
+    "context_length_exceeded": ErrorCode.CONTEXT_LENGTH,
+    "request_too_large": ErrorCode.CONTEXT_LENGTH,
+    "content_filter": ErrorCode.CONTENT_FILTER,
+    "timeout_error": ErrorCode.TIMEOUT,
+}
+
+_NETWORK_TYPES: tuple[type[BaseException], ...] = (
+    ConnectionError,
+    socket.gaierror,
+    ssl.SSLError,
+)
+
+# What providers are known to say, more telling than the general words below.
+_KNOWN_TEXTS: tuple[tuple[ErrorCode, str], ...] = (
+    (ErrorCode.RATE_LIMITED, r"too many tokens,? please wait|throttl"),
+    (
+        ErrorCode.CONTEXT_LENGTH,
+        r"prompt is too long|exceeds? the (context window|available context size|model's maximum)"
+        r"|input token count.*exceeds|reduce the length of the (messages|prompt)"
+        r"|maximum context length|context_length_exceeded",
+    ),
+    (ErrorCode.QUOTA, r"insufficient[_ ](quota|balance|credits?)|credit balance is too low"),
+    (ErrorCode.AUTH, r"invalid x-api-key|incorrect api key|invalid bearer token"),
+    (
+        ErrorCode.MODEL_NOT_FOUND,
+        r"model[ _]not[ _]found|no such model|model .{1,80} (does not|doesn't) exist",
+    ),
+    (
+        ErrorCode.BAD_REQUEST,
+        r"roles must alternate|tool_use.{0,80}without.{0,20}tool_result"
+        r"|tool_call_ids? did not have",
+    ),
+    (ErrorCode.NETWORK, r"connection aborted|tls handshake timeout|server disconnected"),
+)
+
+_OWN_NETWORK_TEXTS = (
+    r"\[errno 111\]|name or service not known|all connection attempts failed"
+    r"|incomplete chunked read|temporary failure in name resolution"
+)
+
+# General words, in the order they are tried; a number only counts as a word of its own.
+_PATTERNS: tuple[tuple[ErrorCode, str], ...] = (
+    (ErrorCode.ABORTED, r"aborted"),
+    (ErrorCode.TIMEOUT, r"timeout|timed out|deadline exceeded"),
+    (
+        ErrorCode.AUTH,
+        r"invalid api key|unauthorized|access denied|\b401\b|\b403\b"
+        r"|permission(?! denied: ?['\"/\w])",
+    ),
+    (
+        ErrorCode.RATE_LIMITED,
+        r"rate limit|too many requests|exceeded your current quota|\b429\b|try again later",
+    ),
+    (
+        ErrorCode.OVERLOADED,
+        r"overloaded|at capacity|service unavailable|bad gateway|\b503\b|\b502\b"
+        r"|capacity exceeded|upstream error|provider is down",
+    ),
+    (ErrorCode.CONTEXT_LENGTH, r"context length|too many tokens|maximum context|token limit"),
+    (ErrorCode.MODEL_NOT_FOUND, r"\b404\b"),
+    (ErrorCode.SERVER_ERROR, r"\b500\b|internal server error"),
+    (
+        ErrorCode.NETWORK,
+        r"econnreset|econnrefused|eai_again|epipe|socket hang up|network error|failed to fetch"
+        r"|fetch failed|etimedout|enotfound|" + _OWN_NETWORK_TEXTS,
+    ),
+)
+
+_COMPILED = tuple(
+    (code, re.compile(pattern, re.IGNORECASE | re.DOTALL))
+    for code, pattern in (*_KNOWN_TEXTS, *_PATTERNS)
+)
+
+_FALLBACKS: dict[type[AgentError], ErrorCode] = {
+    ConfigError: ErrorCode.CONFIG_INVALID,
+    HookError: ErrorCode.HOOK_FAILED,
+    ProviderError: ErrorCode.SERVER_ERROR,
+    ToolError: ErrorCode.TOOL_FAILED,
+}
+
+
+def to_agent_error(value: object, fallback: type[AgentError] = RequestError) -> AgentError:
+    """Return `value` as an `AgentError`: itself if it is one, else by what is known of it."""
+    if isinstance(value, AgentError):
+        return value
+    message = _message_of(value)
+    for code, basis, status in _findings(value, message):
+        error = error_of(code, message, basis=basis, status=status)
+        break
+    else:
+        error = error_of(_FALLBACKS.get(fallback, ErrorCode.NETWORK), message, basis="fallback")
+    if isinstance(value, BaseException):
+        error.__cause__ = value
+    return error
+
+
+def code_of_status(status: int) -> ErrorCode:
+    """Return the code of an HTTP status that is not a success."""
+    if status in _STATUS_CODES:
+        return _STATUS_CODES[status]
+    return ErrorCode.SERVER_ERROR if status >= 500 else ErrorCode.BAD_REQUEST  # noqa: PLR2004
+
+
+def code_of_text(text: str) -> ErrorCode | None:
+    """Return the code that a text speaks of, if any."""
+    return next((code for code, pattern in _COMPILED if pattern.search(text)), None)
+
+
+def _findings(value: object, message: str) -> Iterator[tuple[ErrorCode, Basis, int | None]]:
+    status = _status_of(value)
+    if (by_type := _code_of_type(value)) is not None:
+        yield by_type, "type", status
+    typed = _typed_code_of(value)
+    if typed is not None:
+        yield typed, "code", status
+    if status is not None:
+        yield code_of_status(status), "status", status
+    if isinstance(value, OSError):
+        return  # a file that cannot be opened says nothing about a provider
+    if (by_text := code_of_text(message)) is not None:
+        yield by_text, "pattern", None
+
+
+def _code_of_type(value: object) -> ErrorCode | None:
+    if isinstance(value, CancelledError) or type(value).__name__ == "AbortError":
+        return ErrorCode.ABORTED
+    if isinstance(value, TimeoutError):
+        return ErrorCode.TIMEOUT
+    return ErrorCode.NETWORK if isinstance(value, _NETWORK_TYPES) else None
+
+
+def _status_of(value: object) -> int | None:
+    for name in ("status", "status_code"):
+        status = getattr(value, name, None)
+        if isinstance(status, int) and 400 <= status < 600:  # noqa: PLR2004 - HTTP error statuses
+            return status
+    return None
+
+
+def _typed_code_of(value: object) -> ErrorCode | None:
+    for name in ("code", "type"):
+        word = getattr(value, name, None)
+        if isinstance(word, str) and word in _TYPED_CODES:
+            return _TYPED_CODES[word]
+    return None
+
+
+def _message_of(value: object) -> str:
+    """Return the text of an exception; never its attributes, which may hold secrets."""
+    if isinstance(value, BaseException):
+        return str(value) or type(value).__name__
+    return value if isinstance(value, str) else type(value).__name__

@@ -1,0 +1,87 @@
+"""The request builder: a neutral request as a pure function of settings and conversation."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.messages import Message, UserMessage
+from holdfast.vocabulary.parts import CompactionPart, Part, ReminderPart
+from holdfast.vocabulary.requests import ModelRequest, OutputSchema
+from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.tools import ToolSpec
+
+
+class RequestExtras(msgspec.Struct, frozen=True, kw_only=True):
+    """What belongs to one request only."""
+
+    model: str
+    """The model's name without its provider."""
+    tools: tuple[ToolSpec, ...] = ()
+    reminders: tuple[str, ...] = ()
+    """Notes for this request alone; they are never stored."""
+    output_schema: OutputSchema | None = None
+    require_tool: str | None = None
+
+
+def build_request(
+    settings: Settings, messages: tuple[Message, ...], extras: RequestExtras
+) -> ModelRequest:
+    """Make the request; the messages are shared, not copied.
+
+    Raises:
+        SessionError: NOTHING_TO_SEND when there is no user message.
+
+    """
+    if not any(isinstance(message, UserMessage) for message in messages):
+        raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is no prompt to answer yet")
+    return ModelRequest(
+        model=extras.model,
+        messages=_with_reminders(messages, extras.reminders),
+        system=settings.system_prompts,
+        tools=extras.tools,
+        require_tool=extras.require_tool,
+        thinking=settings.thinking,
+        max_tokens=settings.max_tokens or None,
+        temperature=settings.temperature,
+        stop=settings.stop,
+        seed=settings.seed,
+        output_schema=extras.output_schema,
+        cache_ttl=settings.cache_ttl,
+        compaction=settings.compaction,
+        betas=settings.betas,
+        timeouts=settings.timeouts,
+    )
+
+
+def lead_with_reminders(
+    message: UserMessage, reminders: Sequence[str], sent_view: Sequence[Message]
+) -> UserMessage:
+    """Put the standing reminders before the first prompt of what is sent.
+
+    The view decides, not the history: after a compaction the old prompts are gone from what is
+    sent, and the reminders come back with the next one.
+    """
+    if not reminders or any(_is_prompt(item) for item in sent_view):
+        return message
+    leading: tuple[Part, ...] = tuple(ReminderPart(text=text, persisted=True) for text in reminders)
+    return msgspec.structs.replace(message, parts=leading + message.parts)
+
+
+def _is_prompt(message: Message) -> bool:
+    return isinstance(message, UserMessage) and not all(
+        isinstance(part, CompactionPart) for part in message.parts
+    )
+
+
+def _with_reminders(messages: tuple[Message, ...], reminders: Sequence[str]) -> tuple[Message, ...]:
+    """Add reminders to the end of the last user message of the view; the history keeps its own."""
+    if not reminders:
+        return messages
+    added: tuple[Part, ...] = tuple(ReminderPart(text=text) for text in reminders)
+    for place in range(len(messages) - 1, -1, -1):
+        message = messages[place]
+        if isinstance(message, UserMessage):
+            noted = msgspec.structs.replace(message, parts=message.parts + added)
+            return (*messages[:place], noted, *messages[place + 1 :])
+    return messages

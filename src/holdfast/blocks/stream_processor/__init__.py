@@ -1,0 +1,1 @@
+"""The stream processor: puts the parts of an answer together while it streams."""

@@ -1,0 +1,146 @@
+"""Aggregators: text, reasoning and tool calls put together from deltas; each usable alone."""
+
+import msgspec
+
+from holdfast.vocabulary.ids import CallId, PartId, new_id
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.parts import CompactionPart, ReasoningPart, TextPart, ToolCallPart
+
+_PLAIN_ARGUMENTS = msgspec.json.Decoder()
+
+
+class GrowingText:
+    """Text that arrives in pieces. Knows how much of it was handed to the log already."""
+
+    __slots__ = ("_pieces", "_saved_pieces", "length", "saved")
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._saved_pieces = 0
+        self.length = 0
+        self.saved = 0
+
+    def add(self, text: str) -> int:
+        """Append a piece; returns the offset at which it begins."""
+        offset = self.length
+        self._pieces.append(text)
+        self.length = offset + len(text)
+        return offset
+
+    def whole(self) -> str:
+        """Return all of the text."""
+        return "".join(self._pieces)
+
+    def unsaved(self) -> str:
+        """Return the text from `saved` on."""
+        return "".join(self._pieces[self._saved_pieces :])
+
+    def mark_saved(self) -> None:
+        """Note that everything so far is in the log."""
+        self._saved_pieces = len(self._pieces)
+        self.saved = self.length
+
+
+class TextAggregator:
+    """Puts text parts together, each under its id."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, GrowingText] = {}
+
+    def start(self, key: str) -> None:
+        """Begin a part; beginning it twice changes nothing."""
+        self._texts.setdefault(key, GrowingText())
+
+    def add(self, key: str, text: str) -> int | None:
+        """Append to a part; returns the offset, or None when no such part was begun."""
+        growing = self._texts.get(key)
+        return None if growing is None else growing.add(text)
+
+    def get(self, key: str) -> str | None:
+        """Return a part's text so far."""
+        growing = self._texts.get(key)
+        return None if growing is None else growing.whole()
+
+    def all(self) -> dict[str, str]:
+        """Return every part's text so far."""
+        return {key: growing.whole() for key, growing in self._texts.items()}
+
+    def complete(self, key: str) -> str | None:
+        """End a part and return its text."""
+        growing = self._texts.pop(key, None)
+        return None if growing is None else growing.whole()
+
+
+class ReasoningAggregator(TextAggregator):
+    """Puts reasoning together, by id: several trains of thought may run side by side."""
+
+
+class ToolCallAggregator:
+    """Puts tool calls together: the JSON text in pieces, parsed once when it is complete."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._inputs: dict[str, GrowingText] = {}
+
+    def start(self, call_id: str, name: str) -> None:
+        """Begin a call; beginning it twice changes nothing."""
+        self._names.setdefault(call_id, name)
+        self._inputs.setdefault(call_id, GrowingText())
+
+    def add(self, call_id: str, text: str) -> int | None:
+        """Append argument text; returns the offset, or None when no such call was begun."""
+        growing = self._inputs.get(call_id)
+        return None if growing is None else growing.add(text)
+
+    def pending(self) -> tuple[str, ...]:
+        """Return the ids of calls that are not complete."""
+        return tuple(self._inputs)
+
+    def complete(self, call_id: str) -> ToolCallPart | None:
+        """End a call and parse its arguments; the call is forgotten then."""
+        growing = self._inputs.pop(call_id, None)
+        if growing is None:
+            return None
+        return finish_call(self._names.pop(call_id), growing.whole(), call_id=CallId(call_id))
+
+
+def finish_call(
+    name: str,
+    text: str,
+    *,
+    call_id: CallId | None = None,
+    part_id: PartId | None = None,
+    native: JsonObject | None = None,
+) -> ToolCallPart:
+    """Make a tool call from its complete argument text; no text means no arguments.
+
+    Text that is not a JSON object is kept as `invalid`: such a call is answered, never run.
+    """
+    invalid: str | None = None
+    arguments: object = {}
+    if text.strip():
+        try:
+            arguments = _PLAIN_ARGUMENTS.decode(text.encode("utf-8", "replace"))
+        except msgspec.DecodeError:
+            invalid = text
+    if not isinstance(arguments, dict):
+        arguments, invalid = {}, text
+    return ToolCallPart(
+        id=part_id,
+        call_id=call_id or CallId(new_id("call")),
+        name=name,
+        arguments=arguments,
+        invalid=invalid,
+        native=native,
+    )
+
+
+def finish_text(
+    kind: str, text: str, *, part_id: PartId, signature: str | None, native: JsonObject | None
+) -> TextPart | ReasoningPart | CompactionPart:
+    """Make a text-like part from (the rest of) its text."""
+    if kind == "reasoning":
+        return ReasoningPart(id=part_id, text=text, signature=signature, native=native)
+    if kind == "compaction":
+        return CompactionPart(id=part_id, text=text, native=native)
+    return TextPart(id=part_id, text=text, native=native)

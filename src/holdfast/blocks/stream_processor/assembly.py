@@ -1,0 +1,191 @@
+"""The assembly of one answer: stream parts in, events out. Made anew for each answer."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.blocks.stream_processor.aggregators import GrowingText, finish_call, finish_text
+from holdfast.ports.stamps import Stamp
+from holdfast.vocabulary.entries import PartCheckpoint, PartEnded, PartStarted
+from holdfast.vocabulary.events import Event, ReasoningDelta, TextDelta, ToolInputDelta
+from holdfast.vocabulary.ids import CallId, new_id, new_part_id
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.parts import (
+    CompactionPart,
+    Part,
+    PartKind,
+    ProviderPart,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+)
+from holdfast.vocabulary.stream_parts import (
+    PartClosed,
+    PartDelta,
+    PartOpaque,
+    PartOpened,
+    StreamFinished,
+    StreamOpened,
+    StreamPart,
+)
+
+_DELTAS: dict[PartKind, type[TextDelta] | type[ReasoningDelta] | type[ToolInputDelta]] = {
+    "text": TextDelta,
+    "compaction": TextDelta,
+    "reasoning": ReasoningDelta,
+    "tool_call": ToolInputDelta,
+}
+
+
+class _OpenPart(GrowingText):
+    """A part that is still growing."""
+
+    __slots__ = ("call_id", "delta", "id", "kind", "name")
+
+    def __init__(self, opened: PartOpened, call_id: CallId | None) -> None:
+        super().__init__()
+        self.id = new_part_id()
+        self.kind = opened.kind
+        self.delta = _DELTAS[opened.kind]
+        self.call_id = call_id
+        self.name = opened.name
+
+
+class Assembly:
+    """Turns the stream parts of one answer into events, and remembers what is still open.
+
+    Owns part ids, offsets and what has been saved to the log. Deltas of parts that were never
+    opened are dropped, as are parts opened twice.
+    """
+
+    def __init__(self, *, stamp: Stamp, provider: str, model: str) -> None:
+        self._stamp = stamp
+        self._provider = provider
+        self._model = model
+        self._open: dict[str, _OpenPart] = {}
+        self._call_ids: set[str] = set()
+        self.parts: list[Part] = []
+        """The complete parts, in order."""
+        self.unsaved_characters = 0
+        self.finished: StreamFinished | None = None
+        self.opened: StreamOpened | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether anything was shown."""
+        return bool(self._open or self.parts)
+
+    def feed(self, batch: Sequence[StreamPart], out: list[Event]) -> None:
+        """Take in the parts of one read and append the events they make."""
+        opened = self._open
+        for part in batch:
+            if type(part) is PartDelta:
+                growing = opened.get(part.key)
+                if growing is not None and part.text:
+                    text = part.text
+                    self.unsaved_characters += len(text)
+                    out.append(
+                        growing.delta(part_id=growing.id, offset=growing.add(text), text=text)
+                    )
+            else:
+                self._take(part, out)
+
+    def checkpoint(self, out: list[Event]) -> None:
+        """Append entries that save what streamed since the last checkpoint.
+
+        Arguments of tool calls are not saved in pieces: half of them are of no use to anyone.
+        """
+        for growing in self._open.values():
+            if growing.kind != "tool_call" and growing.length > growing.saved:
+                out.append(
+                    PartCheckpoint(
+                        **self._stamp(),
+                        part_id=growing.id,
+                        offset=growing.saved,
+                        text=growing.unsaved(),
+                    )
+                )
+                growing.mark_saved()
+        self.unsaved_characters = 0
+
+    def close(self, out: list[Event]) -> None:
+        """End what is still open: text as far as it came, tool calls not at all."""
+        for key, growing in list(self._open.items()):
+            if growing.kind != "tool_call":
+                self._end(PartClosed(key=key), out)
+        self._open.clear()
+
+    def _take(self, part: StreamPart, out: list[Event]) -> None:
+        match part:
+            case PartOpened():
+                self._start(part, out)
+            case PartClosed():
+                self._end(part, out)
+            case PartOpaque(payload=payload):
+                self._carry(payload, out)
+            case StreamFinished():
+                self.finished = part
+                self.close(out)
+            case StreamOpened():
+                self.opened = part
+
+    def _start(self, opened: PartOpened, out: list[Event]) -> None:
+        if opened.key in self._open:
+            return
+        call_id = self._unique_call_id(opened.call_id) if opened.kind == "tool_call" else None
+        growing = self._open[opened.key] = _OpenPart(opened, call_id)
+        out.append(
+            PartStarted(
+                **self._stamp(),
+                part_id=growing.id,
+                part_kind=growing.kind,
+                call_id=growing.call_id,
+                name=growing.name,
+            )
+        )
+
+    def _end(self, closed: PartClosed, out: list[Event]) -> None:
+        growing = self._open.pop(closed.key, None)
+        if growing is None:
+            return
+        rest = self._rest_of(growing, closed)
+        whole = rest
+        if growing.saved and not isinstance(rest, ToolCallPart):
+            whole = msgspec.structs.replace(rest, text=growing.whole())
+        self.parts.append(whole)
+        out.append(PartEnded(**self._stamp(), part_id=growing.id, offset=growing.saved, part=rest))
+
+    def _rest_of(
+        self, growing: _OpenPart, closed: PartClosed
+    ) -> TextPart | ReasoningPart | CompactionPart | ToolCallPart:
+        """Return the part with what the log does not have yet; a tool call is always whole."""
+        if growing.kind == "tool_call":
+            return finish_call(
+                growing.name or "",
+                growing.whole(),
+                call_id=growing.call_id,
+                part_id=growing.id,
+                native=closed.native,
+            )
+        return finish_text(
+            growing.kind,
+            growing.unsaved(),
+            part_id=growing.id,
+            signature=closed.signature,
+            native=closed.native,
+        )
+
+    def _carry(self, payload: JsonObject, out: list[Event]) -> None:
+        part_id = new_part_id()
+        part = ProviderPart(id=part_id, provider=self._provider, model=self._model, payload=payload)
+        self.parts.append(part)
+        out.append(PartStarted(**self._stamp(), part_id=part_id, part_kind="provider"))
+        out.append(PartEnded(**self._stamp(), part_id=part_id, part=part))
+
+    def _unique_call_id(self, given: str | None) -> CallId:
+        """Keep the provider's id unless it is missing or was used in this answer already."""
+        call_id = given or new_id("call")
+        while call_id in self._call_ids:
+            call_id = f"{call_id}_{len(self._call_ids)}"
+        self._call_ids.add(call_id)
+        return CallId(call_id)

@@ -1,0 +1,1 @@
+"""The tool registry: the only home of tools; schemas are made once, input is parsed once."""

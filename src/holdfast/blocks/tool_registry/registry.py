@@ -1,0 +1,114 @@
+"""ToolRegistry: finds a tool, parses its input once, and runs it."""
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.blocks.tool_registry.running import call_function, to_content
+from holdfast.blocks.tool_registry.tool import Tool, as_tool
+from holdfast.ports.tool_context import ToolContext
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.parts import ResultContent, ToolCallPart
+from holdfast.vocabulary.tools import ToolRules, ToolSpec
+
+OutputTransform: TypeAlias = Callable[[str, object], object]
+"""Changes a tool's raw output before it is encoded; gets the tool's name and the output."""
+
+
+class Succeeded(msgspec.Struct, frozen=True):
+    """The tool gave a result."""
+
+    content: tuple[ResultContent, ...]
+
+
+class HandlerFailed(msgspec.Struct, frozen=True):
+    """The tool's function raised."""
+
+    message: str
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """A call whose tool exists and whose input has been parsed; it can only be run."""
+
+    tool: Tool
+    parsed: msgspec.Struct
+
+    @property
+    def rules(self) -> ToolRules:
+        """How the runtime treats the tool."""
+        return self.tool.rules
+
+    async def run(
+        self, context: ToolContext, *, transform: OutputTransform | None = None
+    ) -> Succeeded | HandlerFailed:
+        """Run the tool on the input that was parsed. A cancelled run raises CancelledError."""
+        arguments = {name: getattr(self.parsed, name) for name in self.parsed.__struct_fields__}
+        if self.tool.signature.context_parameter is not None:
+            arguments[self.tool.signature.context_parameter] = context
+        try:
+            value = await call_function(self.tool.function, arguments, context)
+            if transform is not None:
+                value = transform(self.tool.name, value)
+            return Succeeded(to_content(value))
+        except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model hears of it
+            return HandlerFailed(f"{type(error).__name__}: {error}")
+
+
+class NotFound(msgspec.Struct, frozen=True):
+    """No tool of that name may be used."""
+
+    name: str
+
+
+class InvalidInput(msgspec.Struct, frozen=True):
+    """The model's arguments do not fit the tool."""
+
+    name: str
+    message: str
+
+
+Resolution: TypeAlias = Ready | NotFound | InvalidInput
+
+
+class ToolRegistry:
+    """Holds the tools of an agent, by name.
+
+    Owns schemas and parsing. Does not own approval, the conversation or call ids: the dispatcher
+    stands between `resolve` and `run`.
+    """
+
+    def __init__(self, tools: Iterable[Tool | Callable[..., object]] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for value in tools:
+            item = as_tool(value)
+            if item.name in self._tools:
+                raise ConfigError(ErrorCode.CONFIG_INVALID, f"two tools are called {item.name!r}")
+            self._tools[item.name] = item
+        self.wire_tools: tuple[ToolSpec, ...] = tuple(item.spec for item in self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def view(
+        self, allowed: Iterable[str] | None = None, denied: Iterable[str] = ()
+    ) -> "ToolRegistry":
+        """Return a registry without what is not allowed; a denial wins over an allowance."""
+        if allowed is None and not denied:
+            return self
+        kept = set(self._tools if allowed is None else allowed) - set(denied)
+        return ToolRegistry(item for name, item in self._tools.items() if name in kept)
+
+    def resolve(self, call: ToolCallPart, *, arguments: Json = None) -> Resolution:
+        """Find the tool of a call and parse its input, or the arguments given instead."""
+        item = self._tools.get(call.name)
+        if item is None:
+            return NotFound(call.name)
+        if call.invalid is not None and arguments is None:
+            return InvalidInput(call.name, "the arguments are not a JSON object")
+        try:
+            parsed = item.signature.parse(call.arguments if arguments is None else arguments)
+        except (msgspec.ValidationError, ValueError, TypeError) as error:
+            return InvalidInput(call.name, str(error))
+        return Ready(item, parsed)

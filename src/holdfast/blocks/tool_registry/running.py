@@ -1,0 +1,110 @@
+"""Running a tool's function, whatever its colour, and turning what it returns into content."""
+
+import asyncio
+import base64
+import contextlib
+import contextvars
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import msgspec
+
+from holdfast.ports.tool_context import ToolContext
+from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.parts import MediaPart, ResultContent, TextPart
+
+
+async def call_function(
+    function: Callable[..., object], arguments: dict[str, object], context: ToolContext
+) -> object:
+    """Call a function: coroutines here, plain ones in a thread, generators for their progress."""
+    if inspect.isasyncgenfunction(function):
+        return await _last_of(function(**arguments), context)
+    if inspect.iscoroutinefunction(function):
+        return await function(**arguments)
+    if inspect.isgeneratorfunction(function):
+        return await _in_thread(lambda: _exhaust(function(**arguments), context))
+    value = await _in_thread(lambda: function(**arguments))
+    return await value if inspect.isawaitable(value) else value
+
+
+async def _in_thread(call: Callable[[], object]) -> object:
+    """Run a blocking call in a daemon thread, so that one that hangs cannot hold up the exit."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[object] = loop.create_future()
+    run_in_context = contextvars.copy_context().run
+
+    def settle(value: object, error: BaseException | None) -> None:
+        if outcome.done():
+            return  # the query was aborted meanwhile; nobody waits for this any more
+        if error is None:
+            outcome.set_result(value)
+        else:
+            outcome.set_exception(error)
+
+    def work() -> None:
+        value, error = None, None
+        try:
+            value = run_in_context(call)
+        except BaseException as raised:  # noqa: BLE001 - handed on to whoever waits
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop may be gone by now
+            loop.call_soon_threadsafe(settle, value, error)
+
+    threading.Thread(target=work, name="holdfast-tool", daemon=True).start()
+    return await outcome
+
+
+async def _last_of(values: AsyncIterator[Json], context: ToolContext) -> Json:
+    """Report every value but the last, which is the result."""
+    held: list[Json] = []
+    async for value in values:
+        for earlier in held:
+            context.progress(earlier)
+        held = [value]
+    return held[0] if held else None
+
+
+def _exhaust(values: Iterator[Json], context: ToolContext) -> Json:
+    """Report what a generator yields; what it returns is the result."""
+    while True:
+        try:
+            value = next(values)
+        except StopIteration as stop:
+            return stop.value
+        context.progress(value)
+
+
+def to_content(value: object) -> tuple[ResultContent, ...]:
+    """Turn what a tool returned into content: text as it is, media as media, the rest as JSON."""
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (TextPart(text=value),)
+    if isinstance(value, TextPart | MediaPart):
+        return (value,)
+    if isinstance(value, list | tuple) and value and all(_is_content(item) for item in value):
+        return tuple(value)
+    return (TextPart(text=_to_json(value)),)
+
+
+def image(content: bytes, mime: str) -> MediaPart:
+    """Make media that a tool can return."""
+    return MediaPart(mime=mime, data=base64.b64encode(content).decode("ascii"))
+
+
+def _is_content(value: object) -> bool:
+    return isinstance(value, TextPart | MediaPart)
+
+
+def _to_json(value: object) -> str:
+    if hasattr(value, "model_dump_json"):
+        return str(value.model_dump_json())
+    return msgspec.json.encode(value, enc_hook=_encode_foreign).decode("utf-8")
+
+
+def _encode_foreign(value: object) -> object:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    return str(value)

@@ -1,0 +1,113 @@
+"""Tools: plain typed functions with rules, as values. `@tool` makes them."""
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import TypedDict, Unpack, overload
+
+import msgspec
+
+from holdfast.blocks.tool_registry.signature import Signature, read_signature
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.tools import ApprovalMode, Effect, ToolRules, ToolSpec
+
+_NAME = re.compile(r"^[A-Za-z0-9_-]{1,128}$")
+
+
+class ToolOptions(TypedDict, total=False):
+    """What `@tool` may be told."""
+
+    name: str
+    description: str
+    approval: ApprovalMode
+    timeout: float | None
+    idempotent: bool
+    retry: int
+    effect: Effect
+    input_examples: tuple[JsonObject, ...]
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """A function that a model may call. Calling the tool itself calls the function."""
+
+    function: Callable[..., object]
+    spec: ToolSpec
+    rules: ToolRules
+    signature: Signature
+
+    @property
+    def name(self) -> str:
+        """The name that a model calls it by."""
+        return self.spec.name
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Call the function, as if it were no tool."""
+        return self.function(*args, **kwargs)
+
+
+@overload
+def tool(function: Callable[..., object], /) -> Tool: ...
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., object]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., object] | None = None, /, **options: Unpack[ToolOptions]
+) -> Tool | Callable[[Callable[..., object]], Tool]:
+    """Make a tool of a plain typed function; its docstring tells the model what it does.
+
+    Options are `name`, `description`, `approval` ("never" or "ask"), `timeout` in seconds,
+    `idempotent`, `retry` (only for idempotent tools) and `effect`.
+    """
+    if function is not None:
+        return make_tool(function, options)
+    return lambda decorated: make_tool(decorated, options)
+
+
+def make_tool(function: Callable[..., object], options: ToolOptions) -> Tool:
+    """Read a function once and check what it was told.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming the tool and what is wrong with it.
+
+    """
+    name: str = options.get("name") or getattr(function, "__name__", "")
+    if not _NAME.match(name):
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"tool name {name!r} must be 1 to 128 letters, digits, '_' or '-'",
+        )
+    retries, idempotent = options.get("retry", 0), options.get("idempotent", False)
+    if retries and not idempotent:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"tool {name!r} asks for retries; only a tool with idempotent=True may have them",
+        )
+    signature = read_signature(function)
+    return Tool(
+        function=function,
+        spec=ToolSpec(
+            name=name,
+            description=options.get("description") or signature.description,
+            input_schema=signature.schema,
+            input_examples=options.get("input_examples", ()),
+        ),
+        rules=ToolRules(
+            approval=options.get("approval", "never"),
+            timeout=options.get("timeout"),
+            idempotent=idempotent,
+            retries=retries,
+            effect=options.get("effect", "external"),
+        ),
+        signature=signature,
+    )
+
+
+def as_tool(value: "Tool | Callable[..., object]") -> Tool:
+    """Return a tool for whatever a user put in a list of tools."""
+    if isinstance(value, Tool):
+        return value
+    if inspect.isroutine(value) or callable(value):
+        return make_tool(value, {})
+    raise ConfigError(ErrorCode.CONFIG_INVALID, f"{value!r} is not a tool")
