@@ -6,8 +6,6 @@ that is marked as a guess.
 """
 
 import re
-import socket
-import ssl
 from asyncio import CancelledError
 from collections.abc import Iterator
 
@@ -59,11 +57,8 @@ _TYPED_CODES = {
     "timeout_error": ErrorCode.TIMEOUT,
 }
 
-_NETWORK_TYPES: tuple[type[BaseException], ...] = (
-    ConnectionError,
-    socket.gaierror,
-    ssl.SSLError,
-)
+# By name, because the modules that define them are not for blocks to import.
+_NETWORK_TYPE_NAMES = frozenset({"ConnectionError", "gaierror", "SSLError"})
 
 # What providers are known to say, more telling than the general words below.
 _KNOWN_TEXTS: tuple[tuple[ErrorCode, str], ...] = (
@@ -181,7 +176,8 @@ def _code_of_type(value: object) -> ErrorCode | None:
         return ErrorCode.ABORTED
     if isinstance(value, TimeoutError):
         return ErrorCode.TIMEOUT
-    return ErrorCode.NETWORK if isinstance(value, _NETWORK_TYPES) else None
+    names = {kind.__name__ for kind in type(value).__mro__}
+    return ErrorCode.NETWORK if names & _NETWORK_TYPE_NAMES else None
 
 
 def _status_of(value: object) -> int | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.events import Event, LiveEvent
 
 
 class Recorder(Protocol):
@@ -18,4 +18,8 @@ class Recorder(Protocol):
 
     async def record(self, events: Sequence[Event]) -> None:
         """Make `events` durable, then visible."""
+        ...
+
+    def show(self, events: Sequence[LiveEvent]) -> None:
+        """Show live-only events at once, without waiting for anything."""
         ...

@@ -13,6 +13,7 @@ from holdfast.vocabulary.events import (
     ReasoningDelta,
     StatusChanged,
     TextDelta,
+    ToolFailed,
     ToolInputDelta,
     ToolProgress,
 )
@@ -30,6 +31,7 @@ PUBLIC_TYPES: dict[str, Any] = {
     | ReasoningDelta
     | ToolInputDelta
     | ToolProgress
+    | ToolFailed
     | StatusChanged
     | Instrumented,
     "Message": UserMessage | AssistantMessage,

@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.vocabulary.aliases import alias_of
 from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import CallId, PartId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.status import SessionStatus
@@ -55,6 +56,14 @@ class ToolProgress(LiveEvent, frozen=True, kw_only=True, tag="tool.progress"):
     call_id: CallId
     tool: str
     progress: Json
+
+
+class ToolFailed(LiveEvent, frozen=True, kw_only=True, tag="tool.failed"):
+    """A tool refused its input or failed; the model hears of it in the call's result."""
+
+    call_id: CallId
+    tool: str
+    error: ErrorReport
 
 
 class StatusChanged(LiveEvent, frozen=True, kw_only=True, tag="session.status"):

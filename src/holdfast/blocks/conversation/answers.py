@@ -1,15 +1,15 @@
 """Answers to tool calls: the recorded ones, and honest ones for calls that have none."""
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.vocabulary.entries import ToolEnded
+from holdfast.vocabulary.entries import ApprovalSettled, ToolEnded
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, UserMessage
 from holdfast.vocabulary.parts import TextPart, ToolCallPart, ToolOutcome, ToolResultPart
 
-CallState = Literal["waiting", "denied", "started", "ended"]
+CallState: TypeAlias = Literal["waiting", "approved", "denied", "started", "ended"]
 
 _TEXTS: dict[ToolOutcome, str] = {
     "interrupted": "This call was not run: the query was interrupted before it.",
@@ -28,6 +28,8 @@ class CallRecord(msgspec.Struct, kw_only=True):
     state: CallState = "waiting"
     idempotent: bool = False
     reason: str | None = None
+    settled: ApprovalSettled | None = None
+    """The decision about it, until the call is started: an approval is used once."""
     ended: ToolEnded | None = None
 
     @property

@@ -60,6 +60,7 @@ class SessionFold:
         self.open_turn: OpenTurn | None = None
         self.calls: dict[CallId, CallRecord] = {}
         self.approvals: dict[ApprovalId, ApprovalRequested] = {}
+        self._standing: set[tuple[QueryId | None, str]] = set()
         self.inputs: dict[InputId, InputQueued] = {}
         self.usage = Usage()
         self.cost: Decimal | None = Decimal(0)
@@ -115,6 +116,10 @@ class SessionFold:
             )
             for entry in self.approvals.values()
         )
+
+    def is_allowed(self, tool: str, query_id: QueryId) -> bool:
+        """Whether somebody approved this tool for the whole query or session."""
+        return (None, tool) in self._standing or (query_id, tool) in self._standing
 
     def unfinished_query(self) -> QueryId | None:
         """Return the query that can be carried on: one that never ended, or rests on approvals."""
@@ -235,17 +240,20 @@ class SessionFold:
         self.approvals[entry.approval_id] = entry
 
     def _on_approval_settled(self, entry: ApprovalSettled) -> None:
-        self.approvals.pop(entry.approval_id, None)
+        requested = self.approvals.pop(entry.approval_id, None)
+        if requested is not None and entry.decision == "approved" and entry.scope != "once":
+            query_id = entry.query_id if entry.scope == "query" else None
+            self._standing.add((query_id, requested.tool))
         call = self.calls.get(entry.call_id)
-        if call is None:
+        if call is None or call.state != "waiting":
             return
-        if entry.decision == "denied":
-            call.state, call.reason = "denied", entry.reason
+        call.settled, call.reason = entry, entry.reason
+        call.state = "approved" if entry.decision == "approved" else "denied"
 
     def _on_tool_started(self, entry: ToolStarted) -> None:
         call = self.calls.get(entry.call_id)
         if call is not None:
-            call.state, call.idempotent = "started", entry.idempotent
+            call.state, call.idempotent, call.settled = "started", entry.idempotent, None
 
     def _on_tool_ended(self, entry: ToolEnded) -> None:
         call = self.calls.get(entry.call_id)

@@ -72,7 +72,7 @@ def make_tool(function: Callable[..., object], options: ToolOptions) -> Tool:
         ConfigError: CONFIG_INVALID naming the tool and what is wrong with it.
 
     """
-    name: str = options.get("name") or getattr(function, "__name__", "")
+    name = str(options.get("name") or getattr(function, "__name__", ""))
     if not _NAME.match(name):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,

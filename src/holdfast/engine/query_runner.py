@@ -1,0 +1,215 @@
+"""QueryRunner: one prompt, answered to rest through as many turns as it takes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
+from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.engine.provider_attempts import ProviderAttempts
+from holdfast.engine.query_limits import WRAP_UP, is_last_turn
+from holdfast.engine.scopes import QueryOutcome, QueryScope
+from holdfast.engine.tool_dispatcher import ToolDispatcher
+from holdfast.engine.turn_runner import TurnOutcome
+from holdfast.ports.clock import Clock
+from holdfast.vocabulary.entries import (
+    Entry,
+    InputPromoted,
+    InputQueued,
+    QueryStarted,
+    TurnDiscarded,
+)
+from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
+from holdfast.vocabulary.messages import AssistantMessage, Sender, UserMessage
+from holdfast.vocabulary.parts import TextPart
+from holdfast.vocabulary.results import StopReason
+from holdfast.vocabulary.stream_parts import FinishKind
+
+_EMPTY_RETRIES = 2
+
+_STOP_REASONS: dict[FinishKind, StopReason] = {
+    "stop": "complete",
+    "tool_calls": "complete",
+    "length": "max_tokens",
+    "context_window": "max_tokens",
+    "refusal": "refusal",
+    "other": "complete",
+}
+"""Why a query rests when a turn ends so; `pause` and `compaction` go on instead."""
+
+_CUT_OFF: frozenset[FinishKind] = frozenset({"length", "context_window", "refusal"})
+"""Finishes after which a tool call may be half of one and is not run."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What the loop remembers from turn to turn."""
+
+    reminders: tuple[str, ...]
+    empty_turns: int = 0
+    repairs: int = 0
+    wrapping_up: bool = False
+
+
+class QueryRunner:
+    """Runs turns until the model has answered, asks for something, or may not go on.
+
+    Owns the loop and its ends. Does not own requests (TurnRunner), repeats (ProviderAttempts),
+    tools (ToolDispatcher) or the terminal entry: whoever started the query records how it ended,
+    because an abort can end it anywhere.
+    """
+
+    def __init__(
+        self,
+        *,
+        attempts: ProviderAttempts,
+        dispatcher: ToolDispatcher,
+        registry: ToolRegistry,
+        clock: Clock,
+    ) -> None:
+        self._attempts = attempts
+        self._dispatcher = dispatcher
+        self._registry = registry
+        self._clock = clock
+
+    async def run(self, scope: QueryScope) -> QueryOutcome:
+        """Answer the query's prompt.
+
+        Raises:
+            AgentError: when the query cannot go on.
+
+        """
+        await self._start(scope)
+        progress = _Progress(reminders=scope.input.reminders)
+        while True:
+            if scope.fold.calls:
+                rest = await self._run_tools(scope)
+                if rest is not None:
+                    return QueryOutcome(stop_reason=rest)
+            await self._promote_steers(scope)
+            turn = await self._run_turn(scope, progress)
+            stop_reason = await self._after_turn(scope, turn, progress)
+            if stop_reason is not None:
+                return QueryOutcome(stop_reason=stop_reason)
+
+    async def _start(self, scope: QueryScope) -> None:
+        message = scope.input.message
+        if message is not None:
+            message = lead_with_reminders(
+                message, scope.fold.settings.cached_reminders, scope.fold.sent_view()
+            )
+        entries: list[Entry] = [
+            QueryStarted(**scope.stamp(), message=message, resumes=scope.input.resumes)
+        ]
+        if scope.input.input_id is not None:
+            entries.append(InputPromoted(**scope.stamp(), input_id=InputId(scope.input.input_id)))
+        await scope.recorder.record(entries)
+
+    async def _run_tools(self, scope: QueryScope) -> Literal["approval", "loop"] | None:
+        outcome = await self._dispatcher.dispatch(scope, tuple(scope.fold.calls.values()))
+        return None if outcome == "done" else outcome
+
+    async def _promote_steers(self, scope: QueryScope) -> None:
+        """Let everything that was said meanwhile into the conversation."""
+        steers = [item for item in scope.fold.inputs.values() if item.delivery == "steer"]
+        if steers:
+            await scope.recorder.record(
+                [InputPromoted(**scope.stamp(), input_id=item.input_id) for item in steers]
+            )
+
+    async def _run_turn(self, scope: QueryScope, progress: _Progress) -> TurnOutcome:
+        settings = scope.fold.settings
+        progress.wrapping_up = is_last_turn(scope, settings.limits, now=self._clock.now())
+        reminders = progress.reminders
+        tools = self._registry.view(settings.allowed_tools, settings.denied_tools).wire_tools
+        if progress.wrapping_up:
+            tools, reminders = (), (*reminders, WRAP_UP) if tools else reminders
+        extras = RequestExtras(
+            model=settings.model,
+            tools=tools,
+            reminders=reminders,
+            output_schema=scope.input.output.schema if scope.input.output else None,
+        )
+        facts = {
+            "system_prompts": len(settings.system_prompts),
+            "messages": len(scope.fold.conversation),
+            "tools": len(tools),
+            "reminders": len(reminders),
+        }
+        scope.recorder.show([Instrumented(name="query_summary", facts=facts)])
+        outcome = await self._attempts.run(scope, extras)
+        progress.reminders = ()
+        return outcome
+
+    async def _after_turn(
+        self, scope: QueryScope, turn: TurnOutcome, progress: _Progress
+    ) -> StopReason | None:
+        """Return why the query rests now, or None when it goes on."""
+        if turn.finish in ("pause", "compaction"):
+            return None
+        if turn.finish not in _CUT_OFF:
+            if scope.fold.calls:
+                progress.empty_turns = 0
+                return "limit" if progress.wrapping_up else None
+            if turn.finish == "tool_calls":
+                await self._take_back(scope, progress)
+                return None
+        if scope.input.output is not None and turn.finish in ("stop", "other"):
+            repaired = await self._check_output(scope, progress)
+            if not repaired:
+                return None
+        if progress.wrapping_up and scope.turns > 1:
+            return "limit"
+        return _STOP_REASONS[turn.finish]
+
+    async def _take_back(self, scope: QueryScope, progress: _Progress) -> None:
+        """Discard a turn that promised tool calls and made none, and let the model try again."""
+        progress.empty_turns += 1
+        if scope.turn_stamp is not None and scope.message_id is not None:
+            discarded = TurnDiscarded(
+                **scope.turn_stamp(),
+                message_id=scope.message_id,
+                reason="it asked for tools and named none",
+            )
+            await scope.recorder.record([discarded])
+        if progress.empty_turns > _EMPTY_RETRIES:
+            raise ProviderError(
+                ErrorCode.PROTOCOL,
+                f"the model asked for tools {progress.empty_turns} times and named none",
+                provider=scope.provider,
+            )
+
+    async def _check_output(self, scope: QueryScope, progress: _Progress) -> bool:
+        """Parse the answer as the type that was asked for; False when the model is to try again."""
+        output = scope.input.output
+        tip = scope.fold.conversation.tip
+        if output is None:
+            return True
+        try:
+            scope.output = output.parse(tip.text if isinstance(tip, AssistantMessage) else "")
+        except ValueError as error:
+            progress.repairs += 1
+            if progress.repairs > output.max_repairs:
+                raise ProviderError(
+                    ErrorCode.PROTOCOL,
+                    f"the answer does not fit {output.schema.name} after "
+                    f"{progress.repairs} tries: {error}",
+                    provider=scope.provider,
+                ) from error
+            await self._say(scope, f"Your answer does not fit the schema: {error}. Answer again.")
+            return False
+        return True
+
+    async def _say(self, scope: QueryScope, text: str) -> None:
+        """Put a message of the program's own into the conversation."""
+        input_id = new_input_id()
+        message = UserMessage(
+            id=new_message_id(),
+            parts=(TextPart(text=text),),
+            query_id=scope.query_id,
+            sender=Sender(kind="orchestrator"),
+        )
+        queued = InputQueued(**scope.stamp(), input_id=input_id, message=message, delivery="steer")
+        promoted = InputPromoted(**scope.stamp(), input_id=input_id)
+        await scope.recorder.record([queued, promoted])

@@ -1,0 +1,117 @@
+"""Scopes: what one query knows of its session and of itself. All per-query state is in here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Literal, TypeAlias
+
+from holdfast.blocks.approval_coordinator import ApprovalCoordinator
+from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.blocks.doom_loop import LoopDetector
+from holdfast.blocks.stream_processor.assembly import Assembly
+from holdfast.blocks.tool_registry.registry import OutputTransform
+from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.ports.abort import AbortController
+from holdfast.ports.approver import Approver
+from holdfast.ports.recorder import Recorder
+from holdfast.ports.stamps import Stamp
+from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.ids import MessageId, QueryId, SessionId
+from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.requests import OutputSchema
+from holdfast.vocabulary.results import StopReason
+from holdfast.vocabulary.status import SessionStatus
+from holdfast.vocabulary.usage import Usage, add_costs
+
+Unanswered: TypeAlias = Literal["stop", "deny"]
+"""What happens to an approval that nobody is there to give: the query rests, or it is denied."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSpec:
+    """The type that an answer must have."""
+
+    schema: OutputSchema
+    parse: Callable[[str], object]
+    """Returns the value, or raises ValueError saying what is wrong."""
+    max_repairs: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryInput:
+    """What one query is given; everything else is the session's."""
+
+    message: UserMessage | None
+    """The prompt; None to go on with what is there."""
+    reminders: tuple[str, ...] = ()
+    """Notes to the model with the first request only; never stored."""
+    transform: OutputTransform | None = None
+    """Changes tool output before it is encoded, in this query only."""
+    output: OutputSpec | None = None
+    timeout: float | None = None
+    """Seconds that one attempt of one turn may take."""
+    resumes: QueryId | None = None
+    input_id: str | None = None
+    """The queued input that this query promotes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionScope:
+    """What the engine needs of a session."""
+
+    session_id: SessionId
+    fold: Callable[[], SessionFold]
+    recorder: Recorder
+    approvals: ApprovalCoordinator
+    tasks: OwnedTasks
+    set_status: Callable[[SessionStatus], None]
+    approver: Approver | None = None
+    unanswered: Unanswered = "stop"
+
+
+@dataclass(slots=True, kw_only=True)
+class QueryScope:
+    """The state of one query while it runs."""
+
+    session: SessionScope
+    query_id: QueryId
+    input: QueryInput
+    stamp: Stamp
+    started_at: float
+    abort: AbortController = field(default_factory=AbortController)
+    loop: LoopDetector = field(default_factory=lambda: LoopDetector(None))
+    assembly: Assembly | None = None
+    turn_stamp: Stamp | None = None
+    message_id: MessageId | None = None
+    """The answer that is being written, or was last."""
+    turns: int = 0
+    tool_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    cost: Decimal | None = Decimal(0)
+    provider: str = ""
+    model: str = ""
+    finish_reason: str | None = None
+    output: object = None
+
+    @property
+    def fold(self) -> SessionFold:
+        """The session as it is now."""
+        return self.session.fold()
+
+    @property
+    def recorder(self) -> Recorder:
+        """Where everything that happens goes."""
+        return self.session.recorder
+
+    def add_usage(self, usage: Usage, cost: Decimal | None) -> None:
+        """Count what a turn used."""
+        self.usage += usage
+        self.cost = add_costs(self.cost, cost)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryOutcome:
+    """How a query came to rest."""
+
+    stop_reason: StopReason
+    error: AgentError | None = None

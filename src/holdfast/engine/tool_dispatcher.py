@@ -1,0 +1,290 @@
+"""ToolDispatcher: the tool calls of one turn, from resolving through approval to their ends."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from holdfast.blocks.conversation.answers import CallRecord
+from holdfast.blocks.tool_registry.registry import InvalidInput, NotFound, Ready, ToolRegistry
+from holdfast.engine.scopes import QueryScope
+from holdfast.engine.tool_execution import ToolExecution, record_failure
+from holdfast.serialization.canonical import arguments_hash
+from holdfast.vocabulary.approvals import Approve, Decision, Deny
+from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, ToolEnded
+from holdfast.vocabulary.errors import ErrorCode, ToolError
+from holdfast.vocabulary.ids import ApprovalId, new_approval_id
+from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.parts import ResultContent, TextPart, ToolCallPart
+
+DispatchOutcome: TypeAlias = Literal["done", "approval", "loop"]
+
+_DENIED = "This call was not allowed. Do not try it again unless you are asked to."
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """A hook lets a call go on, with other arguments if given."""
+
+    arguments: Json | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A hook refuses a call; the model is told why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A hook answers a call itself; the tool is not run."""
+
+    content: tuple[ResultContent, ...]
+
+
+BeforeTool: TypeAlias = Callable[[ToolCallPart], Awaitable[Proceed | Block | Answer]]
+"""Asked about each call before its input is parsed."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Candidate:
+    """A call that may run: parsed, and waiting for its turn or for approval."""
+
+    call: ToolCallPart
+    ready: Ready
+    arguments: Json
+    approval_id: ApprovalId | None = None
+    """Set when the call must be approved before it runs."""
+    reason: str | None = None
+
+
+class ToolDispatcher:
+    """Brings every call of a turn to its end, or to rest.
+
+    Owns the order: resolve all, ask for all approvals at once, run. Without approvals calls run in
+    the model's order; approved ones in the order the answers arrive. Does not own tools (the
+    registry does), answers to approvals (the coordinator) or what a result means (the model).
+    """
+
+    def __init__(
+        self,
+        *,
+        registry: ToolRegistry,
+        execution: ToolExecution,
+        before_tool: BeforeTool | None = None,
+    ) -> None:
+        self._registry = registry
+        self._execution = execution
+        self._before_tool = before_tool
+
+    async def dispatch(self, scope: QueryScope, calls: Iterable[CallRecord]) -> DispatchOutcome:
+        """Run what may run of `calls`; those that ended already stay as they are."""
+        candidates: list[_Candidate] = []
+        for record in calls:
+            if record.ended is not None:
+                continue
+            candidate = await self._prepare(scope, record)
+            if candidate == "loop":
+                return "loop"
+            if candidate is not None:
+                candidates.append(candidate)
+        asking = [item for item in candidates if item.approval_id is not None]
+        ready = [item for item in candidates if item.approval_id is None]
+        await self._ask_all(scope, asking)
+        if scope.session.approver is not None:
+            await self._run_as_approved(scope, ready, asking)
+            return "done"
+        await self._run_all(scope, ready)
+        if asking and scope.session.unanswered == "stop":
+            return "approval"
+        for candidate in asking:
+            await self._settle(scope, candidate, Deny("nobody was there to approve it"))
+        return "done"
+
+    async def _prepare(
+        self, scope: QueryScope, record: CallRecord
+    ) -> _Candidate | Literal["loop"] | None:
+        """Make a candidate of a call; a call that cannot or may not run is answered here."""
+        call, arguments = record.part, record.part.arguments
+        if record.state == "denied":
+            await self._refuse(scope, call, record.reason)
+            return None
+        if record.state == "started" and not record.idempotent:
+            return None  # nobody knows whether it took effect: the fold says so to the model
+        if record.settled is not None and record.settled.arguments is not None:
+            arguments = record.settled.arguments
+        candidate = await self._resolve(scope, call, arguments)
+        if candidate is None or record.state != "waiting":
+            return candidate
+        looping = scope.loop.is_loop(call.name, candidate.arguments)
+        if looping and scope.session.approver is None:
+            return "loop"
+        if looping or self._must_ask(scope, candidate):
+            candidate.approval_id = _approval_asked(scope, call) or new_approval_id()
+            candidate.reason = "the same call was made several times" if looping else None
+        return candidate
+
+    async def _resolve(
+        self, scope: QueryScope, call: ToolCallPart, arguments: Json
+    ) -> _Candidate | None:
+        """Find the tool and parse the input once; a call that cannot run is answered here."""
+        if self._before_tool is not None:
+            verdict = await self._before_tool(call)
+            if isinstance(verdict, Block):
+                await self._refuse(scope, call, verdict.reason)
+                return None
+            if isinstance(verdict, Answer):
+                await self._answer(scope, call, verdict.content)
+                return None
+            if verdict.arguments is not None:
+                arguments = verdict.arguments
+        settings = scope.fold.settings
+        registry = self._registry.view(settings.allowed_tools, settings.denied_tools)
+        changed = arguments if arguments is not call.arguments else None
+        resolution = registry.resolve(call, arguments=changed)
+        if isinstance(resolution, Ready):
+            return _Candidate(call=call, ready=resolution, arguments=arguments)
+        await record_failure(scope, call, _why_not(resolution))
+        return None
+
+    def _must_ask(self, scope: QueryScope, candidate: _Candidate) -> bool:
+        return candidate.ready.rules.approval == "ask" and not scope.fold.is_allowed(
+            candidate.call.name, scope.query_id
+        )
+
+    async def _ask_all(self, scope: QueryScope, candidates: Iterable[_Candidate]) -> None:
+        """Record every question at once, unless an earlier query asked it already."""
+        stamp = scope.turn_stamp or scope.stamp
+        requests = [
+            ApprovalRequested(
+                **stamp(),
+                approval_id=item.approval_id,
+                call_id=item.call.call_id,
+                tool=item.call.name,
+                arguments=item.arguments,
+                arguments_hash=arguments_hash(item.call.name, item.arguments),
+                reason=item.reason,
+            )
+            for item in candidates
+            if item.approval_id is not None and item.approval_id not in scope.fold.approvals
+        ]
+        if requests:
+            await scope.recorder.record(requests)
+
+    async def _run_as_approved(
+        self, scope: QueryScope, ready: list[_Candidate], asking: list[_Candidate]
+    ) -> None:
+        """Run what needs no approval, and the rest in the order in which answers arrive."""
+        arrivals: asyncio.Queue[tuple[_Candidate, Decision]] = asyncio.Queue()
+
+        async def bring(candidate: _Candidate) -> None:
+            arrivals.put_nowait((candidate, await self._answer_of(scope, candidate)))
+
+        async with asyncio.TaskGroup() as group:
+            for item in asking:
+                group.create_task(bring(item))
+            await self._run_all(scope, ready)
+            for _ in asking:
+                candidate, decision = await arrivals.get()
+                work = self._settle(scope, candidate, decision)
+                if scope.fold.settings.parallel_tools:
+                    group.create_task(work)
+                else:
+                    await work
+
+    async def _answer_of(self, scope: QueryScope, candidate: _Candidate) -> Decision:
+        """Ask the approver; whoever answers first decides, from here or from elsewhere."""
+        approvals, approver = scope.session.approvals, scope.session.approver
+        approval_id = candidate.approval_id or new_approval_id()
+        parked = approvals.park(approval_id)
+        if approver is None:
+            return await parked
+        request = next(item for item in scope.fold.pending_approvals() if item.id == approval_id)
+        asking = scope.session.tasks.start(_ask_safely(approver(request)), name="holdfast-approver")
+        try:
+            await asyncio.wait({parked, asking}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done() and not parked.done():
+                approvals.respond(approval_id, asking.result())
+            return await parked
+        finally:
+            asking.cancel()
+
+    async def _settle(self, scope: QueryScope, candidate: _Candidate, decision: Decision) -> None:
+        """Record a decision, and do what it says."""
+        stamp = scope.turn_stamp or scope.stamp
+        approved = isinstance(decision, Approve)
+        settled = ApprovalSettled(
+            **stamp(),
+            approval_id=candidate.approval_id or new_approval_id(),
+            call_id=candidate.call.call_id,
+            decision="approved" if approved else "denied",
+            arguments=decision.arguments if isinstance(decision, Approve) else None,
+            scope=decision.scope if isinstance(decision, Approve) else "once",
+            reason=decision.reason if isinstance(decision, Deny) else None,
+        )
+        await scope.recorder.record([settled])
+        if isinstance(decision, Deny):
+            await self._refuse(scope, candidate.call, decision.reason)
+        elif decision.arguments is None:
+            await self._run_all(scope, [candidate])
+        else:
+            changed = await self._resolve(scope, candidate.call, decision.arguments)
+            if changed is not None:
+                await self._run_all(scope, [changed])
+
+    async def _run_all(self, scope: QueryScope, candidates: Iterable[_Candidate]) -> None:
+        if not scope.fold.settings.parallel_tools:
+            for item in candidates:
+                await self._execution.run(scope, item.call, item.ready, arguments=item.arguments)
+            return
+        async with asyncio.TaskGroup() as group:
+            for item in candidates:
+                group.create_task(
+                    self._execution.run(scope, item.call, item.ready, arguments=item.arguments)
+                )
+
+    async def _refuse(self, scope: QueryScope, call: ToolCallPart, reason: str | None) -> None:
+        await self._end(scope, call, outcome="denied", content=(TextPart(text=reason or _DENIED),))
+
+    async def _answer(
+        self, scope: QueryScope, call: ToolCallPart, content: tuple[ResultContent, ...]
+    ) -> None:
+        await self._end(scope, call, outcome="ok", content=content)
+
+    async def _end(
+        self,
+        scope: QueryScope,
+        call: ToolCallPart,
+        *,
+        outcome: Literal["ok", "denied"],
+        content: tuple[ResultContent, ...],
+    ) -> None:
+        stamp = scope.turn_stamp or scope.stamp
+        ended = ToolEnded(
+            **stamp(), call_id=call.call_id, tool=call.name, outcome=outcome, content=content
+        )
+        await scope.recorder.record([ended])
+
+
+def _approval_asked(scope: QueryScope, call: ToolCallPart) -> ApprovalId | None:
+    """Return the question that was asked about a call and not answered yet."""
+    pending = scope.fold.approvals.values()
+    return next((item.approval_id for item in pending if item.call_id == call.call_id), None)
+
+
+def _why_not(resolution: NotFound | InvalidInput) -> ToolError:
+    if isinstance(resolution, NotFound):
+        return ToolError(ErrorCode.TOOL_NOT_FOUND, f"there is no tool {resolution.name!r}")
+    return ToolError(
+        ErrorCode.TOOL_INVALID_INPUT,
+        f"the arguments do not fit: {resolution.message}. Correct them and call again.",
+    )
+
+
+async def _ask_safely(answer: Awaitable[Decision]) -> Decision:
+    """Wait for an approver; one that fails has not approved."""
+    try:
+        return await answer
+    except Exception as error:  # noqa: BLE001 - the approver is the user's and may raise anything
+        return Deny(f"the approver failed: {type(error).__name__}")

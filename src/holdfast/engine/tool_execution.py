@@ -1,0 +1,138 @@
+"""Runs one resolved tool call: recorded before it starts, bounded in time, recorded at its end."""
+
+import asyncio
+from collections.abc import Callable
+
+from holdfast.blocks.tool_registry.registry import HandlerFailed, Ready, Succeeded
+from holdfast.engine.scopes import QueryScope
+from holdfast.ports.abort import AbortController
+from holdfast.ports.clock import Clock
+from holdfast.ports.tool_context import ToolContext
+from holdfast.serialization.canonical import arguments_hash
+from holdfast.vocabulary.entries import ToolEnded, ToolStarted
+from holdfast.vocabulary.errors import ErrorCode, ErrorReport, ToolError
+from holdfast.vocabulary.events import Event, ToolFailed, ToolProgress
+from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.parts import ResultContent, TextPart, ToolCallPart
+
+
+class ToolExecution:
+    """Runs tools. Owns time limits and repeats; does not decide whether a call may run."""
+
+    def __init__(self, *, clock: Clock) -> None:
+        self._clock = clock
+
+    async def run(
+        self, scope: QueryScope, call: ToolCallPart, ready: Ready, *, arguments: Json
+    ) -> None:
+        """Run a call and record its end. A cancelled run leaves the call without one."""
+        stamp = scope.turn_stamp or scope.stamp
+        scope.tool_calls += 1
+        started_at = self._clock.now()
+        await scope.recorder.record(
+            [
+                ToolStarted(
+                    **stamp(),
+                    call_id=call.call_id,
+                    tool=call.name,
+                    arguments_hash=arguments_hash(call.name, arguments),
+                    idempotent=ready.rules.idempotent,
+                )
+            ]
+        )
+        outcome = await self._run_with_repeats(scope, call, ready)
+        duration_ms = int((self._clock.now() - started_at) * 1000)
+        if isinstance(outcome, Succeeded):
+            ended = ToolEnded(
+                **stamp(),
+                call_id=call.call_id,
+                tool=call.name,
+                outcome="ok",
+                content=outcome.content,
+                duration_ms=duration_ms,
+            )
+            await scope.recorder.record([ended])
+        else:
+            await record_failure(scope, call, outcome, duration_ms=duration_ms)
+
+    async def _run_with_repeats(
+        self, scope: QueryScope, call: ToolCallPart, ready: Ready
+    ) -> Succeeded | ToolError:
+        outcome = await self._run_once(scope, call, ready)
+        for _ in range(ready.rules.retries):
+            if isinstance(outcome, Succeeded):
+                break
+            outcome = await self._run_once(scope, call, ready)
+        return outcome
+
+    async def _run_once(
+        self, scope: QueryScope, call: ToolCallPart, ready: Ready
+    ) -> Succeeded | ToolError:
+        abort = AbortController()
+        forget = scope.abort.signal.add_listener(lambda: abort.abort(scope.abort.signal.reason))
+        context = ToolContext(
+            session_id=scope.session.session_id,
+            call_id=call.call_id,
+            signal=abort.signal,
+            report=_reporter(scope, call),
+        )
+        limit = ready.rules.timeout
+        try:
+            async with asyncio.timeout(limit):
+                outcome = await ready.run(context, transform=scope.input.transform)
+        except TimeoutError:
+            return ToolError(ErrorCode.TOOL_TIMEOUT, f"the tool took longer than {limit:g} s")
+        finally:
+            # Whoever still works for this call, in a thread perhaps, sees that nobody waits.
+            abort.abort("the call has ended")
+            forget()
+        if isinstance(outcome, HandlerFailed):
+            return ToolError(ErrorCode.TOOL_FAILED, outcome.message)
+        return outcome
+
+
+async def record_failure(
+    scope: QueryScope, call: ToolCallPart, error: ToolError, *, duration_ms: int = 0
+) -> None:
+    """Record that a call failed, tell the model why, and tell everyone else.
+
+    A tool that does not exist is the model's own mistake: only the model hears of it.
+    """
+    stamp = scope.turn_stamp or scope.stamp
+    events: list[Event] = [
+        ToolEnded(
+            **stamp(),
+            call_id=call.call_id,
+            tool=call.name,
+            outcome="timed_out" if error.code is ErrorCode.TOOL_TIMEOUT else "error",
+            content=failure_content(error.report),
+            error=error.report,
+            duration_ms=duration_ms,
+        )
+    ]
+    if error.code is not ErrorCode.TOOL_NOT_FOUND:
+        events.append(ToolFailed(call_id=call.call_id, tool=call.name, error=error.report))
+    await scope.recorder.record(events)
+
+
+def failure_content(error: ErrorReport) -> tuple[ResultContent, ...]:
+    """Return what a model is told of a failed call."""
+    return (TextPart(text=error.message),)
+
+
+def _reporter(scope: QueryScope, call: ToolCallPart) -> Callable[[Json], None]:
+    """Return the function by which a tool reports progress, from the loop or from its thread."""
+    loop = asyncio.get_running_loop()
+
+    def report(value: Json) -> None:
+        event = ToolProgress(call_id=call.call_id, tool=call.name, progress=value)
+        try:
+            inside = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            inside = False
+        if inside:
+            scope.recorder.show([event])
+        elif not loop.is_closed():
+            loop.call_soon_threadsafe(scope.recorder.show, [event])
+
+    return report

@@ -1,0 +1,149 @@
+"""TurnRunner: one request to a model and its answer."""
+
+import asyncio
+import contextlib
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from holdfast.blocks.request_builder import RequestExtras, build_request
+from holdfast.blocks.stream_processor.assembly import Assembly
+from holdfast.blocks.stream_processor.processor import StreamProcessor
+from holdfast.engine.scopes import QueryScope
+from holdfast.ports.clock import Clock
+from holdfast.ports.model_catalogue import ModelCatalogue
+from holdfast.ports.model_client import ModelClient
+from holdfast.vocabulary.entries import TurnEnded, TurnStarted
+from holdfast.vocabulary.errors import ErrorCode, RequestError, StoreError
+from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.ids import new_message_id, new_turn_id
+from holdfast.vocabulary.settings import RuntimeSettings, Settings
+from holdfast.vocabulary.stream_parts import FinishKind, StreamFinished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnPlan:
+    """Whom to ask, and with what."""
+
+    client: ModelClient
+    extras: RequestExtras
+    settings: Settings
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnOutcome:
+    """How a model finished."""
+
+    finish: FinishKind
+    finish_reason: str
+
+
+class TurnRunner:
+    """Runs one request and its answer.
+
+    Owns the order: build, record the start, stream, record what comes. Does not repeat a request
+    (ProviderAttempts does), run tools or decide whether to go on (QueryRunner does). A turn that
+    fails is left open; whoever catches the error discards or ends it.
+    """
+
+    def __init__(
+        self,
+        *,
+        processor: StreamProcessor,
+        catalogue: ModelCatalogue,
+        clock: Clock,
+        runtime: RuntimeSettings,
+    ) -> None:
+        self._processor = processor
+        self._catalogue = catalogue
+        self._clock = clock
+        self._runtime = runtime
+
+    async def run(self, scope: QueryScope, plan: TurnPlan) -> TurnOutcome:
+        """Ask once.
+
+        Raises:
+            AgentError: what the provider, the transport or the store said.
+
+        """
+        request = build_request(plan.settings, scope.fold.sent_view(), plan.extras)
+        assembly = await self._begin(scope, plan)
+        ticker: asyncio.Task[None] | None = None
+        try:
+            async with aclosing(plan.client.stream(request)) as stream:
+                async for batch in stream:
+                    out: list[Event] = []
+                    assembly.feed(batch, out)
+                    self._checkpoint_if_due(assembly, out)
+                    if assembly.finished is not None:
+                        out.append(self._end(scope, plan, assembly.finished))
+                    if out:
+                        await scope.recorder.record(out)
+                    if ticker is None and assembly.unsaved_characters:
+                        ticker = scope.session.tasks.start(
+                            self._save_regularly(scope, assembly), name="holdfast-checkpoints"
+                        )
+        finally:
+            if ticker is not None:
+                ticker.cancel()
+        finished = assembly.finished
+        if finished is None:
+            raise RequestError(
+                ErrorCode.STREAM_INTERRUPTED,
+                "the answer ended without saying so",
+                provider=plan.client.provider,
+            )
+        return TurnOutcome(finish=finished.kind, finish_reason=finished.reason)
+
+    async def _begin(self, scope: QueryScope, plan: TurnPlan) -> Assembly:
+        turn_id = new_turn_id()
+        scope.turn_stamp = stamp = scope.stamp.of_turn(turn_id)
+        scope.message_id = new_message_id()
+        scope.provider, scope.model = plan.client.provider, plan.extras.model
+        scope.assembly = None
+        started = TurnStarted(
+            **stamp(),
+            message_id=scope.message_id,
+            provider=scope.provider,
+            model=scope.model,
+            attempt=plan.attempt,
+        )
+        await scope.recorder.record([started])
+        scope.assembly = self._processor.begin(
+            stamp=stamp, provider=scope.provider, model=scope.model
+        )
+        return scope.assembly
+
+    def _end(self, scope: QueryScope, plan: TurnPlan, finished: StreamFinished) -> TurnEnded:
+        cost = finished.cost
+        if cost is None:
+            cost = self._catalogue.cost(scope.provider, scope.model, finished.usage)
+        scope.turns += 1
+        scope.finish_reason = finished.reason
+        scope.add_usage(finished.usage, cost)
+        scope.assembly = None
+        stamp = scope.turn_stamp or scope.stamp
+        return TurnEnded(
+            **stamp(),
+            message_id=scope.message_id or new_message_id(),
+            finish=finished.kind,
+            finish_reason=finished.reason,
+            usage=finished.usage,
+            cost=cost,
+            context_window=self._catalogue.context_window(plan.client.provider, scope.model),
+        )
+
+    def _checkpoint_if_due(self, assembly: Assembly, out: list[Event]) -> None:
+        if assembly.unsaved_characters >= self._runtime.checkpoint_characters:
+            assembly.checkpoint(out)
+
+    async def _save_regularly(self, scope: QueryScope, assembly: Assembly) -> None:
+        """Save what streamed so far once a second, also while the provider is silent."""
+        # A store that fails says so to the turn itself, with its next record.
+        with contextlib.suppress(StoreError):
+            while True:
+                await self._clock.sleep(self._runtime.checkpoint_seconds)
+                out: list[Event] = []
+                assembly.checkpoint(out)
+                if out:
+                    await scope.recorder.record(out)
