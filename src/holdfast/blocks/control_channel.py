@@ -5,13 +5,14 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Event
 
-EventHandler: TypeAlias = Callable[[Event], None] | Callable[[Event], Awaitable[None]]
+EventT = TypeVar("EventT", bound=Event)
+EventHandler: TypeAlias = Callable[[Event], Awaitable[None] | None]
 CommandReceiver: TypeAlias = Callable[[Command], None]
 
 _log = logging.getLogger(__name__)
@@ -80,6 +81,16 @@ class ControlChannel:
             subscriber.waiting.clear()
 
         return unsubscribe
+
+    def on(
+        self, kind: type[EventT], handler: Callable[[EventT], Awaitable[None] | None]
+    ) -> Callable[[], None]:
+        """Call `handler` with every event of a kind; returns a function that ends this."""
+
+        def call(event: Event) -> Awaitable[None] | None:
+            return handler(event) if isinstance(event, kind) else None
+
+        return self.subscribe(call)
 
     @property
     def subscriber_count(self) -> int:

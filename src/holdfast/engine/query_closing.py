@@ -93,7 +93,7 @@ def result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
 
 def _messages_of(scope: QueryScope, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return the tail of the conversation that this query, or the one it resumes, added."""
-    own = {scope.query_id, scope.input.resumes}
+    own = {scope.query_id, scope.input.resumes, *scope.joined}
     first = len(messages)
     while first and messages[first - 1].query_id in own:
         first -= 1

@@ -114,6 +114,7 @@ class QueryRunner:
         """Let everything that was said meanwhile into the conversation."""
         steers = [item for item in scope.fold.inputs.values() if item.delivery == "steer"]
         if steers:
+            scope.joined.update(item.message.query_id for item in steers)
             await scope.recorder.record(
                 [InputPromoted(**scope.stamp(), input_id=item.input_id) for item in steers]
             )
@@ -123,8 +124,8 @@ class QueryRunner:
         progress.wrapping_up = is_last_turn(scope, settings.limits, now=self._clock.now())
         reminders = progress.reminders
         tools = self._registry.view(settings.allowed_tools, settings.denied_tools).wire_tools
-        if progress.wrapping_up:
-            tools, reminders = (), (*reminders, WRAP_UP) if tools else reminders
+        if progress.wrapping_up and tools:
+            tools, reminders = (), (*reminders, WRAP_UP)
         extras = RequestExtras(
             model=settings.model,
             tools=tools,

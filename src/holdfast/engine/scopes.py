@@ -41,6 +41,7 @@ class OutputSpec:
 class QueryInput:
     """What one query is given; everything else is the session's."""
 
+    query_id: QueryId
     message: UserMessage | None
     """The prompt; None to go on with what is there."""
     reminders: tuple[str, ...] = ()
@@ -74,7 +75,6 @@ class QueryScope:
     """The state of one query while it runs."""
 
     session: SessionScope
-    query_id: QueryId
     input: QueryInput
     stamp: Stamp
     started_at: float
@@ -92,6 +92,13 @@ class QueryScope:
     model: str = ""
     finish_reason: str | None = None
     output: object = None
+    joined: set[QueryId | None] = field(default_factory=set)
+    """The ids under which prompts came that joined this query."""
+
+    @property
+    def query_id(self) -> QueryId:
+        """The query's id."""
+        return self.input.query_id
 
     @property
     def fold(self) -> SessionFold:

@@ -77,15 +77,21 @@ class ToolExecution:
             report=_reporter(scope, call),
         )
         limit = ready.rules.timeout
+        # A task of its own, so that a tool which does not let itself be cancelled holds up nobody.
+        running = scope.session.tasks.start(
+            ready.run(context, transform=scope.input.transform), name=f"holdfast-tool-{call.name}"
+        )
         try:
             async with asyncio.timeout(limit):
-                outcome = await ready.run(context, transform=scope.input.transform)
+                await asyncio.wait({running})
+            outcome = running.result()
         except TimeoutError:
             return ToolError(ErrorCode.TOOL_TIMEOUT, f"the tool took longer than {limit:g} s")
         finally:
             # Whoever still works for this call, in a thread perhaps, sees that nobody waits.
             abort.abort("the call has ended")
             forget()
+            running.cancel()
         if isinstance(outcome, HandlerFailed):
             return ToolError(ErrorCode.TOOL_FAILED, outcome.message)
         return outcome

@@ -79,5 +79,11 @@ class Instrumented(LiveEvent, frozen=True, kw_only=True, tag="instrumentation"):
     facts: JsonObject
 
 
+class ObserverLagged(LiveEvent, frozen=True, kw_only=True, tag="observer.lagged"):
+    """An observer fell too far behind; it loses nothing by resuming from this `seq`."""
+
+    resume_after: int
+
+
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolInputDelta
 Event: TypeAlias = Entry | LiveEvent

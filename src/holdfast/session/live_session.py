@@ -1,0 +1,223 @@
+"""LiveSession: one session that this process holds: it takes prompts and runs them in order."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+
+from holdfast.blocks.approval_coordinator import ApprovalCoordinator
+from holdfast.blocks.control_channel import ControlChannel
+from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.engine.query_runner import QueryRunner
+from holdfast.engine.scopes import QueryInput, SessionScope, Unanswered
+from holdfast.ports.approver import Approver
+from holdfast.ports.clock import Clock
+from holdfast.ports.session_store import Lease, Store
+from holdfast.ports.stamps import Stamp
+from holdfast.session.observers import Observers
+from holdfast.session.prompt_queue import PromptQueue
+from holdfast.session.query_driver import QueryDriver
+from holdfast.session.query_handle import QueryHandle
+from holdfast.session.recorder import SessionRecorder
+from holdfast.vocabulary.approvals import Approve, Decision
+from holdfast.vocabulary.entries import ApprovalSettled, SessionChanged
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.events import Event, StatusChanged
+from holdfast.vocabulary.ids import ApprovalId, SessionId
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.settings import Delivery, RuntimeSettings
+from holdfast.vocabulary.status import Idle, SessionStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionParts:
+    """What sessions of one agent share."""
+
+    store: Store
+    runner: QueryRunner
+    clock: Clock
+    runtime: RuntimeSettings
+    approver: Approver | None = None
+    unanswered: Unanswered = "stop"
+
+
+class LiveSession:
+    """Holds one session: its lease, its recorder, its queue and its listeners.
+
+    Owns who runs when: one query at a time. Does not own how a query runs (the engine) or what
+    users see (the agent).
+    """
+
+    def __init__(self, parts: SessionParts, lease: Lease, fold: SessionFold) -> None:
+        self._parts = parts
+        self._lease = lease
+        self.session_id: SessionId = lease.session_id
+        self.status: SessionStatus = Idle()
+        self.closed = False
+        self.channel = ControlChannel()
+        self._tasks = OwnedTasks()
+        self._approvals = ApprovalCoordinator()
+        self._observers = Observers(limit=parts.runtime.observer_buffer)
+        self._closing: asyncio.Task[None] | None = None
+        self.recorder = SessionRecorder(
+            log=parts.store.log,
+            lease=lease,
+            fold=fold,
+            publish=self._publish,
+            room=self._room,
+        )
+        scope = SessionScope(
+            session_id=self.session_id,
+            fold=lambda: self.recorder.fold,
+            recorder=self.recorder,
+            approvals=self._approvals,
+            tasks=self._tasks,
+            set_status=self._set_status,
+            approver=parts.approver,
+            unanswered=parts.unanswered,
+        )
+        driver = QueryDriver(
+            runner=parts.runner, session=scope, recorder=self.recorder, clock=parts.clock
+        )
+        self._queue = PromptQueue(
+            recorder=self.recorder, drive=driver.drive, tasks=self._tasks, stamp=self.stamp
+        )
+
+    @property
+    def fold(self) -> SessionFold:
+        """The session as it is now."""
+        return self.recorder.fold
+
+    @property
+    def queue(self) -> PromptQueue:
+        """The prompts that wait, and the one that runs."""
+        return self._queue
+
+    @property
+    def stamp(self) -> Stamp:
+        """The stamp of entries that belong to no query."""
+        return Stamp(self._parts.clock)
+
+    def new_handle(self, query: QueryInput, *, total_timeout: float | None = None) -> QueryHandle:
+        """Make the handle of a query that is to be submitted."""
+        self.check_open()
+        return QueryHandle(
+            query, buffer_size=self._parts.runtime.buffer_size, total_timeout=total_timeout
+        )
+
+    async def submit(self, handle: QueryHandle, delivery: Delivery) -> None:
+        """Take in a query; it runs now, later, or joins the one that runs.
+
+        Raises:
+            SessionError: CLOSED, or BUSY when it is not to wait.
+
+        """
+        self.check_open()
+        if handle.query.message is not None and not self._queue.busy:
+            await self._cancel_pending("a new prompt came")
+        await self._queue.submit(handle, delivery)
+
+    async def decide(self, approval_id: ApprovalId, decision: Decision, by: str | None) -> None:
+        """Answer an approval, whether its query runs or rests.
+
+        Raises:
+            SessionError: NOT_FOUND when it was answered already or never asked.
+
+        """
+        self.check_open()
+        if self._approvals.respond(approval_id, decision):
+            return
+        pending = self.fold.approvals.get(approval_id)
+        if pending is None:
+            raise SessionError(
+                ErrorCode.NOT_FOUND, f"no approval {approval_id!r} waits for an answer"
+            )
+        approved = isinstance(decision, Approve)
+        await self.recorder.commit(
+            [
+                ApprovalSettled(
+                    **self.stamp(),
+                    approval_id=approval_id,
+                    call_id=pending.call_id,
+                    decision="approved" if approved else "denied",
+                    arguments=decision.arguments if isinstance(decision, Approve) else None,
+                    scope=decision.scope if isinstance(decision, Approve) else "once",
+                    reason=None if isinstance(decision, Approve) else decision.reason,
+                    by=by,
+                )
+            ]
+        )
+
+    async def change(self, changes: JsonObject) -> None:
+        """Change settings or facts of the session, from the next turn on."""
+        self.check_open()
+        await self.recorder.commit([SessionChanged(**self.stamp(), changes=changes)])
+
+    def abort(self, reason: str | None = None) -> None:
+        """Stop the running query, from any thread; nothing happens when none runs."""
+        current = self._queue.current
+        if current is not None:
+            current.abort(reason)
+
+    def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
+        """Observe the session from a `seq` on."""
+        self.check_open()
+        return self._observers.events(self._parts.store.log, self.session_id, after=after)
+
+    def check_open(self) -> None:
+        """Raise CLOSED once the session is closed."""
+        if self.closed:
+            raise SessionError(ErrorCode.CLOSED, f"session {self.session_id} is closed")
+
+    async def close(self, *, force: bool = False) -> None:
+        """Close the session; whoever closes it at the same time shares the outcome."""
+        self.closed = True
+        if force:
+            self.abort("the session is closed")
+        if self._closing is None:
+            owner = OwnedTasks()
+            self._closing = owner.start(self._close(), name="holdfast-close")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        self._queue.refuse_waiting(
+            SessionError(ErrorCode.CLOSED, f"session {self.session_id} was closed")
+        )
+        await self._queue.settle(within=self._parts.runtime.close_drain_seconds)
+        await self._tasks.cancel()
+        await self.channel.close()
+        self._observers.close()
+        await self._parts.store.leases.release(self._lease)
+
+    async def _cancel_pending(self, reason: str) -> None:
+        """Settle the approvals that wait as cancelled: an answer that comes later is too late."""
+        settled = [
+            ApprovalSettled(
+                **self.stamp(),
+                approval_id=pending.approval_id,
+                call_id=pending.call_id,
+                decision="cancelled",
+                reason=reason,
+            )
+            for pending in self.fold.approvals.values()
+        ]
+        if settled:
+            await self.recorder.commit(settled)
+
+    def _set_status(self, status: SessionStatus) -> None:
+        if status != self.status:
+            self.status = status
+            self.recorder.show([StatusChanged(status=status)])
+
+    def _publish(self, events: Sequence[Event]) -> None:
+        if not self.channel.closed:
+            self.channel.publish(events)
+        self._observers.publish(events)
+        current = self._queue.current
+        if current is not None:
+            current.stream.publish(events)
+
+    async def _room(self) -> None:
+        current = self._queue.current
+        if current is not None:
+            await current.stream.room()

@@ -1,0 +1,127 @@
+"""Observers: any number of readers of one session, each with its own bounded buffer."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+
+from holdfast.blocks.conversation.open_turn import OpenTurn
+from holdfast.ports.session_store import SessionLog
+from holdfast.vocabulary.entries import Entry, PartCheckpoint, PartEnded, PartStarted, TurnStarted
+from holdfast.vocabulary.events import Event, ObserverLagged
+from holdfast.vocabulary.ids import SessionId
+
+
+class _Observer:
+    """One reader's buffer."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._batches: list[Sequence[Event]] = []
+        self._count = 0
+        self._news = asyncio.Event()
+        self.lagged = False
+        self.ended = False
+
+    def offer(self, events: Sequence[Event]) -> None:
+        """Buffer a batch, unless the reader is too far behind."""
+        self._count += len(events)
+        if self._count > self._limit:
+            self.lagged = True
+            self._batches.clear()
+        else:
+            self._batches.append(events)
+        self._news.set()
+
+    def end(self) -> None:
+        """Say that nothing more comes."""
+        self.ended = True
+        self._news.set()
+
+    async def take(self) -> list[Sequence[Event]]:
+        """Return the batches that came, waiting for the first; an empty list is the end."""
+        while not self._batches and not self.lagged and not self.ended:
+            self._news.clear()
+            await self._news.wait()
+        batches, self._batches, self._count = self._batches, [], 0
+        return batches
+
+
+class Observers:
+    """The readers of one session. Publishing never waits for them."""
+
+    def __init__(self, *, limit: int) -> None:
+        self._limit = limit
+        self._observers: set[_Observer] = set()
+
+    def __len__(self) -> int:
+        return len(self._observers)
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Hand a batch to every reader; all share the one list."""
+        for observer in self._observers:
+            observer.offer(events)
+
+    def close(self) -> None:
+        """End every reader once it has read what there is."""
+        for observer in self._observers:
+            observer.end()
+
+    async def events(
+        self, log: SessionLog, session_id: SessionId, *, after: int
+    ) -> AsyncGenerator[Event, None]:
+        """Yield events after a `seq`: first from the log, then as they happen, none twice.
+
+        A reader that falls behind gets `ObserverLagged` and nothing more; reading again from the
+        `seq` it names loses nothing but live-only deltas.
+        """
+        observer = _Observer(self._limit)
+        self._observers.add(observer)
+        try:
+            seq = after
+            for entry in await read_events(log, session_id, after=after):
+                seq = entry.seq
+                yield entry
+            while True:
+                batches = await observer.take()
+                for batch in batches:
+                    for event in batch:
+                        if isinstance(event, Entry):
+                            if event.seq <= seq:
+                                continue
+                            seq = event.seq
+                        yield event
+                if observer.lagged:
+                    yield ObserverLagged(resume_after=seq)
+                    return
+                if not batches:
+                    return
+        finally:
+            self._observers.discard(observer)
+
+
+async def read_events(log: SessionLog, session_id: SessionId, *, after: int = 0) -> list[Entry]:
+    """Read entries as consumers see them: an ended part is whole."""
+    entries = await log.read(session_id, after=after)
+    composed = _compose(entries)
+    if after and any(isinstance(item, PartEnded) and item.offset for item in composed):
+        # A part began before `after`: its earlier increments are needed, too.
+        whole = _compose(await log.read(session_id))
+        return [entry for entry in whole if entry.seq > after]
+    return composed
+
+
+def _compose(entries: Sequence[Entry]) -> list[Entry]:
+    turn: OpenTurn | None = None
+    composed: list[Entry] = []
+    for entry in entries:
+        match entry:
+            case TurnStarted():
+                turn = OpenTurn(entry)
+            case PartStarted() if turn is not None:
+                turn.start(entry)
+            case PartCheckpoint() if turn is not None:
+                turn.grow(entry)
+            case PartEnded() if turn is not None:
+                composed.append(turn.compose(entry))
+                continue
+        composed.append(entry)
+    return composed

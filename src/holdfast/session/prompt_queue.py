@@ -1,0 +1,172 @@
+"""PromptQueue: which query runs, which wait, and how a prompt reaches a busy session."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from holdfast.blocks.error_classification import to_agent_error
+from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.ports.stamps import Stamp
+from holdfast.session.query_handle import QueryHandle
+from holdfast.session.recorder import SessionRecorder
+from holdfast.vocabulary.entries import InputDrained, InputQueued
+from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
+from holdfast.vocabulary.ids import new_input_id
+from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.settings import Delivery
+
+
+class PromptQueue:
+    """Runs one query at a time; the others wait in the log.
+
+    Owns the order of queries. A prompt that waits is an entry, so it survives a crash; a steering
+    prompt that its query did not take in becomes a query of its own.
+    """
+
+    def __init__(
+        self,
+        *,
+        recorder: SessionRecorder,
+        drive: Callable[[QueryHandle], Awaitable[None]],
+        tasks: OwnedTasks,
+        stamp: Stamp,
+    ) -> None:
+        self._recorder = recorder
+        self._drive = drive
+        self._tasks = tasks
+        self._stamp = stamp
+        self._waiting: deque[QueryHandle] = deque()
+        self._claimed = False
+        self.current: QueryHandle | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a query runs."""
+        return self._claimed
+
+    @property
+    def waiting(self) -> tuple[QueryHandle, ...]:
+        """The queries that wait, in order."""
+        return tuple(self._waiting)
+
+    async def submit(self, handle: QueryHandle, delivery: Delivery) -> None:
+        """Run a query now, or let it wait as its delivery says."""
+        if not self._claimed:
+            self._claimed = True
+            self._start(handle)
+            return
+        message = handle.query.message
+        if delivery == "reject" or message is None:
+            raise SessionError(ErrorCode.BUSY, "the session is busy with another prompt")
+        handle.input_id = new_input_id()
+        first = delivery == "interrupt"
+        self._waiting.appendleft(handle) if first else self._waiting.append(handle)
+        await self._recorder.commit(
+            [
+                InputQueued(
+                    **self._stamp(),
+                    input_id=handle.input_id,
+                    message=message,
+                    delivery=delivery,
+                    sender=message.sender,
+                )
+            ]
+        )
+        if first and self.current is not None:
+            self.current.abort("interrupted by a new prompt")
+
+    async def withdraw(self, handle: QueryHandle) -> None:
+        """Take a waiting query out; nothing happens to one that runs."""
+        if handle in self._waiting:
+            self._waiting.remove(handle)
+            await self._drain_entries([handle], "its caller gave up")
+
+    async def drain(self) -> tuple[UserMessage, ...]:
+        """Take every waiting prompt out and return them; whoever waits for one hears of it."""
+        handles = [item for item in self._waiting if self._is_queued(item)]
+        self._waiting.clear()
+        await self._drain_entries(handles, "the queue was drained")
+        foreign = tuple(self._recorder.fold.inputs.values())
+        if foreign:
+            await self._recorder.commit(
+                [
+                    InputDrained(**self._stamp(), input_id=item.input_id, reason="drained")
+                    for item in foreign
+                ]
+            )
+        messages = [item.query.message for item in handles] + [item.message for item in foreign]
+        return tuple(item for item in messages if item is not None)
+
+    def refuse_waiting(self, error: AgentError) -> None:
+        """Fail whoever waits; the prompts stay in the log."""
+        while self._waiting:
+            finish_without_running(self._waiting.popleft(), error)
+
+    async def settle(self, *, within: float) -> None:
+        """Let the running query end by itself for a while, then stop it."""
+        current = self.current
+        if current is None:
+            return
+        ended = self._tasks.start(current.wait(), name="holdfast-drain")
+        await asyncio.wait({ended}, timeout=within)
+        current.abort("the session is closed")
+        await current.wait()
+
+    def _start(self, handle: QueryHandle) -> None:
+        self.current = handle
+        self._tasks.start(self._run(handle), name="holdfast-driver")
+
+    async def _run(self, handle: QueryHandle) -> None:
+        try:
+            await self._drive(handle)
+        except BaseException as error:
+            # Whoever waits for this query must hear of its end, even of one that no one foresaw.
+            finish_without_running(handle, to_agent_error(error))
+            if not isinstance(error, AgentError):
+                raise
+        finally:
+            self.current = None
+            self._go_on(handle)
+
+    def _go_on(self, ended: QueryHandle) -> None:
+        """Start the next query, after telling the steering prompts that went into this one."""
+        for joined in [item for item in self._waiting if not self._is_queued(item)]:
+            self._waiting.remove(joined)
+            _finish_like(joined, ended)
+        resting = ended.result is not None and ended.result.stop_reason == "approval"
+        if self._waiting and not resting:
+            following = self._waiting.popleft()
+            following.promote()
+            self._start(following)
+        else:
+            self._claimed = False
+
+    def _is_queued(self, handle: QueryHandle) -> bool:
+        return handle.input_id is None or handle.input_id in self._recorder.fold.inputs
+
+    async def _drain_entries(self, handles: list[QueryHandle], reason: str) -> None:
+        drained = [
+            InputDrained(**self._stamp(), input_id=item.input_id, reason=reason)
+            for item in handles
+            if item.input_id is not None
+        ]
+        for item in handles:
+            finish_without_running(item, RequestError(ErrorCode.ABORTED, f"not sent: {reason}"))
+        if drained:
+            await self._recorder.commit(drained)
+
+
+def finish_without_running(handle: QueryHandle, error: AgentError) -> None:
+    result: AgentResult[object] = AgentResult(text="", stop_reason="aborted")
+    if error.result is None:
+        error.result = result
+    handle.finish(result, error)
+    handle.stream.end(error)
+
+
+def _finish_like(handle: QueryHandle, other: QueryHandle) -> None:
+    """Give a prompt that joined another query the same end."""
+    if other.result is not None:
+        handle.finish(other.result, other.error)
+        handle.stream.end(other.error)

@@ -1,0 +1,128 @@
+"""QueryDriver: runs one query to its end, whatever ends it, and records that end."""
+
+import asyncio
+from typing import Any
+
+from holdfast.blocks.doom_loop import LoopDetector
+from holdfast.blocks.error_classification import to_agent_error
+from holdfast.engine.query_closing import closing_events, query_ended, result_of
+from holdfast.engine.query_runner import QueryRunner
+from holdfast.engine.scopes import QueryOutcome, QueryScope, SessionScope
+from holdfast.ports.clock import Clock
+from holdfast.ports.stamps import Stamp
+from holdfast.session.query_handle import QueryHandle
+from holdfast.session.recorder import SessionRecorder
+from holdfast.vocabulary.entries import QueryEnded
+from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
+from holdfast.vocabulary.status import Busy, Failed, Idle
+
+
+class QueryDriver:
+    """Stands beside a running query and outlives its end.
+
+    The work runs in a task of its own, so that stopping it cannot also stop the recording of what
+    was kept. Exactly one terminal event comes out, whichever of result, error, abort, timeout and
+    close was first.
+    """
+
+    def __init__(
+        self,
+        *,
+        runner: QueryRunner,
+        session: SessionScope,
+        recorder: SessionRecorder,
+        clock: Clock,
+    ) -> None:
+        self._runner = runner
+        self._session = session
+        self._recorder = recorder
+        self._clock = clock
+
+    async def drive(self, handle: QueryHandle) -> None:
+        """Run the query and finish its handle."""
+        await self._recorder.resynchronise()
+        scope = self._scope_of(handle)
+        self._session.approvals.reset()
+        self._session.set_status(Busy())
+        handle.stream.phase = "connected"
+        worker = self._session.tasks.start(self._runner.run(scope), name="holdfast-query")
+        handle.begin(worker, scope)
+        timer = None
+        if handle.total_timeout:
+            timer = self._session.tasks.start(self._expire(handle), name="holdfast-timeout")
+        try:
+            await asyncio.wait({worker})
+        finally:
+            self._session.approvals.cancel()
+            if timer is not None:
+                timer.cancel()
+        outcome = _judge(handle, worker)
+        await self._close(handle, scope, outcome)
+
+    def _scope_of(self, handle: QueryHandle) -> QueryScope:
+        threshold = self._recorder.fold.settings.loop_threshold
+        return QueryScope(
+            session=self._session,
+            input=handle.query,
+            stamp=Stamp(self._clock, query_id=handle.query.query_id),
+            started_at=self._clock.now(),
+            loop=LoopDetector(threshold),
+        )
+
+    async def _expire(self, handle: QueryHandle) -> None:
+        seconds = handle.total_timeout or 0.0
+        await self._clock.sleep(seconds)
+        handle.expire(seconds)
+
+    async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
+        duration_ms = max(1, int((self._clock.now() - scope.started_at) * 1000))
+        ended, outcome = await self._record_end(scope, outcome, duration_ms)
+        error = outcome.error
+        result: Any = result_of(scope, ended)
+        if error is not None and error.result is None:
+            error.result = result
+        handle.finish(result, error)
+        handle.stream.end(error)
+        failed = error is not None and error.code is not ErrorCode.ABORTED
+        self._session.set_status(Failed(error=error.report) if error and failed else Idle())
+
+    async def _record_end(
+        self, scope: QueryScope, outcome: QueryOutcome, duration_ms: int
+    ) -> tuple[QueryEnded, QueryOutcome]:
+        """Record the end; a store that cannot take it makes the end an error, still shown once."""
+        try:
+            await self._recorder.commit(())  # what a cancelled worker had staged comes first
+            events = closing_events(scope, outcome, duration_ms=duration_ms)
+            await self._recorder.commit(events)
+        except StoreError as error:
+            if outcome.error is None or not isinstance(outcome.error, StoreError):
+                outcome = QueryOutcome(stop_reason="error", error=error)
+            ended = query_ended(scope, outcome, duration_ms=duration_ms)
+            self._recorder.show([ended])
+            return ended, outcome
+        last = self._recorder.fold.last_query
+        assert last is not None  # noqa: S101 - it was just folded
+        return last, outcome
+
+
+def _judge(handle: QueryHandle, worker: "asyncio.Task[QueryOutcome]") -> QueryOutcome:
+    """Say how a query ended: by its own account, unless it was stopped from outside."""
+    if worker.cancelled():
+        error = handle.stop_error or _stopped_by_nobody()
+    elif (failure := worker.exception()) is None:
+        return worker.result()
+    else:
+        error = to_agent_error(_first_of(failure))
+    aborted = error.code is ErrorCode.ABORTED
+    return QueryOutcome(stop_reason="aborted" if aborted else "error", error=error)
+
+
+def _stopped_by_nobody() -> AgentError:
+    return to_agent_error(asyncio.CancelledError("the event loop stopped the query"))
+
+
+def _first_of(failure: BaseException) -> BaseException:
+    """Return the first error of a group: calls that run side by side fail as one."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure

@@ -1,0 +1,113 @@
+"""SessionRecorder: the one door through which anything happens in a session.
+
+Entries get their `seq` here, are appended to the log, folded, and only then shown. Whoever is
+cancelled while waiting loses nothing: what was staged is appended and shown by the next call, and
+appending the same entries twice has no effect.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.ports.session_store import Lease, SessionLog
+from holdfast.vocabulary.commands import CommandId
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.events import Event
+
+
+class SessionRecorder:
+    """Writes and shows the events of one session, in one order.
+
+    Owns the order, `seq` and the fold. Does not own who listens: `publish` does.
+    """
+
+    def __init__(
+        self,
+        *,
+        log: SessionLog,
+        lease: Lease,
+        fold: SessionFold,
+        publish: Callable[[Sequence[Event]], None],
+        room: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._log = log
+        self._lease = lease
+        self._publish = publish
+        self._room = room
+        self._staged: list[Event] = []
+        self._consumed: list[CommandId] = []
+        self._lock = asyncio.Lock()
+        self._failure: AgentError | None = None
+        self._seq = fold.head
+        self.fold = fold
+
+    async def record(self, events: Sequence[Event]) -> None:
+        """Make events durable, then visible; wait until the consumer has room."""
+        await self.commit(events)
+        await self._room()
+
+    async def commit(self, events: Sequence[Event], *, consumed: Sequence[CommandId] = ()) -> None:
+        """Make events durable, then visible, without waiting for any consumer."""
+        if self._failure is not None:
+            raise self._failure
+        plain = self._stage(events)
+        self._consumed.extend(consumed)
+        nothing_waits = len(self._staged) == len(events) and not self._lock.locked()
+        if plain and nothing_waits:
+            self._staged.clear()
+            self._publish(events)
+            return
+        async with self._lock:
+            await self._flush()
+
+    def show(self, events: Sequence[Event]) -> None:
+        """Show events at once: live-only ones, or an end that no store would take."""
+        self._publish(events)
+
+    async def resynchronise(self) -> None:
+        """Go on after a failed append: what the log holds is what happened."""
+        if self._failure is None:
+            return
+        async with self._lock:
+            self._staged.clear()
+            entries = await self._log.read(self._lease.session_id, after=self.fold.head)
+            self.fold.apply_all(entries)
+            self._seq = self.fold.head
+            self._failure = None
+
+    def _stage(self, events: Sequence[Event]) -> bool:
+        """Queue events with their `seq`; True when none of them has to be stored."""
+        plain = True
+        for event in events:
+            if isinstance(event, Entry):
+                plain = False
+                self._seq += 1
+                event = msgspec.structs.replace(event, seq=self._seq)  # noqa: PLW2901
+            self._staged.append(event)
+        return plain
+
+    async def _flush(self) -> None:
+        """Append and show everything that is staged. Called under the lock."""
+        batch = self._staged.copy()
+        entries = [event for event in batch if isinstance(event, Entry)]
+        if entries:
+            consumed = tuple(self._consumed)
+            try:
+                await self._log.append(self._lease, entries, consumed=consumed)
+            except AgentError as error:
+                self._failure = error
+                raise
+            del self._consumed[: len(consumed)]
+        del self._staged[: len(batch)]
+        shown: list[Event] = []
+        for event in batch:
+            if isinstance(event, Entry):
+                shown.append(self.fold.compose(event))
+                self.fold.apply(event)
+            else:
+                shown.append(event)
+        if shown:
+            self._publish(shown)

@@ -1,0 +1,70 @@
+"""Recovery: what an earlier process, or an earlier query, left unfinished."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.engine.scopes import QueryInput
+from holdfast.vocabulary.approvals import ApprovalRequest
+from holdfast.vocabulary.entries import InputQueued
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.ids import CallId, QueryId, new_query_id
+
+CallFate: TypeAlias = Literal["done", "not_started", "unknown"]
+
+
+class UnfinishedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a tool call of an unfinished query."""
+
+    call_id: CallId
+    tool: str
+    fate: CallFate
+
+
+class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits to be carried on."""
+
+    query_id: QueryId | None = None
+    """The query that never ended, or rests; None when everything is finished."""
+    calls: tuple[UnfinishedCall, ...] = ()
+    interrupted_text: str = ""
+    """What an answer had come to when it was cut off."""
+    approvals: tuple[ApprovalRequest, ...] = ()
+    inputs: tuple[InputQueued, ...] = ()
+
+
+def find_unfinished(fold: SessionFold) -> Unfinished:
+    """Name what is unfinished, call by call."""
+    partial = fold.open_turn.message(interrupted=True) if fold.open_turn else None
+    return Unfinished(
+        query_id=fold.unfinished_query(),
+        calls=tuple(
+            UnfinishedCall(
+                call_id=call.part.call_id,
+                tool=call.part.name,
+                fate="done"
+                if call.ended
+                else "unknown"
+                if call.state == "started"
+                else "not_started",
+            )
+            for call in fold.calls.values()
+        ),
+        interrupted_text=partial.text if partial else "",
+        approvals=fold.pending_approvals(),
+        inputs=tuple(fold.inputs.values()),
+    )
+
+
+def resume_input(fold: SessionFold) -> QueryInput:
+    """Return the input that carries an unfinished query on.
+
+    Raises:
+        SessionError: NOTHING_TO_SEND when every query has ended.
+
+    """
+    query_id = fold.unfinished_query()
+    if query_id is None:
+        raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is no unfinished query")
+    return QueryInput(query_id=new_query_id(), message=None, resumes=query_id)
