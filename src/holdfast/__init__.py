@@ -1,1 +1,114 @@
 """Holdfast: LLM agent sessions that hold."""
+
+from holdfast.agent.agent import Agent
+from holdfast.agent.one_call import create_agent_session, run_agent, run_agent_stream
+from holdfast.agent.query_stream import QueryStream
+from holdfast.agent.session import AgentSession
+from holdfast.blocks.error_classification import to_agent_error
+from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.ports.abort import AbortController, AbortSignal
+from holdfast.ports.tool_context import ToolContext
+from holdfast.serialization.session_state import SessionState
+from holdfast.vocabulary.approvals import ApprovalRequest, Approve, Deny
+from holdfast.vocabulary.entries import (
+    ApprovalRequested,
+    ApprovalSettled,
+    PartEnded,
+    PartStarted,
+    QueryEnded,
+    QueryStarted,
+    RetryScheduled,
+    ToolEnded,
+    ToolStarted,
+    TurnDiscarded,
+    TurnEnded,
+    TurnStarted,
+)
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ConfigError,
+    ErrorCode,
+    HookError,
+    ProviderError,
+    RequestError,
+    SessionError,
+    StoreError,
+    ToolError,
+    is_agent_error,
+)
+from holdfast.vocabulary.events import (
+    Event,
+    ReasoningDelta,
+    StatusChanged,
+    TextDelta,
+    ToolInputDelta,
+    ToolProgress,
+)
+from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, ToolResultPart
+from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.settings import Limits, ModelStep, RetrySettings, Settings, Timeouts
+from holdfast.vocabulary.usage import Usage
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AbortController",
+    "AbortSignal",
+    "Agent",
+    "AgentError",
+    "AgentResult",
+    "AgentSession",
+    "ApprovalRequest",
+    "ApprovalRequested",
+    "ApprovalSettled",
+    "Approve",
+    "AssistantMessage",
+    "ConfigError",
+    "Deny",
+    "ErrorCode",
+    "Event",
+    "HookError",
+    "Limits",
+    "MediaPart",
+    "Message",
+    "ModelStep",
+    "PartEnded",
+    "PartStarted",
+    "ProviderError",
+    "QueryEnded",
+    "QueryStarted",
+    "QueryStream",
+    "ReasoningDelta",
+    "RequestError",
+    "RetryScheduled",
+    "RetrySettings",
+    "SessionError",
+    "SessionState",
+    "Settings",
+    "StatusChanged",
+    "StoreError",
+    "TextDelta",
+    "TextPart",
+    "Timeouts",
+    "Tool",
+    "ToolCallPart",
+    "ToolContext",
+    "ToolEnded",
+    "ToolError",
+    "ToolInputDelta",
+    "ToolProgress",
+    "ToolResultPart",
+    "ToolStarted",
+    "TurnDiscarded",
+    "TurnEnded",
+    "TurnStarted",
+    "Usage",
+    "UserMessage",
+    "create_agent_session",
+    "is_agent_error",
+    "run_agent",
+    "run_agent_stream",
+    "to_agent_error",
+    "tool",
+]

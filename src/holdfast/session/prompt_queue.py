@@ -158,6 +158,7 @@ class PromptQueue:
 
 
 def finish_without_running(handle: QueryHandle, error: AgentError) -> None:
+    """End a query that never ran, or whose end could not be recorded."""
     result: AgentResult[object] = AgentResult(text="", stop_reason="aborted")
     if error.result is None:
         error.result = result

@@ -20,7 +20,7 @@ from holdfast.vocabulary.ids import (
     TurnId,
 )
 from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.messages import Sender, UserMessage
+from holdfast.vocabulary.messages import Message, Sender, UserMessage
 from holdfast.vocabulary.parts import Part, PartKind, ResultContent
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import Delivery, Settings
@@ -68,6 +68,8 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     """The last `seq` of the parent that belongs to this session, too."""
     settings: Settings = Settings()
     native_session_id: str | None = None
+    history: tuple[Message, ...] = ()
+    """The conversation that a restored session begins with."""
 
 
 class SessionChanged(Entry, frozen=True, kw_only=True, tag="session.changed"):

@@ -1,13 +1,14 @@
 """Answers to tool calls: the recorded ones, and honest ones for calls that have none."""
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from holdfast.vocabulary.entries import ApprovalSettled, ToolEnded
-from holdfast.vocabulary.ids import MessageId
-from holdfast.vocabulary.messages import AssistantMessage, UserMessage
-from holdfast.vocabulary.parts import TextPart, ToolCallPart, ToolOutcome, ToolResultPart
+from holdfast.vocabulary.ids import CallId, MessageId
+from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.parts import Part, TextPart, ToolCallPart, ToolOutcome, ToolResultPart
 
 CallState: TypeAlias = Literal["waiting", "approved", "denied", "started", "ended"]
 
@@ -67,3 +68,49 @@ def answer_message(assistant: AssistantMessage, calls: list[CallRecord]) -> User
         query_id=assistant.query_id,
         turn_id=assistant.turn_id,
     )
+
+
+def heal_history(messages: Iterable[Message]) -> list[Message]:
+    """Make a history that somebody hands in sendable, changing no more than is needed.
+
+    It begins with a user message, roles alternate, every tool call is answered in the message that
+    follows it, and no result answers a call that was not made.
+    """
+    healed: list[Message] = []
+    asked: dict[CallId, ToolCallPart] = {}
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            if healed:
+                _answer_all(healed, asked)
+                healed.append(message)
+                asked = {part.call_id: part for part in message.tool_calls}
+            continue
+        parts = _matching(message.parts, asked)
+        if parts:
+            tip = healed[-1] if healed else None
+            if isinstance(tip, UserMessage):
+                parts = tip.parts + parts
+                healed.pop()
+            healed.append(msgspec.structs.replace(message, parts=parts))
+    _answer_all(healed, asked)
+    return healed
+
+
+def _matching(parts: tuple[Part, ...], asked: dict[CallId, ToolCallPart]) -> tuple[Part, ...]:
+    """Keep results of calls that wait for one, in front, with honest answers for the others."""
+    results: list[Part] = [
+        part
+        for part in parts
+        if isinstance(part, ToolResultPart) and asked.pop(part.call_id, None) is not None
+    ]
+    results.extend(CallRecord(part=call, state="started").answer() for call in asked.values())
+    asked.clear()
+    return (*results, *(part for part in parts if not isinstance(part, ToolResultPart)))
+
+
+def _answer_all(healed: list[Message], asked: dict[CallId, ToolCallPart]) -> None:
+    tip = healed[-1] if healed else None
+    if isinstance(tip, AssistantMessage) and asked:
+        records = [CallRecord(part=call, state="started") for call in asked.values()]
+        healed.append(answer_message(tip, records))
+    asked.clear()

@@ -11,7 +11,11 @@ from typing import ClassVar
 
 import msgspec
 
-from holdfast.blocks.conversation.answers import CallRecord, answer_message
+from holdfast.blocks.conversation.answers import (
+    CallRecord,
+    answer_message,
+    heal_history,
+)
 from holdfast.blocks.conversation.history import Conversation
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.vocabulary.approvals import ApprovalRequest
@@ -94,6 +98,12 @@ class SessionFold:
             view = (*view, UserMessage(id=MessageId(f"{tip.id}_continue"), parts=(_CONTINUE,)))
         return view
 
+    def committed_messages(self) -> tuple[Message, ...]:
+        """Return the whole conversation without an answer that is still being written."""
+        assistant, calls = self._tip_assistant(), list(self.calls.values())
+        view = self.conversation.messages
+        return _joined(view, answer_message(assistant, calls)) if assistant and calls else view
+
     def messages(self) -> tuple[Message, ...]:
         """Return the whole conversation, with what is known of an unfinished answer."""
         view = self.conversation.messages
@@ -168,6 +178,7 @@ class SessionFold:
         self.title = entry.title
         self.native_session_id = entry.native_session_id
         self.settings = entry.settings
+        self.conversation.set_history(heal_history(entry.history))
 
     def _on_session_changed(self, entry: SessionChanged) -> None:
         changes = entry.changes

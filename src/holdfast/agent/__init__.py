@@ -1,0 +1,1 @@
+"""What users write: agents, their sessions and their streams."""

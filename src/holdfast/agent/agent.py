@@ -1,0 +1,123 @@
+"""Agent: a model, its tools and a store, joined once and used for any number of sessions."""
+
+from collections.abc import Callable
+from typing import Any, Self, Unpack
+
+import msgspec
+
+from holdfast.agent.options import (
+    AgentOptions,
+    Prompt,
+    QueryOptions,
+    SessionOptions,
+    ingredients_of,
+    settings_changes,
+)
+from holdfast.agent.queries import make_query, stream_query
+from holdfast.agent.query_stream import QueryStream
+from holdfast.agent.session import AgentSession
+from holdfast.assembly.composition import Composition
+from holdfast.assembly.models import split_model
+from holdfast.serialization.session_state import check_state
+from holdfast.session.live_session import LiveSession
+from holdfast.session.opening import SessionRequest, open_session
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.settings import Settings
+
+
+class Agent:
+    """Holds what queries share. Constructed once; use it with `async with`, or close it.
+
+    Raises:
+        ConfigError: CONFIG_INVALID or CONFIG_MISSING naming what is wrong with an option.
+
+    """
+
+    def __init__(self, model: str = "", /, **options: Unpack[AgentOptions]) -> None:
+        unknown = set(options) - set(AgentOptions.__annotations__)
+        if unknown:
+            raise TypeError(f"Agent has no option {', '.join(sorted(unknown))}")
+        if model:
+            options["model"] = model
+        if options.get("model"):
+            split_model(options["model"])
+        self._settings = msgspec.convert(settings_changes(options), Settings)
+        self._owner = options.get("owner", "local")
+        self._project = options.get("project", "")
+        self._instrumentation = options.get("instrumentation")
+        self._composition = Composition(ingredients_of(options))
+        self._sessions: list[LiveSession] = []
+        self._closed = False
+
+    @property
+    def settings(self) -> Settings:
+        """What new sessions start with."""
+        return self._settings
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def run(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
+        """Answer one prompt in a session of its own.
+
+        Raises:
+            AgentError: when the query fails or is aborted; its `result` is what was kept.
+
+        """
+        return await self.stream(prompt, **options).result()
+
+    def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
+        """Answer one prompt in a session of its own, and watch the answer come."""
+        query = make_query(prompt, options)
+        session = self.session()
+        return stream_query(session.open, query, options, finish=session.close)
+
+    def session(
+        self, reference: str | None = None, **options: Unpack[SessionOptions]
+    ) -> AgentSession:
+        """Return a session by its name or id: a new one, or as the store has it.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when a state to restore is not valid.
+
+        """
+        state = options.get("restore")
+        history = check_state(state).messages if state is not None else ()
+        request = SessionRequest(
+            reference=reference,
+            owner=self._owner,
+            project=self._project,
+            settings=self._settings,
+            busy=options.get("busy", "reject"),
+            history=history,
+            must_exist=options.get("must_exist", False),
+        )
+
+        async def open_live() -> LiveSession:
+            if self._closed:
+                raise SessionError(ErrorCode.CLOSED, "the agent is closed")
+            live = await open_session(self._composition.parts(), request)
+            self._watch(live)
+            return live
+
+        return AgentSession(open_live)
+
+    async def close(self) -> None:
+        """Close every session, then what they share. Closing twice is fine."""
+        self._closed = True
+        for live in tuple(self._sessions):
+            await live.close()
+        self._sessions.clear()
+        await self._composition.close()
+
+    def _watch(self, live: LiveSession) -> None:
+        self._sessions = [item for item in self._sessions if not item.closed]
+        self._sessions.append(live)
+        sink: Callable[[Instrumented], None] | None = self._instrumentation
+        if sink is not None:
+            live.channel.on(Instrumented, sink)

@@ -1,0 +1,200 @@
+"""Options: what users may say, checked at the door."""
+
+import asyncio
+import base64
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, TypeAlias, TypedDict
+
+import msgspec
+
+from holdfast.assembly.composition import Ingredients
+from holdfast.blocks.tool_registry.registry import OutputTransform
+from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.engine.scopes import Unanswered
+from holdfast.engine.tool_dispatcher import BeforeTool
+from holdfast.ports.abort import AbortSignal
+from holdfast.ports.approver import Approver
+from holdfast.ports.clock import Clock, Random
+from holdfast.ports.model_client import ModelClient
+from holdfast.ports.session_store import Store
+from holdfast.serialization.session_state import SessionState
+from holdfast.vocabulary.approvals import ApprovalRequest, Decision
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.ids import QueryId, new_message_id
+from holdfast.vocabulary.messages import Sender, UserMessage
+from holdfast.vocabulary.parts import MediaPart, Part, TextPart
+from holdfast.vocabulary.settings import (
+    CacheTtl,
+    CompactionSettings,
+    Delivery,
+    Limits,
+    ModelStep,
+    RetrySettings,
+    RuntimeSettings,
+    Settings,
+    Thinking,
+    Timeouts,
+)
+
+Prompt: TypeAlias = str | Sequence[Part] | UserMessage
+OnAbort: TypeAlias = Literal["raise", "return"]
+
+
+class SettingsOptions(TypedDict, total=False):
+    """What outlives a query; also what `configure` takes."""
+
+    model: str
+    thinking: Thinking | None
+    system_prompt: str | Sequence[str] | None
+    max_tokens: int | None
+    temperature: float | None
+    stop: Sequence[str]
+    seed: int | None
+    betas: dict[str, bool]
+    cache_ttl: CacheTtl | None
+    cached_reminders: Sequence[str]
+    compaction: CompactionSettings
+    parallel_tools: bool
+    allowed_tools: Sequence[str] | None
+    denied_tools: Sequence[str]
+    loop_threshold: int | None
+    limits: Limits
+    retry: RetrySettings
+    fallbacks: Sequence[ModelStep | str]
+    timeouts: Timeouts
+
+
+class AgentOptions(SettingsOptions, total=False):
+    """What an agent may be told."""
+
+    tools: Iterable[Tool | Callable[..., object]]
+    store: str | Store
+    owner: str
+    project: str
+    providers: Iterable[ModelClient]
+    approver: Approver | Callable[[ApprovalRequest], Decision] | None
+    unanswered: Unanswered
+    before_tool: BeforeTool | None
+    instrumentation: Callable[[Instrumented], None] | None
+    runtime: RuntimeSettings
+    clock: Clock
+    random: Random
+
+
+class QueryOptions(TypedDict, total=False):
+    """What one query may be told."""
+
+    signal: AbortSignal | None
+    on_abort: OnAbort
+    timeout: float | None
+    """Seconds that one attempt of one model call may take."""
+    total_timeout: float | None
+    """Seconds that the whole query may take."""
+    delivery: Delivery
+    output_type: Any
+    reminders: Sequence[str]
+    transform: OutputTransform | None
+    sender: Sender | None
+    attachments: Sequence[MediaPart | bytes]
+
+
+class SessionOptions(TypedDict, total=False):
+    """What opening a session may be told."""
+
+    restore: SessionState | dict[str, Any] | None
+    busy: Literal["wait", "reject"]
+    must_exist: bool
+
+
+_INGREDIENTS = frozenset(
+    {
+        "tools",
+        "store",
+        "providers",
+        "approver",
+        "unanswered",
+        "before_tool",
+        "runtime",
+        "clock",
+        "random",
+    }
+)
+
+
+def ingredients_of(options: AgentOptions) -> Ingredients:
+    """Pick what an agent is made of from its options."""
+    chosen: dict[str, Any] = {
+        name: value for name, value in options.items() if name in _INGREDIENTS
+    }
+    if chosen.get("approver") is not None:
+        chosen["approver"] = _as_async(chosen["approver"])
+    return Ingredients(**chosen)
+
+
+def _as_async(approver: Callable[[ApprovalRequest], Any]) -> Approver:
+    """Let a plain function approve, too: it runs in a thread, because it may wait for a person."""
+    if inspect.iscoroutinefunction(approver) or inspect.iscoroutinefunction(
+        getattr(approver, "__call__", None)  # noqa: B004 - an object whose call is a coroutine
+    ):
+        return approver
+
+    async def ask(request: ApprovalRequest) -> Decision:
+        answer = await asyncio.to_thread(approver, request)
+        decision: Decision = await answer if inspect.isawaitable(answer) else answer
+        return decision
+
+    return ask
+
+
+def settings_changes(options: SettingsOptions) -> dict[str, Any]:
+    """Return settings that options speak of, as plain JSON values, checked.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming the field.
+
+    """
+    known: dict[str, Any] = {
+        name: value for name, value in options.items() if name in SettingsOptions.__annotations__
+    }
+    if "system_prompt" in known:
+        prompt = known.pop("system_prompt")
+        known["system_prompts"] = [prompt] if isinstance(prompt, str) else list(prompt or ())
+    if "fallbacks" in known:
+        known["fallbacks"] = [
+            {"model": step} if isinstance(step, str) else step for step in known["fallbacks"]
+        ]
+    plain: dict[str, Any] = msgspec.to_builtins(known)
+    try:
+        msgspec.convert(plain, Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"an option is not valid: {error}") from error
+    return plain
+
+
+def make_prompt(prompt: Prompt, options: QueryOptions, query_id: QueryId) -> UserMessage:
+    """Make the user message of a prompt.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when there is nothing in it.
+
+    """
+    if isinstance(prompt, UserMessage):
+        parts: tuple[Part, ...] = prompt.parts
+    elif isinstance(prompt, str):
+        parts = (TextPart(text=prompt),) if prompt.strip() else ()
+    else:
+        parts = tuple(prompt)
+    parts += tuple(_attachment(item) for item in options.get("attachments", ()))
+    if not any(not isinstance(part, TextPart) or part.text.strip() for part in parts):
+        raise ConfigError(ErrorCode.CONFIG_INVALID, "Empty prompt: there is nothing to send")
+    return UserMessage(
+        id=new_message_id(), parts=parts, query_id=query_id, sender=options.get("sender")
+    )
+
+
+def _attachment(value: MediaPart | bytes) -> Part:
+    if isinstance(value, MediaPart):
+        return value
+    return MediaPart(mime="application/octet-stream", data=base64.b64encode(value).decode("ascii"))

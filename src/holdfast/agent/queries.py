@@ -1,0 +1,53 @@
+"""Queries: from what a user says to a stream that runs it, in a session that lasts or its own."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from holdfast.agent.options import Prompt, QueryOptions, make_prompt
+from holdfast.agent.output_types import output_spec
+from holdfast.agent.query_stream import QueryStream
+from holdfast.engine.scopes import QueryInput
+from holdfast.session.live_session import LiveSession
+from holdfast.session.query_handle import QueryHandle
+from holdfast.session.recovery import resume_input
+from holdfast.vocabulary.ids import new_query_id
+
+
+def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
+    """Make the input of one query, checked.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when the prompt is empty or the output type cannot be used.
+
+    """
+    query_id = new_query_id()
+    return QueryInput(
+        query_id=query_id,
+        message=make_prompt(prompt, options, query_id),
+        reminders=tuple(options.get("reminders", ())),
+        transform=options.get("transform"),
+        output=output_spec(options.get("output_type")),
+        timeout=options.get("timeout"),
+    )
+
+
+def stream_query(
+    open_live: Callable[[], Awaitable[LiveSession]],
+    query: QueryInput | None,
+    options: QueryOptions,
+    *,
+    finish: Callable[[], Awaitable[None]],
+) -> QueryStream[Any]:
+    """Return the stream of a query; without one, it carries on what is unfinished."""
+
+    async def start() -> QueryHandle:
+        live = await open_live()
+        handle = live.new_handle(
+            query or resume_input(live.fold), total_timeout=options.get("total_timeout")
+        )
+        await live.submit(handle, options.get("delivery", "queue"))
+        return handle
+
+    return QueryStream(
+        start, finish, signal=options.get("signal"), on_abort=options.get("on_abort", "raise")
+    )

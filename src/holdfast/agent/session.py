@@ -1,0 +1,203 @@
+"""AgentSession: a conversation that holds, as users see it."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any, Self, TypeVar, Unpack
+
+from holdfast.agent.options import Prompt, QueryOptions, SettingsOptions, settings_changes
+from holdfast.agent.queries import make_query, stream_query
+from holdfast.agent.query_stream import QueryStream
+from holdfast.serialization.session_state import SessionState
+from holdfast.session.live_session import LiveSession
+from holdfast.session.recovery import Unfinished, find_unfinished
+from holdfast.session.snapshots import SessionSnapshot, state_of, take_snapshot
+from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
+from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.ids import ApprovalId, SessionId
+from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.messages import Message, UserMessage
+from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.status import Idle, SessionStatus
+
+EventT = TypeVar("EventT", bound=Event)
+
+
+class AgentSession:
+    """One conversation. Made by `agent.session()`; use it with `async with`, or close it.
+
+    Opening it is lazy: the store is first asked when the session is entered or used.
+    """
+
+    def __init__(
+        self,
+        open_live: Callable[[], Awaitable[LiveSession]],
+    ) -> None:
+        self._open_live = open_live
+        self._on_close: Callable[[], Awaitable[None]] | None = None
+        self._live: LiveSession | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    # What a session is.
+
+    @property
+    def session_id(self) -> SessionId | None:
+        """The session's id; None until it is open."""
+        return self._live.session_id if self._live else None
+
+    @property
+    def status(self) -> SessionStatus:
+        """What the session is doing."""
+        return self._live.status if self._live else Idle()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self._opened().fold.settings
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation so far."""
+        return self._opened().fold.messages()
+
+    @property
+    def unfinished(self) -> Unfinished:
+        """What an earlier process or query left to be carried on."""
+        return find_unfinished(self._opened().fold)
+
+    def snapshot(self) -> SessionSnapshot:
+        """Return what the session is at this moment, as a value."""
+        return take_snapshot(self._opened())
+
+    # Prompts.
+
+    async def chat(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
+        """Send a prompt and wait for the answer.
+
+        Raises:
+            AgentError: when the query fails or is aborted; its `result` is what was kept.
+
+        """
+        return await self.stream(prompt, **options).result()
+
+    def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
+        """Send a prompt and watch the answer come; nothing is sent before the first use."""
+        query = make_query(prompt, options)
+        return stream_query(self.open, query, options, finish=_nothing)
+
+    def resume(self, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
+        """Carry an unfinished query on; await it for its result, or iterate it.
+
+        Raises:
+            SessionError: NOTHING_TO_SEND when every query has ended.
+
+        """
+        return stream_query(self.open, None, options, finish=_nothing)
+
+    async def steer(self, prompt: Prompt) -> None:
+        """Say something into the running query; when none runs, it becomes a query."""
+        live = await self.open()
+        handle = live.new_handle(make_query(prompt, {}))
+        handle.stream.abandon()
+        await live.submit(handle, "steer")
+
+    async def drain_queue(self) -> tuple[UserMessage, ...]:
+        """Take every prompt that waits out of the queue and return them."""
+        return await (await self.open()).queue.drain()
+
+    def abort(self, reason: str | None = None) -> None:
+        """Stop the running query: from any thread, any number of times; what came is kept."""
+        if self._live is not None:
+            self._live.abort(reason)
+
+    # Approvals.
+
+    async def approve(
+        self,
+        approval_id: str,
+        *,
+        arguments: Json | None = None,
+        scope: ApprovalScope = "once",
+        by: str | None = None,
+    ) -> None:
+        """Let a tool call run, with other arguments if given.
+
+        Raises:
+            SessionError: NOT_FOUND when it was answered already or never asked.
+
+        """
+        decision = Approve(arguments=arguments, scope=scope)
+        await (await self.open()).decide(ApprovalId(approval_id), decision, by)
+
+    async def deny(
+        self, approval_id: str, reason: str | None = None, *, by: str | None = None
+    ) -> None:
+        """Refuse a tool call; the model is told why."""
+        await (await self.open()).decide(ApprovalId(approval_id), Deny(reason), by)
+
+    # The session as a whole.
+
+    async def configure(self, **options: Unpack[SettingsOptions]) -> None:
+        """Change settings, from the next turn on.
+
+        Raises:
+            ConfigError: CONFIG_INVALID naming the field.
+
+        """
+        changes = settings_changes(options)
+        await (await self.open()).change({"settings": changes})
+
+    async def export(self) -> SessionState:
+        """Return the conversation as a value that a new session can be restored from."""
+        return state_of(await self.open())
+
+    async def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
+        """Observe the session from a `seq` on: what was, then what happens."""
+        live = await self.open()
+        async for event in live.events(after=after):
+            yield event
+
+    def on(self, kind: type[EventT], handler: Callable[[EventT], Any]) -> Callable[[], None]:
+        """Call `handler` for every event of a kind; returns a function that ends this."""
+        return self._opened().channel.on(kind, handler)
+
+    def when_closed(self, then: Callable[[], Awaitable[None]]) -> None:
+        """Call `then` once the session is closed."""
+        self._on_close = then
+
+    async def close(self, *, force: bool = False) -> None:
+        """Close the session: a running query may end by itself for a while, or not with `force`."""
+        self._closed = True
+        if self._live is not None:
+            await self._live.close(force=force)
+        if self._on_close is not None:
+            await self._on_close()
+
+    def _opened(self) -> LiveSession:
+        if self._live is None:
+            raise _not_open(self._closed)
+        return self._live
+
+    async def open(self) -> LiveSession:
+        """Open the session if it is not, and return what stands behind it."""
+        if self._closed:
+            raise _not_open(closed=True)
+        if self._live is None:
+            self._live = await self._open_live()
+        return self._live
+
+
+async def _nothing() -> None:
+    """Clean up nothing: the session outlives the query."""
+
+
+def _not_open(closed: bool) -> AgentError:  # noqa: FBT001 - a fact, not a switch
+    message = "the session is closed" if closed else "the session is not open yet; enter it first"
+    return SessionError(ErrorCode.CLOSED, message)

@@ -1,0 +1,98 @@
+"""Opening: a session becomes live, new or as the log left it."""
+
+import os
+from dataclasses import dataclass, field
+from typing import Literal
+
+from holdfast.blocks.conversation.fold import SessionFold, fold_entries
+from holdfast.ports.session_store import Lease, SessionRecord
+from holdfast.ports.stamps import Stamp
+from holdfast.session.live_session import LiveSession, SessionParts
+from holdfast.vocabulary.entries import FORMAT_VERSION, Entry, SessionOpened
+from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.ids import SessionId, new_id, new_session_id, parse_session_id
+from holdfast.vocabulary.messages import Message
+from holdfast.vocabulary.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRequest:
+    """Which session to open, and what it starts with if it is new."""
+
+    reference: str | None = None
+    """An id or a name; None makes a new session without a name."""
+    owner: str = "local"
+    project: str = ""
+    settings: Settings = field(default_factory=Settings)
+    busy: Literal["wait", "reject"] = "reject"
+    history: tuple[Message, ...] = ()
+    must_exist: bool = False
+
+
+async def open_session(parts: SessionParts, request: SessionRequest) -> LiveSession:
+    """Open a session, or make it.
+
+    Raises:
+        SessionError: BUSY when another process holds it, NOT_FOUND when it must exist and does not.
+
+    """
+    record = await _find(parts, request)
+    if record is None and request.must_exist:
+        raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
+    session_id = record.id if record else _new_id(request)
+    holder = f"{os.getpid()}:{new_id('hld')}"
+    lease = await parts.store.leases.acquire(session_id, holder, busy=request.busy)
+    try:
+        entries = await parts.store.log.read(session_id)
+        if not entries:
+            entries = [await _append_opening(parts, lease, request)]
+        fold = _fold(entries)
+    except BaseException:
+        await parts.store.leases.release(lease)
+        raise
+    return LiveSession(parts, lease, fold)
+
+
+async def _find(parts: SessionParts, request: SessionRequest) -> SessionRecord | None:
+    reference = request.reference
+    if reference is None:
+        return None
+    session_id = parse_session_id(reference)
+    name = None if session_id else reference
+    return await parts.store.index.find(
+        request.owner, request.project, session_id=session_id, name=name
+    )
+
+
+def _new_id(request: SessionRequest) -> SessionId:
+    given = parse_session_id(request.reference) if request.reference else None
+    return given or new_session_id()
+
+
+async def _append_opening(
+    parts: SessionParts, lease: Lease, request: SessionRequest
+) -> SessionOpened:
+    is_name = request.reference is not None and parse_session_id(request.reference) is None
+    opened = SessionOpened(
+        **Stamp(parts.clock)(),
+        seq=1,
+        session_id=lease.session_id,
+        owner=request.owner,
+        project=request.project,
+        name=request.reference if is_name else None,
+        settings=request.settings,
+        history=request.history,
+    )
+    await parts.store.log.append(lease, [opened])
+    return opened
+
+
+def _fold(entries: list[Entry]) -> SessionFold:
+    opened = entries[0]
+    if isinstance(opened, SessionOpened) and opened.format > FORMAT_VERSION:
+        raise StoreError(
+            ErrorCode.VERSION_UNSUPPORTED,
+            f"this session was written in format {opened.format}; "
+            f"this version reads up to {FORMAT_VERSION}",
+        )
+    return fold_entries(entries)

@@ -1,0 +1,15 @@
+"""The public names, blocking: the same session over one background event loop."""
+
+from holdfast.sync.agent import Agent
+from holdfast.sync.one_call import create_agent_session, run_agent, run_agent_stream
+from holdfast.sync.query_stream import QueryStream
+from holdfast.sync.session import AgentSession
+
+__all__ = [
+    "Agent",
+    "AgentSession",
+    "QueryStream",
+    "create_agent_session",
+    "run_agent",
+    "run_agent_stream",
+]

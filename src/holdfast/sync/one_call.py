@@ -1,0 +1,26 @@
+"""One call, blocking: an agent that lives no longer than one prompt, stream or session."""
+
+from typing import Any, Unpack
+
+from holdfast.agent import one_call
+from holdfast.agent.one_call import CreateSessionOptions, RunOptions
+from holdfast.agent.options import Prompt
+from holdfast.sync.portal import portal
+from holdfast.sync.query_stream import QueryStream
+from holdfast.sync.session import AgentSession
+from holdfast.vocabulary.results import AgentResult
+
+
+def run_agent(prompt: Prompt, **options: Unpack[RunOptions]) -> AgentResult[Any]:
+    """Answer one prompt."""
+    return portal.call(one_call.run_agent(prompt, **options))
+
+
+def run_agent_stream(prompt: Prompt, **options: Unpack[RunOptions]) -> QueryStream[Any]:
+    """Answer one prompt and watch the answer come."""
+    return QueryStream(one_call.run_agent_stream(prompt, **options))
+
+
+def create_agent_session(**options: Unpack[CreateSessionOptions]) -> AgentSession:
+    """Open a session with an agent of its own; closing the session closes the agent."""
+    return AgentSession(portal.call(one_call.create_agent_session(**options)))

@@ -1,0 +1,62 @@
+"""Portal: one background event loop per process, and the way in for blocking callers."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+ValueT = TypeVar("ValueT")
+
+
+class Portal:
+    """Runs coroutines on a loop in a daemon thread that starts with the first call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def call(self, work: Coroutine[Any, Any, ValueT]) -> ValueT:
+        """Run a coroutine to its end; an interrupt from the keyboard cancels it first."""
+        future: Future[ValueT] = asyncio.run_coroutine_threadsafe(work, self.loop())
+        try:
+            return future.result()
+        except BaseException:
+            if future.cancel():
+                self._wait_for_cleanup(future)
+            raise
+
+    def iterate(self, values: AsyncGenerator[ValueT, None]) -> Iterator[ValueT]:
+        """Iterate over an async generator from here; leaving early closes it."""
+        try:
+            while True:
+                try:
+                    yield self.call(_next(values))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self.call(values.aclose())
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop, starting its thread if need be."""
+        with self._lock:
+            if self._loop is None or self._loop.is_closed():
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(
+                    target=self._loop.run_forever, name="holdfast-loop", daemon=True
+                ).start()
+            return self._loop
+
+    def _wait_for_cleanup(self, future: "Future[Any]") -> None:
+        """Let the loop handle a cancellation before the caller goes on."""
+        done = threading.Event()
+        future.add_done_callback(lambda _: done.set())
+        done.wait(timeout=5)
+
+
+async def _next(values: AsyncGenerator[ValueT, None]) -> ValueT:
+    return await anext(values)
+
+
+# The one background loop: blocking callers of all agents share it.
+portal = Portal()

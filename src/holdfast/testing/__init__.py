@@ -1,0 +1,29 @@
+"""Test doubles and exams that ship with Holdfast, for its own tests and for those of its users."""
+
+from holdfast.testing.event_recorder import EventRecorder
+from holdfast.testing.fake_clock import FakeClock
+from holdfast.testing.scripted_provider import (
+    Gate,
+    ScriptedProvider,
+    UnexpectedRequestError,
+    UnplayedStepsError,
+    calls,
+    reasoning,
+    says,
+)
+from holdfast.testing.seeded_loop import LoopClock, SeededLoop, run_seeded
+
+__all__ = [
+    "EventRecorder",
+    "FakeClock",
+    "Gate",
+    "LoopClock",
+    "ScriptedProvider",
+    "SeededLoop",
+    "UnexpectedRequestError",
+    "UnplayedStepsError",
+    "calls",
+    "reasoning",
+    "run_seeded",
+    "says",
+]

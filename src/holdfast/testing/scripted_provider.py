@@ -1,0 +1,171 @@
+"""ScriptedProvider: a model client that plays a script, and fails when the play goes otherwise."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
+from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.requests import ModelRequest, TokenCount
+from holdfast.vocabulary.stream_parts import (
+    FinishKind,
+    PartClosed,
+    PartDelta,
+    PartOpened,
+    StreamFinished,
+    StreamOpened,
+    StreamPart,
+)
+from holdfast.vocabulary.usage import Usage
+
+
+class Gate:
+    """A point in a script that a test opens: the provider is silent until then."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self.reached = asyncio.Event()
+        """Set when the script got here."""
+
+    def open(self) -> None:
+        """Let the script go on."""
+        self._open.set()
+
+    async def wait(self) -> None:
+        """Say that the script got here, and wait for the test."""
+        self.reached.set()
+        await self._open.wait()
+
+
+Beat: TypeAlias = StreamPart | Sequence[StreamPart] | Gate | AgentError | Exception
+"""One thing that happens: parts arrive in one read, a gate holds the stream, an error breaks it."""
+
+Step: TypeAlias = Sequence[Beat] | AgentError | Exception
+"""The answer to one request, or the error it fails with."""
+
+
+class UnexpectedRequestError(AssertionError):
+    """The script has no answer to this request."""
+
+
+class UnplayedStepsError(AssertionError):
+    """The script has answers that nobody asked for."""
+
+
+class ScriptedProvider:
+    """Answers the n-th request with the n-th step of its script.
+
+    Keeps every request for a test to look at. `check` fails when steps were left, and every
+    stream that was opened must have been closed.
+    """
+
+    def __init__(self, steps: Sequence[Step] = (), *, provider: str = "scripted") -> None:
+        self._steps = list(steps)
+        self._provider = provider
+        self._played = 0
+        self.requests: list[ModelRequest] = []
+        self.open_streams = 0
+        self.closed = False
+
+    @property
+    def provider(self) -> str:
+        """The name that models of this provider begin with."""
+        return self._provider
+
+    def add(self, *steps: Step) -> None:
+        """Write more of the script."""
+        self._steps.extend(steps)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
+        """Play the next step."""
+        if self.closed:
+            raise SessionError(ErrorCode.CLOSED, "the provider was closed")
+        self.requests.append(request)
+        if self._played >= len(self._steps):
+            raise UnexpectedRequestError(f"request {self._played + 1} is not in the script")
+        step = self._steps[self._played]
+        self._played += 1
+        self.open_streams += 1
+        try:
+            if isinstance(step, Exception):
+                raise _fresh(step)
+            for beat in step:
+                if isinstance(beat, Gate):
+                    await beat.wait()
+                elif isinstance(beat, Exception):
+                    raise _fresh(beat)
+                else:
+                    yield beat if isinstance(beat, Sequence) else (beat,)
+        finally:
+            self.open_streams -= 1
+
+    async def count_tokens(self, request: ModelRequest) -> TokenCount:
+        """Estimate: a script has no tokenizer."""
+        return TokenCount(tokens=len(msgspec.json.encode(request.messages)) // 4, exact=False)
+
+    async def close(self) -> None:
+        """Take no more requests."""
+        self.closed = True
+
+    def check(self) -> None:
+        """Fail unless the whole script was played and every stream closed."""
+        if self._played < len(self._steps):
+            left = len(self._steps) - self._played
+            raise UnplayedStepsError(f"{left} of {len(self._steps)} steps were not played")
+        if self.open_streams:
+            raise UnplayedStepsError(f"{self.open_streams} streams were left open")
+
+
+def _fresh(error: Exception) -> Exception:
+    """Return an error that carries nothing from an earlier use."""
+    if isinstance(error, AgentError):
+        return AgentError.from_dict(error.to_dict())
+    return error
+
+
+def says(
+    *texts: str,
+    finish: FinishKind = "stop",
+    reason: str = "end_turn",
+    usage: Usage | None = None,
+) -> list[StreamPart]:
+    """Script an answer of text, each piece a delta."""
+    parts: list[StreamPart] = [StreamOpened(model="scripted"), PartOpened(key="0", kind="text")]
+    parts += [PartDelta(key="0", text=text) for text in texts]
+    parts += [PartClosed(key="0"), finished(finish, reason, usage)]
+    return parts
+
+
+def reasoning(*texts: str, signature: str | None = "sealed") -> list[StreamPart]:
+    """Script a train of thought, to be put before something else."""
+    parts: list[StreamPart] = [PartOpened(key="thought", kind="reasoning")]
+    parts += [PartDelta(key="thought", text=text) for text in texts]
+    parts.append(PartClosed(key="thought", signature=signature))
+    return parts
+
+
+def calls(*wishes: tuple[str, Json], ids: Sequence[str] = (), text: str = "") -> list[StreamPart]:
+    """Script tool calls, given as names and arguments (a string is sent as it is)."""
+    parts: list[StreamPart] = [StreamOpened(model="scripted")]
+    if text:
+        parts += [PartOpened(key="t", kind="text"), PartDelta(key="t", text=text)]
+        parts.append(PartClosed(key="t"))
+    for place, (name, arguments) in enumerate(wishes):
+        call_id = ids[place] if place < len(ids) else None
+        raw = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+        middle = len(raw) // 2
+        parts += [
+            PartOpened(key=f"c{place}", kind="tool_call", call_id=call_id, name=name),
+            PartDelta(key=f"c{place}", text=raw[:middle]),
+            PartDelta(key=f"c{place}", text=raw[middle:]),
+            PartClosed(key=f"c{place}"),
+        ]
+    parts.append(finished("tool_calls", "tool_use", None))
+    return parts
+
+
+def finished(kind: FinishKind, reason: str, usage: Usage | None = None) -> StreamFinished:
+    """Script the end of an answer."""
+    return StreamFinished(kind=kind, reason=reason, usage=usage or Usage(input=10, output=5))
