@@ -61,7 +61,7 @@ def _split(options: RunOptions) -> tuple[AgentOptions, QueryOptions]:
     """Part what is the agent's from what is the query's."""
     agent: AgentOptions = {}
     query: QueryOptions = {}
-    _sort(options, QueryOptions.__annotations__, query, agent)
+    _sort(options, QueryOptions.__annotations__, into=query, rest=agent)
     return agent, query
 
 
@@ -69,12 +69,12 @@ def _part_session(options: CreateSessionOptions) -> tuple[AgentOptions, SessionO
     """Part what is the agent's from what is the session's."""
     agent: AgentOptions = {}
     session: SessionOptions = {}
-    _sort(options, {*SessionOptions.__annotations__}, session, agent)
+    _sort(options, SessionOptions.__annotations__, into=session, rest=agent)
     agent.pop("name", None)  # type: ignore[typeddict-item]
     return agent, session
 
 
-def _sort(options: Any, names: Container[str], chosen: Any, rest: Any) -> None:  # noqa: ANN401
+def _sort(options: Any, names: Container[str], *, into: Any, rest: Any) -> None:  # noqa: ANN401
     """Put each option where it belongs; the types of both sides are the callers' business."""
     for name, value in options.items():
-        (chosen if name in names else rest)[name] = value
+        (into if name in names else rest)[name] = value

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from holdfast.agent.consumption import Consumption
 from holdfast.agent.options import Prompt, QueryOptions, make_prompt
 from holdfast.agent.output_types import output_spec
 from holdfast.agent.query_stream import QueryStream
@@ -49,5 +50,7 @@ def stream_query(
         return handle
 
     return QueryStream(
-        start, finish, signal=options.get("signal"), on_abort=options.get("on_abort", "raise")
+        Consumption(
+            start, finish, signal=options.get("signal"), on_abort=options.get("on_abort", "raise")
+        )
     )

@@ -52,7 +52,6 @@ class QueryStream(Generic[OutputT]):
 
     def batches(self) -> Iterator[list[Event]]:
         """Iterate over events as they come in, many at a time: one hop to the loop for each."""
-        self._inner.claim()
         return portal.iterate(self._inner.batches())
 
     def result(self) -> AgentResult[OutputT]:
