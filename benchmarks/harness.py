@@ -97,7 +97,7 @@ class Rows:
 def run_suite(
     suite: Suite, *, base_url: str, has_uvloop: bool, say: Callable[[str], None]
 ) -> list[Row]:
-    """Run all rounds of a suite; a subject that cannot run is asked once and stays in the rows."""
+    """Run all rounds of a suite; who did not finish a case is not asked again, and stays in it."""
     rows = Rows(suite.floor)
     pairs = list(suite.pairs())
     dropped: set[tuple[str, str]] = set()
@@ -108,7 +108,7 @@ def run_suite(
             say(f"{suite.name}: round {number + 1} of {suite.rounds}: {job.case}: {subject.name}")
             report = run_worker(job, subject, base_url=base_url, has_uvloop=has_uvloop)
             rows.add(job, subject.name, report)
-            if report.status in {"not installed", "not available", "failed"}:
+            if report.status != "ok":
                 dropped.add((job.case, subject.name))
     return rows.finish()
 

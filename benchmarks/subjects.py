@@ -130,13 +130,18 @@ GROWTH_SUBJECTS = (
         name="holdfast sqlite", target="benchmarks.subjects_holdfast:growth", packages=("holdfast",)
     ),
     Subject(
-        name="openai-agents SQLiteSession",
+        name="openai-agents",
         target="benchmarks.subjects_growth:openai_agents",
         packages=("agents", "openai"),
         apis=("chat",),
     ),
     Subject(
-        name="langgraph SqliteSaver",
+        name="openai-agents, floor client",
+        target="benchmarks.subjects_growth:openai_agents_on_floor",
+        packages=("agents", "openai"),
+    ),
+    Subject(
+        name="langgraph, floor client",
         target="benchmarks.subjects_growth:langgraph_saver",
         packages=("langgraph.graph", "langgraph.checkpoint.sqlite"),
     ),

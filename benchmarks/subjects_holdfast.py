@@ -20,8 +20,7 @@ _SESSION = "growing"
 @asynccontextmanager
 async def query(setup: Setup) -> AsyncIterator[Ask]:
     """Iterate `agent.stream(prompt)`; the tool loop is Holdfast's own."""
-    with _availability():
-        holdfast = _load()
+    with _available(*(["tool"] if setup.script.tools else [])) as holdfast:
         text_delta = holdfast.TextDelta
         calls = 0
 
@@ -49,8 +48,7 @@ async def query(setup: Setup) -> AsyncIterator[Ask]:
 @asynccontextmanager
 async def growth(setup: Setup) -> AsyncIterator[GrowingSession]:
     """Chat in one named session on the SQLite store."""
-    with _availability():
-        holdfast = _load()
+    with _available() as holdfast:
         store = f"sqlite:{Path(setup.folder) / 'sessions.db'}"
         async with (
             _agent(holdfast, setup, store=store) as agent,
@@ -79,22 +77,15 @@ async def _agent(
         yield agent
 
 
-def _load() -> ModuleType:
+@contextmanager
+def _available(*needed: str) -> Iterator[ModuleType]:
+    """Tell "cannot do this yet" from a failure: a missing name or module, a refusal at the door."""
     package = load("holdfast")
-    missing = [name for name in ("Agent", "TextDelta", "ConfigError") if not hasattr(package, name)]
+    names = ("Agent", "TextDelta", "ConfigError", *needed)
+    missing = [name for name in dict.fromkeys(names) if not hasattr(package, name)]
     if missing:
         raise NotAvailable(f"holdfast has no {', '.join(missing)}")
-    return package
-
-
-@contextmanager
-def _availability() -> Iterator[None]:
-    """Tell "cannot do this yet" from a failure: a missing module, or a refusal at the door."""
     try:
-        yield
-    except ImportError as error:
-        raise NotAvailable(f"import: {error}") from error
-    except Exception as error:
-        if type(error).__name__ != "ConfigError":
-            raise
-        raise NotAvailable(str(error)) from error
+        yield package
+    except (ImportError, package.ConfigError) as error:
+        raise NotAvailable(f"{type(error).__name__}: {error}") from error
