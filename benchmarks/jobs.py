@@ -32,6 +32,8 @@ class GrowthJob(msgspec.Struct, frozen=True, kw_only=True, tag="growth"):
     milestones: tuple[int, ...]
     budget: float
     """Seconds of wall time after which no turn is added any more."""
+    max_bytes: int = 2_000_000_000
+    """Size on disk beyond which no turn is added any more."""
 
 
 class ImportJob(msgspec.Struct, frozen=True, kw_only=True, tag="import"):

@@ -31,8 +31,8 @@ async def query(setup: Setup) -> AsyncIterator[Ask]:
             return TOOL_RESULT
 
         lookup.__name__ = TOOL_NAME
-        tools = [holdfast.tool(lookup)] if setup.script.tools else []
-        async with _agent(holdfast, setup, tools=tools) as agent:
+        options = {"tools": [holdfast.tool(lookup)]} if setup.script.tools else {}
+        async with _agent(holdfast, setup, **options) as agent:
 
             async def ask() -> Outcome:
                 characters, before = 0, calls
@@ -70,10 +70,10 @@ async def _agent(
     model = f"{_PROVIDER[setup.api]}/{setup.script.model}"
     wanted = {"api_key": "x", "base_url": setup.base_url + path, **options}
     try:
-        construct = holdfast.Agent(model, **wanted)
+        opening = holdfast.Agent(model, **wanted)
     except TypeError as error:
         raise NotAvailable(f"Agent does not take an option yet: {error}") from error
-    async with construct as agent:
+    async with opening as agent:
         yield agent
 
 

@@ -58,7 +58,7 @@ def turn(*, is_quick: bool) -> Suite:
 
 def growth(*, is_quick: bool) -> Suite:
     """Measure a persisted session as it grows: CPU per added turn, bytes on disk, reopening."""
-    budget = 10.0 if is_quick else 60.0
+    budget = 10.0 if is_quick else 120.0
     small = GrowthJob(
         case="short turns",
         script=Script(deltas=10, size=10),

@@ -22,6 +22,7 @@ from benchmarks.subjects import (
 
 _TURN_PROMPT = "Turn {number}: what colour is the sea on a clear day?"
 _WINDOW = 20
+_LOOK_EVERY = 50
 
 
 class WrongAnswer(Exception):  # noqa: N818
@@ -69,17 +70,16 @@ class Grower:
                 self._note_opening(opening)
                 if milestone is None:
                     break
-                if not await self._grow(session, milestone):
-                    reason = f"after {self._turns} turns: {self._job.budget:.0f} s were used up"
-                    return self._report("stopped early", reason)
+                if not await self._grow(session, milestone, Path(setup.folder)):
+                    return self._report("stopped early", self._reason(Path(setup.folder)))
             self._weigh(Path(setup.folder))
         return self._report("ok", "")
 
-    async def _grow(self, session: GrowingSession, milestone: int) -> bool:
+    async def _grow(self, session: GrowingSession, milestone: int, folder: Path) -> bool:
         window = min(_WINDOW, milestone // 2)
         start = 0.0
         while self._turns < milestone:
-            if time.monotonic() > self._deadline:
+            if time.monotonic() > self._deadline or self._is_too_big(folder):
                 return False
             if self._turns == milestone - window:
                 start = time.process_time()
@@ -92,6 +92,14 @@ class Grower:
         self.measures.append(Measure(case=case, value=cost, extra={}))
         return True
 
+    def _is_too_big(self, folder: Path) -> bool:
+        # Seldom, and never in a window that is timed.
+        return self._turns % _LOOK_EVERY == 0 and _size(folder) > self._job.max_bytes
+
+    def _reason(self, folder: Path) -> str:
+        spent = f"{self._job.budget:.0f} s or {self._job.max_bytes / 1e6:,.0f} MB were used up"
+        return f"after {self._turns} turns and {_size(folder) / 1e6:,.0f} MB: {spent}"
+
     def _check(self, session: GrowingSession) -> None:
         if session.messages != 2 * self._turns:
             raise WrongAnswer(f"{session.messages} messages after {self._turns} turns")
@@ -102,7 +110,7 @@ class Grower:
             self.measures[-1].extra["reopen ms"] = opening
 
     def _weigh(self, folder: Path) -> None:
-        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        size = _size(folder)
         prompts = sum(len(_TURN_PROMPT.format(number=n + 1)) for n in range(self._turns))
         text = prompts + self._turns * self._job.script.characters
         self.measures[-1].extra.update({"kB": size / 1e3, "bytes/text": size / text})
@@ -110,6 +118,10 @@ class Grower:
     def _report(self, status: str, reason: str) -> WorkerReport:
         fields = {"status": status, "reason": reason, "measures": self.measures}
         return msgspec.convert(fields, WorkerReport, from_attributes=True)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 async def run_growth(order: Order, job: GrowthJob) -> WorkerReport:
