@@ -1,0 +1,54 @@
+"""Run the benchmarks: `python -m benchmarks [delta|turn|growth|import] [--rounds N] [--quick]`."""
+
+import argparse
+import sys
+
+import msgspec
+
+from benchmarks.harness import run_suite
+from benchmarks.mock_server import running_server
+from benchmarks.report import to_table, write_json
+from benchmarks.suites import SUITES
+
+
+def main() -> int:
+    """Run what was asked for; the exit code is 1 if a subject failed."""
+    options = _parse(sys.argv[1:])
+    has_failed = False
+    with running_server() as base_url:
+        for name in options.benchmarks or SUITES:
+            suite = SUITES[name](is_quick=options.quick)
+            if options.rounds:
+                suite = msgspec.structs.replace(suite, rounds=options.rounds)
+            if options.subject:
+                chosen = {suite.floor, *options.subject}
+                subjects = tuple(one for one in suite.subjects if one.name in chosen)
+                suite = msgspec.structs.replace(suite, subjects=subjects)
+            rows = run_suite(
+                suite, base_url=base_url, has_uvloop=options.loop == "uvloop", say=_say
+            )
+            path = write_json(suite, rows, loop=options.loop, is_quick=options.quick)
+            _say("")
+            print(f"{to_table(suite, rows)}\nwritten to {path.name}\n", flush=True)
+            has_failed |= any(row.status == "failed" for row in rows)
+    return int(has_failed)
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("benchmarks", nargs="*", choices=[[], *SUITES], metavar="|".join(SUITES))
+    parser.add_argument("--rounds", type=int, help="rounds over all subjects")
+    parser.add_argument("--quick", action="store_true", help="one short round: a smoke test")
+    parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")
+    parser.add_argument("--subject", action="append", help="only this one beside the floor")
+    return parser.parse_args(arguments)
+
+
+def _say(line: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{line}")
+        sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

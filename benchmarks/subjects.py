@@ -1,0 +1,148 @@
+"""What a benchmark measures: subjects, declared by name, and the setup they are opened with."""
+
+import importlib
+import importlib.util
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from types import ModuleType
+from typing import cast
+
+import msgspec
+
+from benchmarks.script import APIS, Api, Script
+
+PROMPT = "What colour is the sea on a clear day, and why does it look like that?"
+
+
+class NotAvailable(Exception):  # noqa: N818 - an outcome that is reported, not a failure
+    """The subject is installed but cannot do what the benchmark asks; the text says why."""
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """What a subject is opened with."""
+
+    api: Api
+    script: Script
+    base_url: str
+    """Of the mock provider, without a path."""
+    folder: str = ""
+    """Where a growing session keeps its files; the same folder opens the same session."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What one query brought; checked against the script, so that nobody wins by skipping."""
+
+    characters: int
+    tool_calls: int
+
+
+class GrowingSession(msgspec.Struct, frozen=True):
+    """A persisted session that was opened, with the messages that it found."""
+
+    messages: int
+    add_turn: Callable[[str], Awaitable[int]]
+    """Sends one prompt with the whole history; gives the characters of the answer."""
+
+
+Ask = Callable[[], Awaitable[Outcome]]
+OpenAsk = Callable[[Setup], AbstractAsyncContextManager[Ask]]
+OpenSession = Callable[[Setup], AbstractAsyncContextManager[GrowingSession]]
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to measure. `target` is `module:function`, imported in the worker alone."""
+
+    name: str
+    target: str
+    packages: tuple[str, ...] = ()
+    """Import names that must be installed."""
+    apis: tuple[Api, ...] = APIS
+    """What it can speak; a benchmark that needs only one takes the first."""
+
+    def missing(self) -> list[str]:
+        """Name the packages that are not installed."""
+        return [package for package in self.packages if not _is_installed(package)]
+
+    def load_ask(self) -> OpenAsk:
+        """Import the subject of a query benchmark."""
+        return cast("OpenAsk", self._load())
+
+    def load_session(self) -> OpenSession:
+        """Import the subject of a growth benchmark."""
+        return cast("OpenSession", self._load())
+
+    def _load(self) -> object:
+        module, _, function = self.target.partition(":")
+        return getattr(importlib.import_module(module), function)
+
+
+def load(package: str) -> ModuleType:
+    """Import an optional peer; untyped on purpose, since type checks run without the peers."""
+    return importlib.import_module(package)
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+QUERY_SUBJECTS = (
+    Subject(name="floor-asyncio", target="benchmarks.subjects_floor:on_asyncio"),
+    Subject(
+        name="floor-aiohttp", target="benchmarks.subjects_floor:on_aiohttp", packages=("aiohttp",)
+    ),
+    Subject(name="holdfast", target="benchmarks.subjects_holdfast:query", packages=("holdfast",)),
+    Subject(
+        name="anthropic raw stream",
+        target="benchmarks.subjects_vendor:anthropic_raw",
+        packages=("anthropic",),
+        apis=("anthropic",),
+    ),
+    Subject(
+        name="anthropic helper",
+        target="benchmarks.subjects_vendor:anthropic_helper",
+        packages=("anthropic",),
+        apis=("anthropic",),
+    ),
+    Subject(
+        name="openai raw stream",
+        target="benchmarks.subjects_vendor:openai_raw",
+        packages=("openai",),
+        apis=("chat", "responses"),
+    ),
+    Subject(
+        name="openai helper",
+        target="benchmarks.subjects_vendor:openai_helper",
+        packages=("openai",),
+        apis=("chat", "responses"),
+    ),
+)
+
+GROWTH_SUBJECTS = (
+    Subject(
+        name="floor-aiohttp + rows",
+        target="benchmarks.subjects_growth:floor_rows",
+        packages=("aiohttp",),
+    ),
+    Subject(
+        name="holdfast sqlite", target="benchmarks.subjects_holdfast:growth", packages=("holdfast",)
+    ),
+    Subject(
+        name="openai-agents",
+        target="benchmarks.subjects_growth:openai_agents",
+        packages=("agents", "openai"),
+        apis=("chat",),
+    ),
+    Subject(
+        name="openai-agents, floor client",
+        target="benchmarks.subjects_growth:openai_agents_on_floor",
+        packages=("agents", "openai"),
+    ),
+    Subject(
+        name="langgraph, floor client",
+        target="benchmarks.subjects_growth:langgraph_saver",
+        packages=("langgraph.graph", "langgraph.checkpoint.sqlite"),
+    ),
+)

@@ -1,0 +1,146 @@
+"""Persisted sessions of the floor and the peers: open, add a turn, open again.
+
+The floor writes one SQLite row a message. "On the floor's client" means that a peer keeps the
+session and the floor makes the request: what is measured is the peer's session, not its client.
+"""
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.floor import aiohttp_client, open_floor
+from benchmarks.floor_wire import Message
+from benchmarks.subjects import GrowingSession, Setup, load
+
+_FILE = "session.db"
+_SESSION = "growing"
+
+
+@asynccontextmanager
+async def floor_rows(setup: Setup) -> AsyncIterator[GrowingSession]:
+    """Keep one row a message, each committed before the next step."""
+    with closing(sqlite3.connect(Path(setup.folder) / _FILE, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=FULL")
+        database.execute("CREATE TABLE IF NOT EXISTS message (id INTEGER PRIMARY KEY, body BLOB)")
+        rows = database.execute("SELECT body FROM message ORDER BY id")
+        messages: list[Message] = [msgspec.json.decode(body) for (body,) in rows]
+
+        def keep(message: Message) -> None:
+            messages.append(message)
+            row = msgspec.json.encode(message)
+            database.execute("INSERT INTO message (body) VALUES (?)", (row,))
+
+        client = aiohttp_client(setup.base_url)
+        async with open_floor(setup.api, setup.script, client) as floor:
+
+            async def add_turn(prompt: str) -> int:
+                keep({"role": "user", "content": prompt})
+                answer = await floor.ask(messages, lambda _: None)
+                text = "".join(answer.texts)
+                keep(floor.said(text))
+                return len(text)
+
+            yield GrowingSession(len(messages), add_turn)
+
+
+@asynccontextmanager
+async def openai_agents(setup: Setup) -> AsyncIterator[GrowingSession]:
+    """Run openai-agents with its SQLiteSession, over the openai package as its users do."""
+    agents, openai = load("agents"), load("openai")
+    # Loopback needs no certificates, and loading them would count as reopening.
+    http = openai.DefaultAsyncHttpxClient(verify=False)
+    async with openai.AsyncOpenAI(
+        api_key="x", base_url=f"{setup.base_url}/v1", max_retries=0, http_client=http
+    ) as client:
+        model = agents.OpenAIChatCompletionsModel(setup.script.model, client)
+        async with _openai_agents_session(setup, model, is_streamed=True) as session:
+            yield session
+
+
+@asynccontextmanager
+async def openai_agents_on_floor(setup: Setup) -> AsyncIterator[GrowingSession]:
+    """Run openai-agents with its SQLiteSession, over the floor's client."""
+    agents, responses = load("agents"), load("openai.types.responses")
+    client = aiohttp_client(setup.base_url)
+    async with open_floor(setup.api, setup.script, client) as floor:
+
+        async def get_response(_: object, *given: Any, **named: Any) -> object:  # noqa: ANN401
+            items = named.get("input") or given[1]
+            answer = await floor.ask([_to_message(item) for item in items], lambda _: None)
+            part = {"type": "output_text", "text": "".join(answer.texts), "annotations": []}
+            said = {"id": "msg_bench", "type": "message", "role": "assistant"}
+            item = said | {"status": "completed", "content": [part]}
+            output = [responses.ResponseOutputMessage.model_validate(item)]
+            return agents.ModelResponse(output=output, usage=agents.Usage(), response_id=None)
+
+        methods = {"get_response": get_response, "stream_response": None}
+        model = type("FloorModel", (agents.Model,), methods)()
+        async with _openai_agents_session(setup, model, is_streamed=False) as session:
+            yield session
+
+
+def _to_message(item: dict[str, Any]) -> Message:
+    content = item["content"]
+    text = content if isinstance(content, str) else content[0]["text"]
+    return {"role": item["role"], "content": text}
+
+
+@asynccontextmanager
+async def _openai_agents_session(
+    setup: Setup, model: object, *, is_streamed: bool
+) -> AsyncIterator[GrowingSession]:
+    agents = load("agents")
+    agents.set_tracing_disabled(True)
+    agent = agents.Agent(name="bench", model=model)
+    session = agents.SQLiteSession(_SESSION, Path(setup.folder) / _FILE)
+
+    async def add_turn(prompt: str) -> int:
+        if not is_streamed:
+            return len((await agents.Runner.run(agent, prompt, session=session)).final_output)
+        run = agents.Runner.run_streamed(agent, prompt, session=session)
+        async for _ in run.stream_events():
+            pass
+        return len(run.final_output)
+
+    try:
+        yield GrowingSession(len(await session.get_items()), add_turn)
+    finally:
+        session.close()
+
+
+@asynccontextmanager
+async def langgraph_saver(setup: Setup) -> AsyncIterator[GrowingSession]:
+    """Run a graph of one node with LangGraph's SqliteSaver, over the floor's client."""
+    graphs, messages = load("langgraph.graph"), load("langchain_core.messages")
+    savers = load("langgraph.checkpoint.sqlite.aio")
+    configuration = {"configurable": {"thread_id": _SESSION}}
+    async with (
+        savers.AsyncSqliteSaver.from_conn_string(str(Path(setup.folder) / _FILE)) as saver,
+        open_floor(setup.api, setup.script, aiohttp_client(setup.base_url)) as floor,
+    ):
+
+        async def call_model(state: dict[str, Any]) -> dict[str, Any]:
+            history: list[Message] = [
+                {"role": "user" if said.type == "human" else "assistant", "content": said.content}
+                for said in state["messages"]
+            ]
+            answer = await floor.ask(history, lambda _: None)
+            return {"messages": [messages.AIMessage("".join(answer.texts))]}
+
+        builder = graphs.StateGraph(graphs.MessagesState)
+        builder.add_node("model", call_model)
+        builder.add_edge(graphs.START, "model")
+        graph = builder.compile(checkpointer=saver)
+
+        async def add_turn(prompt: str) -> int:
+            said = {"messages": [messages.HumanMessage(prompt)]}
+            state = await graph.ainvoke(said, configuration)
+            return len(state["messages"][-1].content)
+
+        kept = await graph.aget_state(configuration)
+        yield GrowingSession(len(kept.values.get("messages", ())), add_turn)
