@@ -112,6 +112,10 @@ class AgentSession:
         """Take every prompt that waits out of the queue and return them."""
         return await (await self.open()).queue.drain()
 
+    async def wait_idle(self) -> None:
+        """Wait until no query runs and none is about to."""
+        await (await self.open()).queue.wait_idle()
+
     def abort(self, reason: str | None = None) -> None:
         """Stop the running query: from any thread, any number of times; what came is kept."""
         if self._live is not None:

@@ -73,27 +73,8 @@ class QueryRunner:
         self._registry = registry
         self._clock = clock
 
-    async def run(self, scope: QueryScope) -> QueryOutcome:
-        """Answer the query's prompt.
-
-        Raises:
-            AgentError: when the query cannot go on.
-
-        """
-        await self._start(scope)
-        progress = _Progress(reminders=scope.input.reminders)
-        while True:
-            if scope.fold.calls:
-                rest = await self._run_tools(scope)
-                if rest is not None:
-                    return QueryOutcome(stop_reason=rest)
-            await self._promote_steers(scope)
-            turn = await self._run_turn(scope, progress)
-            stop_reason = await self._after_turn(scope, turn, progress)
-            if stop_reason is not None:
-                return QueryOutcome(stop_reason=stop_reason)
-
-    async def _start(self, scope: QueryScope) -> None:
+    async def start(self, scope: QueryScope) -> None:
+        """Record the prompt. From here on it is part of the session, whatever happens next."""
         message = scope.input.message
         if message is not None:
             message = lead_with_reminders(
@@ -105,6 +86,25 @@ class QueryRunner:
         if scope.input.input_id is not None:
             entries.append(InputPromoted(**scope.stamp(), input_id=InputId(scope.input.input_id)))
         await scope.recorder.record(entries)
+
+    async def run(self, scope: QueryScope) -> QueryOutcome:
+        """Answer the prompt that was put into the conversation by `start`.
+
+        Raises:
+            AgentError: when the query cannot go on.
+
+        """
+        progress = _Progress(reminders=scope.input.reminders)
+        while True:
+            if scope.fold.calls:
+                rest = await self._run_tools(scope)
+                if rest is not None:
+                    return QueryOutcome(stop_reason=rest)
+            await self._promote_steers(scope)
+            turn = await self._run_turn(scope, progress)
+            stop_reason = await self._after_turn(scope, turn, progress)
+            if stop_reason is not None:
+                return QueryOutcome(stop_reason=stop_reason)
 
     async def _run_tools(self, scope: QueryScope) -> Literal["approval", "loop"] | None:
         outcome = await self._dispatcher.dispatch(scope, tuple(scope.fold.calls.values()))

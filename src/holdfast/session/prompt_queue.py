@@ -38,6 +38,8 @@ class PromptQueue:
         self._stamp = stamp
         self._waiting: deque[QueryHandle] = deque()
         self._claimed = False
+        self._idle = asyncio.Event()
+        self._idle.set()
         self.current: QueryHandle | None = None
 
     @property
@@ -54,6 +56,7 @@ class PromptQueue:
         """Run a query now, or let it wait as its delivery says."""
         if not self._claimed:
             self._claimed = True
+            self._idle.clear()
             self._start(handle)
             return
         message = handle.query.message
@@ -103,6 +106,10 @@ class PromptQueue:
         while self._waiting:
             finish_without_running(self._waiting.popleft(), error)
 
+    async def wait_idle(self) -> None:
+        """Wait until no query runs."""
+        await self._idle.wait()
+
     async def settle(self, *, within: float) -> None:
         """Let the running query end by itself for a while, then stop it."""
         current = self.current
@@ -141,6 +148,7 @@ class PromptQueue:
             self._start(following)
         else:
             self._claimed = False
+            self._idle.set()
 
     def _is_queued(self, handle: QueryHandle) -> bool:
         return handle.input_id is None or handle.input_id in self._recorder.fold.inputs

@@ -40,11 +40,21 @@ class QueryDriver:
 
     async def drive(self, handle: QueryHandle) -> None:
         """Run the query and finish its handle."""
-        await self._recorder.resynchronise()
         scope = self._scope_of(handle)
         self._session.approvals.reset()
         self._session.set_status(Busy())
         handle.stream.phase = "connected"
+        try:
+            await self._recorder.resynchronise()
+            await self._runner.start(scope)
+        except AgentError as error:
+            outcome = QueryOutcome(stop_reason="error", error=error)
+        else:
+            outcome = await self._work(handle, scope)
+        await self._close(handle, scope, outcome)
+
+    async def _work(self, handle: QueryHandle, scope: QueryScope) -> QueryOutcome:
+        """Let the query run in a task that can be stopped without stopping this one."""
         worker = self._session.tasks.start(self._runner.run(scope), name="holdfast-query")
         handle.begin(worker, scope)
         timer = None
@@ -56,8 +66,7 @@ class QueryDriver:
             self._session.approvals.cancel()
             if timer is not None:
                 timer.cancel()
-        outcome = _judge(handle, worker)
-        await self._close(handle, scope, outcome)
+        return _judge(handle, worker)
 
     def _scope_of(self, handle: QueryHandle) -> QueryScope:
         threshold = self._recorder.fold.settings.loop_threshold

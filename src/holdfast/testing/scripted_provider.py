@@ -1,7 +1,7 @@
 """ScriptedProvider: a model client that plays a script, and fails when the play goes otherwise."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -39,10 +39,13 @@ class Gate:
         await self._open.wait()
 
 
-Beat: TypeAlias = StreamPart | Sequence[StreamPart] | Gate | AgentError | Exception
-"""One thing that happens: parts arrive in one read, a gate holds the stream, an error breaks it."""
+Beat: TypeAlias = (
+    StreamPart | Sequence[StreamPart] | Gate | Callable[[], Awaitable[None]] | Exception
+)
+"""One thing that happens: parts arrive in one read, a gate or a wait holds the stream, an error
+breaks it."""
 
-Step: TypeAlias = Sequence[Beat] | AgentError | Exception
+Step: TypeAlias = Sequence[Beat] | Exception
 """The answer to one request, or the error it fails with."""
 
 
@@ -78,6 +81,10 @@ class ScriptedProvider:
         """Write more of the script."""
         self._steps.extend(steps)
 
+    def replace_rest(self, *steps: Step) -> None:
+        """Forget what was not played and go on with something else."""
+        self._steps[self._played :] = steps
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
         """Play the next step."""
         if self.closed:
@@ -92,12 +99,16 @@ class ScriptedProvider:
             if isinstance(step, Exception):
                 raise _fresh(step)
             for beat in step:
+                if isinstance(beat, Exception):
+                    raise _fresh(beat)
                 if isinstance(beat, Gate):
                     await beat.wait()
-                elif isinstance(beat, Exception):
-                    raise _fresh(beat)
+                elif isinstance(beat, Sequence):
+                    yield beat
+                elif isinstance(beat, msgspec.Struct):
+                    yield (beat,)
                 else:
-                    yield beat if isinstance(beat, Sequence) else (beat,)
+                    await beat()
         finally:
             self.open_streams -= 1
 

@@ -1,0 +1,70 @@
+"""One rich query for tests: reasoning, parallel tools, an approval, a retry, three turns."""
+
+from collections.abc import Sequence
+
+from holdfast import Agent, Approve, ApprovalRequest, Deny, tool
+from holdfast.testing import ScriptedProvider, calls, reasoning, says
+from holdfast.testing.fake_clock import AutoClock
+from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.vocabulary.settings import RuntimeSettings
+from holdfast.vocabulary.stream_parts import StreamPart
+
+
+def one_by_one(parts: Sequence[StreamPart]) -> list[list[StreamPart]]:
+    """Let every part arrive in a read of its own."""
+    return [[part] for part in parts]
+
+
+@tool
+async def look_up(word: str) -> str:
+    """Look a word up."""
+    return f"{word} is a word"
+
+
+@tool(approval="ask")
+def erase(path: str) -> str:
+    """Erase a file."""
+    return f"{path} is gone"
+
+
+async def approve_all(request: ApprovalRequest) -> Approve | Deny:
+    """Say yes."""
+    return Approve()
+
+
+def rich_provider() -> ScriptedProvider:
+    """Return a provider that plays the whole query."""
+    overloaded = ProviderError(ErrorCode.OVERLOADED, "come back later", basis="status")
+    return ScriptedProvider(
+        [
+            one_by_one(
+                [
+                    *reasoning("I need ", "two tools"),
+                    *calls(
+                        ("look_up", {"word": "holdfast"}),
+                        ("erase", {"path": "notes.txt"}),
+                        ids=("call_a", "call_b"),
+                        text="Let me see.",
+                    ),
+                ]
+            ),
+            [*one_by_one(says("Half an ans")[:3]), overloaded],
+            one_by_one(
+                calls(("look_up", {"word": "anchor"}), ids=("call_c",), text="One more thing.")
+            ),
+            one_by_one([*reasoning("now I know"), *says("The ", "answer ", "is 42.")]),
+        ]
+    )
+
+
+def rich_agent(provider: ScriptedProvider, *, approver: object = approve_all) -> Agent:
+    """Return an agent that can play the whole query."""
+    return Agent(
+        "scripted/model",
+        providers=[provider],
+        tools=[look_up, erase],
+        approver=approver,  # type: ignore[arg-type]
+        parallel_tools=True,
+        clock=AutoClock(),
+        runtime=RuntimeSettings(checkpoint_characters=8, buffer_size=0),
+    )
