@@ -20,7 +20,7 @@ from holdfast.assembly.composition import Composition
 from holdfast.assembly.models import split_model
 from holdfast.serialization.session_state import check_state
 from holdfast.session.live_session import LiveSession
-from holdfast.session.opening import SessionRequest, open_session
+from holdfast.session.opening import Fork, SessionRequest, open_session
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.results import AgentResult
@@ -88,16 +88,19 @@ class Agent:
         """
         state = options.get("restore")
         history = check_state(state).messages if state is not None else ()
-        request = SessionRequest(
-            reference=reference,
-            owner=self._owner,
-            project=self._project,
-            settings=self._settings,
-            busy=options.get("busy", "reject"),
-            history=history,
-            must_exist=options.get("must_exist", False),
+        return self._session_of(
+            SessionRequest(
+                reference=reference,
+                owner=self._owner,
+                project=self._project,
+                settings=self._settings,
+                busy=options.get("busy", "reject"),
+                history=history,
+                must_exist=options.get("must_exist", False),
+            )
         )
 
+    def _session_of(self, request: SessionRequest) -> AgentSession:
         async def open_live() -> LiveSession:
             if self._closed:
                 raise SessionError(ErrorCode.CLOSED, "the agent is closed")
@@ -105,7 +108,12 @@ class Agent:
             self._watch(live)
             return live
 
-        return AgentSession(open_live)
+        def open_fork(fork: Fork, name: str | None) -> AgentSession:
+            return self._session_of(
+                SessionRequest(reference=name, owner=self._owner, project=self._project, fork=fork)
+            )
+
+        return AgentSession(open_live, open_fork)
 
     async def close(self) -> None:
         """Close every session, then what they share. Closing twice is fine."""

@@ -7,7 +7,9 @@ from holdfast.agent.options import Prompt, QueryOptions, SettingsOptions, settin
 from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.serialization.session_state import SessionState
+from holdfast.session.branching import find_fork, rewind, undo_rewind
 from holdfast.session.live_session import LiveSession
+from holdfast.session.opening import Fork
 from holdfast.session.recovery import Unfinished, find_unfinished
 from holdfast.session.snapshots import SessionSnapshot, state_of, take_snapshot
 from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
@@ -32,8 +34,10 @@ class AgentSession:
     def __init__(
         self,
         open_live: Callable[[], Awaitable[LiveSession]],
+        open_fork: "Callable[[Fork, str | None], AgentSession]",
     ) -> None:
         self._open_live = open_live
+        self._open_fork = open_fork
         self._on_close: Callable[[], Awaitable[None]] | None = None
         self._live: LiveSession | None = None
         self._closed = False
@@ -157,6 +161,36 @@ class AgentSession:
         """
         changes = settings_changes(options)
         await (await self.open()).change({"settings": changes})
+
+    async def fork(self, *, after: str | None = None, name: str | None = None) -> "AgentSession":
+        """Go on from a message (itself included) in a new session, which the caller closes.
+
+        Raises:
+            SessionError: MESSAGE_NOT_FOUND when there is no such message.
+
+        """
+        live = await self.open()
+        return self._open_fork(await find_fork(live, live.store, after), name)
+
+    async def rewind(self, *, to: str) -> None:
+        """Make a message the last one of the conversation; nothing is lost by it.
+
+        Raises:
+            SessionError: BUSY while a query runs, MESSAGE_NOT_FOUND when there is no such message.
+
+        """
+        live = await self.open()
+        await rewind(live, live.store, to)
+
+    async def undo_rewind(self) -> None:
+        """Take the last rewind back.
+
+        Raises:
+            SessionError: BUSY while a query runs, NOT_FOUND when nothing was rewound.
+
+        """
+        live = await self.open()
+        await undo_rewind(live, live.store)
 
     async def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""

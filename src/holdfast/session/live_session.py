@@ -51,6 +51,7 @@ class LiveSession:
     def __init__(self, parts: SessionParts, lease: Lease, fold: SessionFold) -> None:
         self._parts = parts
         self._lease = lease
+        self.store = parts.store
         self.session_id: SessionId = lease.session_id
         self.status: SessionStatus = Idle()
         self.closed = False

@@ -1,11 +1,13 @@
 """Opening: a session becomes live, new or as the log left it."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from holdfast.blocks.conversation.fold import SessionFold, fold_entries
-from holdfast.ports.session_store import Lease, SessionRecord
+from holdfast.blocks.conversation.paths import current_path
+from holdfast.ports.session_store import Lease, SessionLog, SessionRecord
 from holdfast.ports.stamps import Stamp
 from holdfast.session.live_session import LiveSession, SessionParts
 from holdfast.vocabulary.entries import FORMAT_VERSION, Entry, SessionOpened
@@ -13,6 +15,16 @@ from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId, new_id, new_session_id, parse_session_id
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """Where a session branches off from another."""
+
+    parent: SessionId
+    forked_at: int
+    """The last `seq` of the parent that belongs to the branch."""
+    settings: Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +39,7 @@ class SessionRequest:
     busy: Literal["wait", "reject"] = "reject"
     history: tuple[Message, ...] = ()
     must_exist: bool = False
+    fork: Fork | None = None
 
 
 async def open_session(parts: SessionParts, request: SessionRequest) -> LiveSession:
@@ -46,7 +59,7 @@ async def open_session(parts: SessionParts, request: SessionRequest) -> LiveSess
         entries = await parts.store.log.read(session_id)
         if not entries:
             entries = [await _append_opening(parts, lease, request)]
-        fold = _fold(entries)
+        fold = await fold_log(parts.store.log, entries)
     except BaseException:
         await parts.store.leases.release(lease)
         raise
@@ -80,19 +93,42 @@ async def _append_opening(
         owner=request.owner,
         project=request.project,
         name=request.reference if is_name else None,
-        settings=request.settings,
+        parent=request.fork.parent if request.fork else None,
+        forked_at=request.fork.forked_at if request.fork else None,
+        settings=request.fork.settings if request.fork else request.settings,
         history=request.history,
     )
     await parts.store.log.append(lease, [opened])
     return opened
 
 
-def _fold(entries: list[Entry]) -> SessionFold:
-    opened = entries[0]
+async def fold_log(log: SessionLog, entries: Sequence[Entry]) -> SessionFold:
+    """Fold a session's entries on top of what it inherits.
+
+    Raises:
+        StoreError: VERSION_UNSUPPORTED when a newer version wrote the session.
+
+    """
+    opened = entries[0] if entries else None
     if isinstance(opened, SessionOpened) and opened.format > FORMAT_VERSION:
         raise StoreError(
             ErrorCode.VERSION_UNSUPPORTED,
             f"this session was written in format {opened.format}; "
             f"this version reads up to {FORMAT_VERSION}",
         )
-    return fold_entries(entries)
+    return fold_entries(entries, inherited=await inherited_entries(log, opened))
+
+
+async def inherited_entries(log: SessionLog, opened: Entry | None) -> list[Entry]:
+    """Read what a fork has from its parent, which may be a fork itself."""
+    if not isinstance(opened, SessionOpened) or opened.parent is None:
+        return []
+    entries = await log.read(opened.parent, limit=opened.forked_at)
+    if not entries:
+        raise StoreError(
+            ErrorCode.CORRUPT,
+            f"session {opened.session_id} was forked from {opened.parent}, which is gone",
+        )
+    earlier = await inherited_entries(log, entries[0])
+    own = current_path(entries)
+    return [*earlier, *own]

@@ -111,6 +111,18 @@ class AgentSession:
         """Change settings, from the next turn on."""
         portal.call(self._inner.configure(**options))
 
+    def fork(self, *, after: str | None = None, name: str | None = None) -> "AgentSession":
+        """Go on from a message (itself included) in a new session, which the caller closes."""
+        return AgentSession(portal.call(self._inner.fork(after=after, name=name)))
+
+    def rewind(self, *, to: str) -> None:
+        """Make a message the last one of the conversation; nothing is lost by it."""
+        portal.call(self._inner.rewind(to=to))
+
+    def undo_rewind(self) -> None:
+        """Take the last rewind back."""
+        portal.call(self._inner.undo_rewind())
+
     def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""
         return portal.call(self._inner.export())

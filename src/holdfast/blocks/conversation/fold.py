@@ -5,7 +5,7 @@ prefix of any log leaves a conversation in which every tool call has an answer b
 sent. Answers that nobody recorded are made here and are never written to the log.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import ClassVar
 
@@ -18,6 +18,7 @@ from holdfast.blocks.conversation.answers import (
 )
 from holdfast.blocks.conversation.history import Conversation
 from holdfast.blocks.conversation.open_turn import OpenTurn
+from holdfast.blocks.conversation.paths import current_path
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
@@ -160,6 +161,14 @@ class SessionFold:
         self.calls.clear()
         self.approvals.clear()
 
+    def _inherit(self) -> None:
+        """Take over a conversation from another session: what was unfinished there, rests here."""
+        self._settle()
+        self.open_query = self.last_query = None
+        self.inputs.clear()
+        self._standing.clear()
+        self.usage, self.cost = Usage(), Decimal(0)
+
     def _push(self, message: Message) -> None:
         tip = self.conversation.tip
         if isinstance(message, AssistantMessage) and isinstance(tip, AssistantMessage):
@@ -178,7 +187,10 @@ class SessionFold:
         self.title = entry.title
         self.native_session_id = entry.native_session_id
         self.settings = entry.settings
-        self.conversation.set_history(heal_history(entry.history))
+        if entry.parent is None:
+            self.conversation.set_history(heal_history(entry.history))
+        else:
+            self._inherit()
 
     def _on_session_changed(self, entry: SessionChanged) -> None:
         changes = entry.changes
@@ -316,8 +328,10 @@ def _merged(first: AssistantMessage, second: AssistantMessage) -> AssistantMessa
     return msgspec.structs.replace(second, parts=first.parts + second.parts)
 
 
-def fold_entries(entries: Iterable[Entry]) -> SessionFold:
-    """Fold a log into a session."""
+def fold_entries(entries: Sequence[Entry], *, inherited: Sequence[Entry] = ()) -> SessionFold:
+    """Fold a log into a session, on top of what it inherits from the one it was forked from."""
     fold = SessionFold()
-    fold.apply_all(entries)
+    fold.apply_all(inherited)
+    fold.apply_all(current_path(entries))
+    fold.head = entries[-1].seq if entries else 0
     return fold

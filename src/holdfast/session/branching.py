@@ -1,0 +1,73 @@
+"""Branching: going back in a conversation, and going on from any point of it in a new session."""
+
+from collections.abc import Sequence
+
+from holdfast.blocks.conversation.paths import last_rewind, seq_of_message
+from holdfast.ports.session_store import Store
+from holdfast.session.live_session import LiveSession
+from holdfast.session.opening import Fork, fold_log
+from holdfast.vocabulary.entries import Entry, Rewound
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.ids import MessageId
+
+
+async def rewind(live: LiveSession, store: Store, to: str) -> None:
+    """Make a message the last one of the conversation.
+
+    Raises:
+        SessionError: BUSY while a query runs, MESSAGE_NOT_FOUND when there is no such message.
+
+    """
+    entries = await _entries_at_rest(live, store)
+    seq = _place_of(entries, to)
+    await _go_to(live, store, seq, message_id=MessageId(to))
+
+
+async def undo_rewind(live: LiveSession, store: Store) -> None:
+    """Take the last rewind back.
+
+    Raises:
+        SessionError: BUSY while a query runs, NOT_FOUND when nothing was rewound.
+
+    """
+    entries = await _entries_at_rest(live, store)
+    last = last_rewind(entries)
+    if last is None:
+        raise SessionError(ErrorCode.NOT_FOUND, "there is no rewind to take back")
+    await _go_to(live, store, last.seq - 1)
+
+
+async def find_fork(live: LiveSession, store: Store, after: str | None) -> Fork:
+    """Say where a branch begins: after a message (itself included), or at the end.
+
+    Raises:
+        SessionError: MESSAGE_NOT_FOUND when there is no such message.
+
+    """
+    entries = await store.log.read(live.session_id)
+    place = entries[-1].seq if after is None else _place_of(entries, after)
+    return Fork(parent=live.session_id, forked_at=place, settings=live.fold.settings)
+
+
+async def _entries_at_rest(live: LiveSession, store: Store) -> Sequence[Entry]:
+    live.check_open()
+    if live.queue.busy:
+        raise SessionError(ErrorCode.BUSY, "the session is busy; abort or wait first")
+    return await store.log.read(live.session_id)
+
+
+def _place_of(entries: Sequence[Entry], message_id: str) -> int:
+    seq = seq_of_message(entries, MessageId(message_id))
+    if seq is None:
+        raise SessionError(
+            ErrorCode.MESSAGE_NOT_FOUND, f"this session has no message {message_id!r}"
+        )
+    return seq
+
+
+async def _go_to(
+    live: LiveSession, store: Store, seq: int, *, message_id: MessageId | None = None
+) -> None:
+    await live.recorder.commit([Rewound(**live.stamp(), to_seq=seq, message_id=message_id)])
+    entries = await store.log.read(live.session_id)
+    live.recorder.fold = await fold_log(store.log, entries)
