@@ -15,12 +15,14 @@ from holdfast.agent.options import (
 )
 from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
+from holdfast.agent.remote import AgentRemote
 from holdfast.agent.session import AgentSession
 from holdfast.assembly.composition import Composition
 from holdfast.assembly.models import split_model
 from holdfast.serialization.session_state import check_state
 from holdfast.session.live_session import LiveSession
-from holdfast.session.opening import Fork, SessionRequest, open_session
+from holdfast.session.opening import Fork, SessionRequest, find_session, open_session
+from holdfast.session.remote import RemoteSession
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.results import AgentResult
@@ -99,6 +101,20 @@ class Agent:
                 must_exist=options.get("must_exist", False),
             )
         )
+
+    async def remote(self, reference: str) -> AgentRemote:
+        """Reach a session that another process holds, by its name or id.
+
+        Raises:
+            SessionError: NOT_FOUND when the store has no such session.
+
+        """
+        parts = self._composition.parts()
+        request = SessionRequest(reference=reference, owner=self._owner, project=self._project)
+        record = await find_session(parts, request)
+        if record is None:
+            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {reference!r}")
+        return AgentRemote(RemoteSession(parts.store, record.id))
 
     def _session_of(self, request: SessionRequest) -> AgentSession:
         async def open_live() -> LiveSession:

@@ -14,16 +14,18 @@ from holdfast.ports.approver import Approver
 from holdfast.ports.clock import Clock
 from holdfast.ports.session_store import Lease, Store
 from holdfast.ports.stamps import Stamp
+from holdfast.session.command_pump import CommandPump, SessionVerbs
 from holdfast.session.observers import Observers
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.query_driver import QueryDriver
 from holdfast.session.query_handle import QueryHandle
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.approvals import Approve, Decision
+from holdfast.vocabulary.commands import SendPrompt
 from holdfast.vocabulary.entries import ApprovalSettled, SessionChanged
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, StatusChanged
-from holdfast.vocabulary.ids import ApprovalId, SessionId
+from holdfast.vocabulary.ids import ApprovalId, SessionId, new_query_id
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
 from holdfast.vocabulary.status import Idle, SessionStatus
@@ -80,19 +82,24 @@ class LiveSession:
         driver = QueryDriver(
             runner=parts.runner, session=scope, recorder=self.recorder, clock=parts.clock
         )
-        self._queue = PromptQueue(
+        self.queue = PromptQueue(
             recorder=self.recorder, drive=driver.drive, tasks=self._tasks, stamp=self.stamp
         )
+        self._pump = CommandPump(
+            session_id=self.session_id,
+            inbox=parts.store.inbox,
+            recorder=self.recorder,
+            verbs=SessionVerbs(abort=self.abort, decide=self.decide, prompt=self._take_prompt),
+        )
+
+    def start(self) -> None:
+        """Begin to listen to other processes."""
+        self._tasks.start(self._pump.pump(), name="holdfast-commands")
 
     @property
     def fold(self) -> SessionFold:
         """The session as it is now."""
         return self.recorder.fold
-
-    @property
-    def queue(self) -> PromptQueue:
-        """The prompts that wait, and the one that runs."""
-        return self._queue
 
     @property
     def stamp(self) -> Stamp:
@@ -114,9 +121,9 @@ class LiveSession:
 
         """
         self.check_open()
-        if handle.query.message is not None and not self._queue.busy:
+        if handle.query.message is not None and not self.queue.busy:
             await self._cancel_pending("a new prompt came")
-        await self._queue.submit(handle, delivery)
+        await self.queue.submit(handle, delivery)
 
     async def decide(self, approval_id: ApprovalId, decision: Decision, by: str | None) -> None:
         """Answer an approval, whether its query runs or rests.
@@ -156,7 +163,7 @@ class LiveSession:
 
     def abort(self, reason: str | None = None) -> None:
         """Stop the running query, from any thread; nothing happens when none runs."""
-        current = self._queue.current
+        current = self.queue.current
         if current is not None:
             current.abort(reason)
 
@@ -181,14 +188,23 @@ class LiveSession:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self._queue.refuse_waiting(
+        self.queue.refuse_waiting(
             SessionError(ErrorCode.CLOSED, f"session {self.session_id} was closed")
         )
-        await self._queue.settle(within=self._parts.runtime.close_drain_seconds)
+        await self.queue.settle(within=self._parts.runtime.close_drain_seconds)
         await self._tasks.cancel()
         await self.channel.close()
         self._observers.close()
         await self._parts.store.leases.release(self._lease)
+
+    async def _take_prompt(self, command: SendPrompt) -> None:
+        """Take in a prompt that another process sent."""
+        query = QueryInput(
+            query_id=command.message.query_id or new_query_id(), message=command.message
+        )
+        handle = self.new_handle(query)
+        handle.stream.abandon()
+        await self.submit(handle, command.delivery)
 
     async def _cancel_pending(self, reason: str) -> None:
         """Settle the approvals that wait as cancelled: an answer that comes later is too late."""
@@ -214,11 +230,11 @@ class LiveSession:
         if not self.channel.closed:
             self.channel.publish(events)
         self._observers.publish(events)
-        current = self._queue.current
+        current = self.queue.current
         if current is not None:
             current.stream.publish(events)
 
     async def _room(self) -> None:
-        current = self._queue.current
+        current = self.queue.current
         if current is not None:
             await current.stream.room()

@@ -49,7 +49,7 @@ async def open_session(parts: SessionParts, request: SessionRequest) -> LiveSess
         SessionError: BUSY when another process holds it, NOT_FOUND when it must exist and does not.
 
     """
-    record = await _find(parts, request)
+    record = await find_session(parts, request)
     if record is None and request.must_exist:
         raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
     session_id = record.id if record else _new_id(request)
@@ -63,10 +63,13 @@ async def open_session(parts: SessionParts, request: SessionRequest) -> LiveSess
     except BaseException:
         await parts.store.leases.release(lease)
         raise
-    return LiveSession(parts, lease, fold)
+    live = LiveSession(parts, lease, fold)
+    live.start()
+    return live
 
 
-async def _find(parts: SessionParts, request: SessionRequest) -> SessionRecord | None:
+async def find_session(parts: SessionParts, request: SessionRequest) -> SessionRecord | None:
+    """Find a session by its id or name, for its owner and project only."""
     reference = request.reference
     if reference is None:
         return None

@@ -49,12 +49,15 @@ class SessionRecorder:
         await self.commit(events)
         await self._room()
 
-    async def commit(self, events: Sequence[Event], *, consumed: Sequence[CommandId] = ()) -> None:
+    def consume(self, command_id: CommandId) -> None:
+        """Take a command out of the inbox with the next append."""
+        self._consumed.append(command_id)
+
+    async def commit(self, events: Sequence[Event]) -> None:
         """Make events durable, then visible, without waiting for any consumer."""
         if self._failure is not None:
             raise self._failure
-        plain = self._stage(events)
-        self._consumed.extend(consumed)
+        plain = self._stage(events) and not self._consumed
         nothing_waits = len(self._staged) == len(events) and not self._lock.locked()
         if plain and nothing_waits:
             self._staged.clear()
@@ -93,8 +96,8 @@ class SessionRecorder:
         """Append and show everything that is staged. Called under the lock."""
         batch = self._staged.copy()
         entries = [event for event in batch if isinstance(event, Entry)]
-        if entries:
-            consumed = tuple(self._consumed)
+        consumed = tuple(self._consumed)
+        if entries or consumed:
             try:
                 await self._log.append(self._lease, entries, consumed=consumed)
             except AgentError as error:

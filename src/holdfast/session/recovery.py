@@ -58,13 +58,16 @@ def find_unfinished(fold: SessionFold) -> Unfinished:
 
 
 def resume_input(fold: SessionFold) -> QueryInput:
-    """Return the input that carries an unfinished query on.
+    """Return the input that carries an unfinished query on, or the next prompt that waits.
 
     Raises:
-        SessionError: NOTHING_TO_SEND when every query has ended.
+        SessionError: NOTHING_TO_SEND when every query has ended and nothing waits.
 
     """
     query_id = fold.unfinished_query()
-    if query_id is None:
-        raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is no unfinished query")
-    return QueryInput(query_id=new_query_id(), message=None, resumes=query_id)
+    if query_id is not None:
+        return QueryInput(query_id=new_query_id(), message=None, resumes=query_id)
+    for waiting in fold.inputs.values():
+        own_id = waiting.message.query_id or new_query_id()
+        return QueryInput(query_id=own_id, message=None, input_id=waiting.input_id)
+    raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is no unfinished query")

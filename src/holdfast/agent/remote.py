@@ -1,0 +1,50 @@
+"""Remote: a session of this agent's store that another process may hold."""
+
+from collections.abc import AsyncGenerator
+
+from holdfast.agent.options import Prompt, make_prompt
+from holdfast.session.remote import RemoteSession
+from holdfast.vocabulary.approvals import ApprovalScope
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.ids import SessionId, new_query_id
+from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.settings import Delivery
+
+
+class AgentRemote:
+    """Reaches a session in another process: made by `await agent.remote(name)`."""
+
+    def __init__(self, remote: RemoteSession) -> None:
+        self._remote = remote
+
+    @property
+    def session_id(self) -> SessionId:
+        """The session's id."""
+        return self._remote.session_id
+
+    async def send(self, prompt: Prompt, *, delivery: Delivery = "queue") -> None:
+        """Send a prompt; its answer comes through `events`."""
+        message = make_prompt(prompt, {}, new_query_id())
+        await self._remote.prompt(message, delivery=delivery)
+
+    async def steer(self, prompt: Prompt) -> None:
+        """Say something into the running query."""
+        await self.send(prompt, delivery="steer")
+
+    async def abort(self, reason: str | None = None) -> None:
+        """Ask for the running query to be stopped."""
+        await self._remote.abort(reason)
+
+    async def approve(
+        self, approval_id: str, *, arguments: Json | None = None, scope: ApprovalScope = "once"
+    ) -> None:
+        """Let a waiting tool call run."""
+        await self._remote.approve(approval_id, arguments=arguments, scope=scope)
+
+    async def deny(self, approval_id: str, reason: str | None = None) -> None:
+        """Refuse a waiting tool call."""
+        await self._remote.deny(approval_id, reason)
+
+    def events(self, *, after: int = 0) -> AsyncGenerator[Entry, None]:
+        """Read what happened after a `seq`, then what happens, until closed."""
+        return self._remote.events(after=after)
