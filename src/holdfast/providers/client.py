@@ -13,7 +13,7 @@ from holdfast.providers.history import HistoryAdapter
 from holdfast.providers.reply_reader import ReplyReader, read_body
 from holdfast.providers.transport.protocol import HttpRequest, Reply, Transport
 from holdfast.providers.wire.protocol import WireProtocol, WireRequest
-from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, error_from_info
+from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, error_from_report
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
 from holdfast.vocabulary.secrets import Secret, scrub
 from holdfast.vocabulary.settings import Timeouts
@@ -178,12 +178,12 @@ class WireModelClient:
     def _fail(self, error: AgentError, headers: Mapping[str, str]) -> NoReturn:
         """Raise `error` with what only the client knows: the provider and the request's id."""
         known = next((headers[name] for name in _REQUEST_IDS if name in headers), None)
-        info = replace(
-            error.info,
+        report = replace(
+            error.report,
             provider=error.provider or self.provider,
             request_id=error.request_id or known,
         )
-        raise error_from_info(info) from error
+        raise error_from_report(report) from error
 
 
 def _origin(url: str) -> Origin:

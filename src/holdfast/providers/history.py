@@ -188,7 +188,7 @@ class _MessageFit:
             case MediaPart():
                 fitted = _media(part, self._rules.media)
             case CompactionPart():
-                fitted = part if is_ours or part.native is None else replace(part, native=None)
+                fitted = part if is_ours else TextPart(text=part.text)
             case ProviderPart():
                 # Redacted reasoning travels in such parts, so they follow the rule for reasoning.
                 is_known = part.provider == self._provider

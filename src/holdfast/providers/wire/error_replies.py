@@ -13,24 +13,6 @@ import msgspec
 from holdfast.vocabulary.errors import AgentError, Basis, ErrorCode, error_of
 from holdfast.vocabulary.json_types import Json
 
-_BY_STATUS = {
-    400: ErrorCode.BAD_REQUEST,
-    401: ErrorCode.AUTH,
-    402: ErrorCode.QUOTA,
-    403: ErrorCode.AUTH,
-    404: ErrorCode.MODEL_NOT_FOUND,
-    408: ErrorCode.TIMEOUT,
-    409: ErrorCode.SERVER_ERROR,
-    413: ErrorCode.CONTEXT_LENGTH,
-    429: ErrorCode.RATE_LIMITED,
-    502: ErrorCode.OVERLOADED,
-    503: ErrorCode.OVERLOADED,
-    504: ErrorCode.TIMEOUT,
-    529: ErrorCode.OVERLOADED,
-}
-_CLIENT_ERRORS = range(400, 500)
-_SERVER_ERRORS = range(500, 600)
-
 _CONTEXT_LENGTH = re.compile(
     r"prompt is too long|exceeds? (?:the )?(?:context|model's? maximum|available context)"
     r"|maximum context length|context[_ ]length[_ ]exceeded|exceeds the context window"
@@ -67,17 +49,6 @@ class ErrorReply(msgspec.Struct, frozen=True, kw_only=True):
             request_id=self.request_id,
             retry_after=self.retry_after,
         )
-
-
-def code_of_status(status: int | None) -> ErrorCode | None:
-    """Return the code of an HTTP status; None where the status says nothing of an error."""
-    if status is None:
-        return None
-    if status in _SERVER_ERRORS:
-        return _BY_STATUS.get(status, ErrorCode.SERVER_ERROR)
-    if status in _CLIENT_ERRORS:
-        return _BY_STATUS.get(status, ErrorCode.BAD_REQUEST)
-    return None
 
 
 def code_of_message(message: str) -> ErrorCode | None:
