@@ -6,14 +6,14 @@ the same way, so that a provider's prompt cache still matches.
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.providers.message_memo import MessageMemo
+from holdfast.providers.prefix_memo import PrefixMemo, settled_length
 from holdfast.providers.wire.protocol import HistoryRules
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -35,7 +35,15 @@ from holdfast.vocabulary.tools import ToolSpec
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _NAME_LIMIT = 64
 _SNAPSHOT = re.compile(r"[-@](?:latest|\d{8}|\d{4}-\d{2}-\d{2})$")
-_MEMO_WEIGHT = 64
+_MEMO_WEIGHT = 512
+"""About what a remembered message takes, as the message itself is kept by it."""
+
+
+class _Adapted(NamedTuple):
+    """Messages that can be sent, and whether they are the very ones that were given."""
+
+    messages: tuple[Message, ...]
+    is_same: bool
 
 
 class AdaptedHistory(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,18 +57,18 @@ class AdaptedHistory(msgspec.Struct, frozen=True, kw_only=True):
 class HistoryAdapter:
     """Adapts the history of one request after another for one provider.
 
-    Owns a memory of messages it has looked at. Does not own what a provider accepts (its protocol's
-    `HistoryRules` do).
+    Owns a memory of conversations it has looked at. Does not own what a provider accepts (its
+    protocol's `HistoryRules` do).
     """
 
     def __init__(self, *, provider: str, rules: HistoryRules) -> None:
         self._provider = provider
         self._rules = rules
-        self._memos: dict[str, MessageMemo[Message]] = {}
+        self._memos: dict[str, PrefixMemo[_Adapted]] = {}
 
     def adapt(self, request: ModelRequest) -> AdaptedHistory:
         """Return `request` in a form that the protocol accepts."""
-        memo = self._memos.setdefault(request.model, MessageMemo())
+        memo = self._memos.setdefault(request.model, PrefixMemo())
         return adapt_history(request, provider=self._provider, rules=self._rules, memo=memo)
 
 
@@ -69,7 +77,7 @@ def adapt_history(
     *,
     provider: str,
     rules: HistoryRules,
-    memo: MessageMemo[Message] | None = None,
+    memo: PrefixMemo[_Adapted] | None = None,
 ) -> AdaptedHistory:
     """Return `request` in a form that a protocol with `rules` accepts.
 
@@ -78,52 +86,60 @@ def adapt_history(
     """
     names = _Names(rules.tool_name_pattern)
     tools = tuple(names.of_tool(tool) for tool in request.tools)
+    if _same(tools, request.tools):
+        tools = request.tools
     wanted = names.of(request.require_tool) if request.require_tool else None
     fit = _MessageFit(provider=provider, model=request.model, rules=rules, names=names)
-    messages = _sendable(_fitted(request.messages, fit.message, memo))
-    same_messages = _same(messages, request.messages)
-    if same_messages and _same(tools, request.tools) and wanted == request.require_tool:
+    messages = _adapted_messages(request.messages, fit.message, memo or PrefixMemo())
+    if messages is request.messages and tools is request.tools and wanted == request.require_tool:
         return AdaptedHistory(request=request)
     return AdaptedHistory(
-        request=replace(
-            request,
-            messages=request.messages if same_messages else tuple(messages),
-            tools=request.tools if _same(tools, request.tools) else tools,
-            require_tool=wanted,
-        ),
+        request=replace(request, messages=messages, tools=tools, require_tool=wanted),
         tool_names=MappingProxyType(names.changed),
     )
 
 
-def _fitted(
-    messages: Iterable[Message],
+def _adapted_messages(
+    messages: tuple[Message, ...],
     fit: Callable[[Message], Message],
-    memo: MessageMemo[Message] | None,
-) -> list[Message]:
-    if memo is None:
-        return [fit(message) for message in messages]
-    fitted = []
-    for message in messages:
-        known = memo.get(message)
-        if known is None:
-            known = fit(message)
-            memo.put(message, known, weight=_MEMO_WEIGHT)
-        fitted.append(known)
-    return fitted
+    memo: PrefixMemo[_Adapted],
+) -> tuple[Message, ...]:
+    """Adapt what was not adapted before; the same tuple comes back when nothing changes."""
+    settled = settled_length(messages)
+    known, before = memo.recall(messages)
+    if before is None or known > settled:
+        known, before = 0, _Adapted(messages=(), is_same=True)
+    head = _extended(before, messages[:settled], fit, known=known)
+    memo.keep(messages[:settled], head, weight=_MEMO_WEIGHT * settled)
+    return _extended(head, messages, fit, known=settled).messages
 
 
-def _sendable(messages: list[Message]) -> list[Message]:
+def _extended(
+    before: _Adapted,
+    messages: tuple[Message, ...],
+    fit: Callable[[Message], Message],
+    *,
+    known: int,
+) -> _Adapted:
+    """Go on from what was made of the first `known` messages."""
+    added = messages[known:]
+    kept = _sendable(before.messages, map(fit, added))
+    is_same = before.is_same and len(kept) == len(messages) and _same(kept[known:], added)
+    return _Adapted(messages=messages if is_same else tuple(kept), is_same=is_same)
+
+
+def _sendable(before: tuple[Message, ...], messages: Iterable[Message]) -> list[Message]:
     """Leave out empty messages, join neighbouring ones of the user, begin with the user."""
-    kept: list[Message] = []
+    kept = list(before)
     for message in messages:
         if not message.parts:
             continue
-        before = kept[-1] if kept else None
+        last = kept[-1] if kept else None
         if isinstance(message, UserMessage):
-            if isinstance(before, UserMessage):
-                kept[-1] = replace(before, parts=_joined(before.parts, message.parts))
+            if isinstance(last, UserMessage):
+                kept[-1] = replace(last, parts=_joined(last.parts, message.parts))
                 continue
-        elif before is None:
+        elif last is None:
             continue
         kept.append(message)
     return kept
@@ -136,8 +152,7 @@ def _joined(first: tuple[Part, ...], second: tuple[Part, ...]) -> tuple[Part, ..
     return (*results, *(part for part in parts if not isinstance(part, ToolResultPart)))
 
 
-def _same(made: Iterable[object], given: Iterable[object]) -> bool:
-    made, given = tuple(made), tuple(given)
+def _same(made: Sequence[object], given: Sequence[object]) -> bool:
     return len(made) == len(given) and all(
         one is other for one, other in zip(made, given, strict=True)
     )

@@ -1,8 +1,8 @@
 """Server-sent events: bytes to frames, true to the WHATWG standard at any split of the bytes.
 
-All line ends become LF first, so that frames can be cut by searching for an empty line. A frame of
-one `event:` and one `data:` line, which is nearly all there is, is then read with two searches; any
-other goes line by line.
+All line ends become LF first, so that frames can be cut by searching for an empty line. A frame
+of one `event:` and one `data:` line, which is nearly all there is, is then read with one comparison
+and one search; any other goes line by line.
 """
 
 from holdfast.providers.transport.pending_bytes import FRAME_LIMIT, PendingBytes
@@ -26,7 +26,8 @@ class SseParser:
         self._pending = PendingBytes(limit)
         self._head: bytes | None = b""
         self._skip_lf = False
-        self._names: dict[bytes, str] = {}
+        self._opening = _DATA
+        self._opening_event = "message"
 
     def feed(self, data: bytes, out: list[Frame]) -> None:
         """Append the frames that `data` completes to `out`."""
@@ -41,7 +42,12 @@ class SseParser:
         blocks = self._pending.take(data).split(b"\n\n")
         self._pending.add(blocks.pop())
         for block in blocks:
-            self._read_block(block, out)
+            # Frames come in long runs of one kind, so the last one's opening is tried first.
+            if block.startswith(self._opening) and block.find(b"\n", len(self._opening)) < 0:
+                data = block[len(self._opening) :]
+                out.append(Frame(data, self._opening_event, self.last_event_id))
+            else:
+                self._read_block(block, out)
 
     def flush(self, out: list[Frame]) -> None:
         """Append what is left as a frame; the standard would drop it, some providers need it."""
@@ -68,25 +74,15 @@ class SseParser:
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _read_block(self, block: bytes, out: list[Frame]) -> None:
-        if block.startswith(_EVENT):
-            end = block.find(b"\n")
-            start = end + 1 + len(_DATA)
-            if block.startswith(_DATA, end + 1) and end > 0 and block.find(b"\n", start) < 0:
-                name = block[len(_EVENT) : end]
-                event = self._names.get(name) or self._name(name)
-                out.append(Frame(block[start:], event, self.last_event_id))
-                return
-        elif block.startswith(_DATA) and b"\n" not in block:
-            out.append(Frame(block[len(_DATA) :], "message", self.last_event_id))
-            return
-        self._read_lines(block, out)
-
-    def _name(self, raw: bytes) -> str:
-        """Decode an event's name, once for each name that is in use."""
-        name = raw.decode("utf-8", "replace") or "message"
-        if len(self._names) < 64:  # noqa: PLR2004 - more names than any protocol has
-            self._names[raw] = name
-        return name
+        """Read a block; one of the usual shape teaches how to read those that follow."""
+        end = block.find(b"\n") if block.startswith(_EVENT) else -1
+        start = end + 1 + len(_DATA)
+        if block.startswith(_DATA, end + 1) and block.find(b"\n", start) < 0:
+            event = _name(block[len(_EVENT) : end]) if end >= 0 else "message"
+            out.append(Frame(block[start:], event, self.last_event_id))
+            self._opening, self._opening_event = block[:start], event
+        else:
+            self._read_lines(block, out)
 
     def _read_lines(self, block: bytes, out: list[Frame]) -> None:
         """Read a block that ends with an empty line, and may hold more of them at its start."""
@@ -97,7 +93,7 @@ class SseParser:
             value = value.removeprefix(b" ")
             if not line:
                 if data:
-                    out.append(Frame(b"\n".join(data), self._name(event), self.last_event_id))
+                    out.append(Frame(b"\n".join(data), _name(event), self.last_event_id))
                 event, data = b"", []
             elif field == b"data":
                 data.append(value)
@@ -111,3 +107,7 @@ class SseParser:
             self.last_event_id = value.decode("utf-8", "replace")
         elif field == b"retry" and value.isdigit():
             self.retry_ms = int(value)
+
+
+def _name(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace") or "message"

@@ -1,11 +1,11 @@
 """Anthropic Messages: the encoder of requests."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.providers.message_memo import MessageMemo
+from holdfast.providers.prefix_memo import PrefixMemo, settled_length
 from holdfast.providers.wire.anthropic_messages.content import blocks_of, can_be_marked, marked
 from holdfast.providers.wire.anthropic_messages.features import Features, features_of
 from holdfast.providers.wire.anthropic_messages.output_schema import constrained
@@ -27,12 +27,11 @@ _NOT_COUNTED = ("max_tokens", "stream", "temperature", "stop_sequences")
 class RequestEncoder:
     """Encodes one request after another, each message of a conversation only once.
 
-    Owns the encoded bytes of messages it has seen. The one or two messages that carry cache marks
-    are encoded each time, because marks move.
+    Owns the encoded beginnings of conversations it has seen.
     """
 
     def __init__(self) -> None:
-        self._memos: dict[bool, MessageMemo[bytes]] = {True: MessageMemo(), False: MessageMemo()}
+        self._memos: dict[tuple[str | None, bool], PrefixMemo[bytes]] = {}
 
     def __call__(self, request: ModelRequest) -> WireRequest:
         """Return the request that asks for a streamed answer."""
@@ -56,21 +55,16 @@ class RequestEncoder:
         )
 
     def _body(self, fields: JsonObject, request: ModelRequest, features: Features) -> bytes:
-        keeps_compaction = features.compacts
-        memo = self._memos[keeps_compaction]
-        special = _marked_messages(request.messages, features)
-        encoded = []
-        for place, message in enumerate(request.messages):
-            piece = special.get(place)
-            if piece is None:
-                piece = memo.get(message)
-            if piece is None:
-                blocks = blocks_of(message, keeps_compaction=keeps_compaction)
-                piece = _encoded(message, blocks)
-                memo.put(message, piece, weight=len(piece))
-            if piece:
-                encoded.append(piece)
-        return b'%b,"messages":[%b]}' % (encode_lenient(fields)[:-1], b",".join(encoded))
+        memo = self._memos.setdefault((request.cache_ttl, features.compacts), PrefixMemo())
+        messages = request.messages
+        settled = settled_length(messages)
+        known, head = memo.recall(messages)
+        if head is None or known > settled:
+            known, head = 0, b""
+        head = _joined(head, _encode_messages(messages, range(known, settled), features))
+        memo.keep(messages[:settled], head, weight=len(head))
+        rest = _encode_messages(messages, range(settled, len(messages)), features)
+        return b'%b,"messages":[%b]}' % (encode_lenient(fields)[:-1], _joined(head, rest))
 
 
 def encode_request(request: ModelRequest) -> WireRequest:
@@ -161,34 +155,29 @@ def _output_config(request: ModelRequest, features: Features) -> JsonObject:
     return output
 
 
-def _marked_messages(messages: Sequence[Message], features: Features) -> dict[int, bytes]:
-    """Return the messages that carry cache marks, encoded, by their place.
+def _encode_messages(
+    messages: tuple[Message, ...], places: range, features: Features
+) -> Iterator[bytes]:
+    """Encode the messages at `places`; those without content are not sent.
 
     One mark ends the leading notes, which many conversations may share; one ends the last user
     message, before notes that are for this request only. With those of the system prompt and the
     tools they are the four that a request may have.
     """
-    if not features.mark:
-        return {}
-    last = next(
-        (
-            place
-            for place in range(len(messages) - 1, -1, -1)
-            if isinstance(messages[place], UserMessage)
-        ),
-        None,
-    )
-    places = {place for place in (0, last) if place is not None and _is_markable(messages, place)}
-    made = {}
+    last = settled_length(messages)
     for place in places:
         message = messages[place]
-        blocks = _marked_blocks(message, features, is_first=place == 0, is_last=place == last)
-        made[place] = _encoded(message, blocks)
-    return made
+        if features.mark and (place in {0, last}) and isinstance(message, UserMessage):
+            blocks = _marked_blocks(message, features, is_first=place == 0, is_last=place == last)
+        else:
+            blocks = blocks_of(message, keeps_compaction=features.compacts)
+        if blocks:
+            role = "user" if isinstance(message, UserMessage) else "assistant"
+            yield encode_lenient({"role": role, "content": blocks})
 
 
-def _is_markable(messages: Sequence[Message], place: int) -> bool:
-    return bool(messages) and isinstance(messages[place], UserMessage)
+def _joined(head: bytes, pieces: Iterable[bytes]) -> bytes:
+    return b",".join((head, *pieces) if head else pieces)
 
 
 def _marked_blocks(
@@ -215,11 +204,3 @@ def _marked_blocks(
 def _is_note(message: Message, place: int, *, persisted: bool) -> bool:
     part = message.parts[place]
     return isinstance(part, ReminderPart) and part.persisted is persisted
-
-
-def _encoded(message: Message, blocks: list[JsonObject]) -> bytes:
-    """Encode one message; one without content is not sent."""
-    if not blocks:
-        return b""
-    role = "user" if isinstance(message, UserMessage) else "assistant"
-    return encode_lenient({"role": role, "content": blocks})
