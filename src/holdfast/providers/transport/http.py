@@ -9,7 +9,7 @@ import ssl
 import weakref
 from collections.abc import Mapping
 from email.utils import formatdate
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -54,8 +54,8 @@ class AiohttpTransport:
         limits = request.timeouts
         host = urlsplit(request.url).hostname or request.url
         try:
-            async with asyncio.timeout(limits.connect + limits.first_byte):
-                response = await self._post(pool, request)
+            async with asyncio.timeout(limits.connect + limits.first_byte) as deadline:
+                response = await self._post(pool, request, deadline)
         except Exception as error:
             raise _before_reply(error, host=host, limits=limits) from error
         return AiohttpReply(response, limits)
@@ -85,11 +85,12 @@ class AiohttpTransport:
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,
+                trace_configs=[_connection_trace()],
             )
         return pool
 
     async def _post(
-        self, pool: "aiohttp.ClientSession", request: HttpRequest
+        self, pool: "aiohttp.ClientSession", request: HttpRequest, deadline: asyncio.Timeout
     ) -> "aiohttp.ClientResponse":
         import aiohttp  # noqa: PLC0415 - see _pool
         from yarl import URL  # noqa: PLC0415 - comes with aiohttp
@@ -103,6 +104,7 @@ class AiohttpTransport:
             proxy=proxy_for(request.url, self._environment),
             ssl=self._trust(request.url),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=request.timeouts.connect),
+            trace_request_ctx=(deadline, request.timeouts.first_byte),
         )
 
     def _trust(self, url: str) -> ssl.SSLContext | bool:
@@ -163,6 +165,24 @@ class AiohttpReply:
             return b""
         content.set_exception(None)  # type: ignore[arg-type]  # the way to reach the buffer
         return content.read_nowait()
+
+
+def _connection_trace() -> "aiohttp.TraceConfig":
+    """Make a trace that starts the wait for the first byte when there is a connection."""
+    import aiohttp  # noqa: PLC0415 - loaded already
+
+    async def connected(
+        pool: "aiohttp.ClientSession",  # noqa: ARG001 - aiohttp's signature
+        context: SimpleNamespace,
+        parameters: object,  # noqa: ARG001 - aiohttp's signature
+    ) -> None:
+        deadline, seconds = context.trace_request_ctx
+        deadline.reschedule(asyncio.get_running_loop().time() + seconds)
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(connected)
+    trace.on_connection_reuseconn.append(connected)
+    return trace
 
 
 def _abandon(pool: "aiohttp.ClientSession") -> None:
