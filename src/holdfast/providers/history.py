@@ -6,7 +6,7 @@ the same way, so that a provider's prompt cache still matches.
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
@@ -64,11 +64,12 @@ class HistoryAdapter:
     def __init__(self, *, provider: str, rules: HistoryRules) -> None:
         self._provider = provider
         self._rules = rules
-        self._memos: dict[str, PrefixMemo[_Adapted]] = {}
+        self._memos: dict[tuple[str, bool], PrefixMemo[_Adapted]] = {}
 
     def adapt(self, request: ModelRequest) -> AdaptedHistory:
         """Return `request` in a form that the protocol accepts."""
-        memo = self._memos.setdefault(request.model, PrefixMemo())
+        key = (request.model, request.compaction.enabled)
+        memo = self._memos.setdefault(key, PrefixMemo())
         return adapt_history(request, provider=self._provider, rules=self._rules, memo=memo)
 
 
@@ -89,8 +90,8 @@ def adapt_history(
     if _same(tools, request.tools):
         tools = request.tools
     wanted = names.of(request.require_tool) if request.require_tool else None
-    fit = _MessageFit(provider=provider, model=request.model, rules=rules, names=names)
-    messages = _adapted_messages(request.messages, fit.message, memo or PrefixMemo())
+    fit = _MessageFit(request, provider=provider, rules=rules, names=names)
+    messages = _adapted_messages(request.messages, fit, memo or PrefixMemo())
     if messages is request.messages and tools is request.tools and wanted == request.require_tool:
         return AdaptedHistory(request=request)
     return AdaptedHistory(
@@ -100,9 +101,7 @@ def adapt_history(
 
 
 def _adapted_messages(
-    messages: tuple[Message, ...],
-    fit: Callable[[Message], Message],
-    memo: PrefixMemo[_Adapted],
+    messages: tuple[Message, ...], fit: "_MessageFit", memo: PrefixMemo[_Adapted]
 ) -> tuple[Message, ...]:
     """Adapt what was not adapted before; the same tuple comes back when nothing changes."""
     settled = settled_length(messages)
@@ -115,15 +114,12 @@ def _adapted_messages(
 
 
 def _extended(
-    before: _Adapted,
-    messages: tuple[Message, ...],
-    fit: Callable[[Message], Message],
-    *,
-    known: int,
+    before: _Adapted, messages: tuple[Message, ...], fit: "_MessageFit", *, known: int
 ) -> _Adapted:
     """Go on from what was made of the first `known` messages."""
     added = messages[known:]
-    kept = _sendable(before.messages, map(fit, added))
+    opening = fit.opening(added[0]) if added and not known else added[:1]
+    kept = _sendable(before.messages, map(fit.message, (*opening, *added[1:])))
     is_same = before.is_same and len(kept) == len(messages) and _same(kept[known:], added)
     return _Adapted(messages=messages if is_same else tuple(kept), is_same=is_same)
 
@@ -139,10 +135,14 @@ def _sendable(before: tuple[Message, ...], messages: Iterable[Message]) -> list[
             if isinstance(last, UserMessage):
                 kept[-1] = replace(last, parts=_joined(last.parts, message.parts))
                 continue
-        elif last is None:
+        elif last is None and not _is_summary(message):
             continue
         kept.append(message)
     return kept
+
+
+def _is_summary(message: Message) -> bool:
+    return any(isinstance(part, CompactionPart) for part in message.parts)
 
 
 def _joined(first: tuple[Part, ...], second: tuple[Part, ...]) -> tuple[Part, ...]:
@@ -166,9 +166,12 @@ def is_same_model(first: str, second: str) -> bool:
 class _MessageFit:
     """Decides, part by part, what of a message can be sent."""
 
-    def __init__(self, *, provider: str, model: str, rules: HistoryRules, names: "_Names") -> None:
+    def __init__(
+        self, request: ModelRequest, *, provider: str, rules: HistoryRules, names: "_Names"
+    ) -> None:
         self._provider = provider
-        self._model = model
+        self._model = request.model
+        self._keeps_summaries = request.compaction.enabled
         self._rules = rules
         self._names = names
         self._call_id = re.compile(rules.call_id_pattern).fullmatch
@@ -188,6 +191,26 @@ class _MessageFit:
             if (fitted := self._part(part, is_ours=is_ours, reasoning=keeps_reasoning)) is not None
         )
         return message if _same(parts, message.parts) else replace(message, parts=parts)
+
+    def opening(self, message: Message) -> tuple[Message, ...]:
+        """Return the first message so that the user begins.
+
+        A summary that a provider wrote opens an answer of the model's; only the provider that wrote
+        it takes it back like that, and for others it is what the user begins with.
+        """
+        if not isinstance(message, AssistantMessage) or not _is_summary(message):
+            return (message,)
+        if self._keeps_summaries and message.provider == self._provider:
+            return (message,)
+        summaries: list[Part] = []
+        rest: list[Part] = []
+        for part in message.parts:
+            if isinstance(part, CompactionPart):
+                summaries.append(TextPart(text=part.text))
+            else:
+                rest.append(part)
+        begin = UserMessage(id=message.id, parts=tuple(summaries))
+        return (begin, replace(message, parts=tuple(rest)))
 
     def _part(self, part: Part, *, is_ours: bool, reasoning: bool) -> Part | None:
         fitted: Part | None = part

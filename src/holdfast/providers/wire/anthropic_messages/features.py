@@ -62,7 +62,7 @@ def features_of(request: ModelRequest) -> Features:
         max_tokens=max_tokens,
         headers={"anthropic-beta": ",".join(enabled)} if enabled else {},
         thinking=thinking,
-        effort=_effort(request, traits),
+        effort=_effort(request, traits, is_off=thinking is not None and not thinks),
         mark=mark,
         system_mark={**mark, "scope": "global"} if mark and CACHE_SCOPE in enabled else mark,
         edits=_edits(request, enabled, thinks=thinks),
@@ -90,12 +90,14 @@ def _thinking(
     return {"type": "enabled", "budget_tokens": budget} if budget >= _LEAST_BUDGET else None
 
 
-def _effort(request: ModelRequest, traits: ModelTraits) -> Effort | None:
+def _effort(request: ModelRequest, traits: ModelTraits, *, is_off: bool) -> Effort | None:
+    """Return the effort; the levels above high are refused where thinking is turned off."""
     if traits.thinking != "adaptive" or request.thinking is None:
         return None
     if request.thinking == "off":
         return "low" if traits.thinking_off == "never" else None
-    return traits.effort(request.thinking)
+    effort = traits.effort(request.thinking)
+    return "high" if is_off and effort in {"xhigh", "max"} else effort
 
 
 def _temperature(request: ModelRequest, traits: ModelTraits) -> float | None:
