@@ -21,6 +21,8 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
     data: bytes
     event: str = "message"
+    id: str = ""
+    """The last event id in force, for streams that can be taken up again."""
 
 
 class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +72,11 @@ class WireProtocol(msgspec.Struct, frozen=True, kw_only=True):
     framing: Framing
     encode_request: Callable[[ModelRequest], WireRequest]
     """Lowers a request whose history already meets `history`."""
+    new_encoder: Callable[[], Callable[[ModelRequest], WireRequest]] | None = None
+    """Makes an encoder that gives the same as `encode_request` and remembers messages it has seen.
+
+    A client makes one for itself, so that the cost of a turn does not grow with the history.
+    """
     decoder: Callable[[], Decoder]
     classify: Callable[[int, Mapping[str, str], bytes], AgentError]
     """Makes the typed error of a reply that is not a success: status, headers, body."""

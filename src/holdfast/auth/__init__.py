@@ -1,0 +1,1 @@
+"""Auth: where credentials come from."""

@@ -1,0 +1,149 @@
+"""Token sources: a fixed key, an environment variable, a function, a command.
+
+Each is asked once per request. `BoundTokenSource` ties any of them to one origin.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from holdfast.ports.token_source import Origin, TokenKind, TokenSource
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError
+from holdfast.vocabulary.secrets import Secret
+
+COMMAND_SECONDS = 10.0
+"""How long a token command may run."""
+
+
+class StaticTokenSource:
+    """The same credential for every request."""
+
+    def __init__(self, secret: Secret | str, *, kind: TokenKind = "key") -> None:
+        self.kind: TokenKind = kind
+        self._secret = secret if isinstance(secret, Secret) else Secret(secret)
+
+    async def token(self, origin: Origin) -> Secret:  # noqa: ARG002 - binding is another's
+        """Return the credential."""
+        return self._secret
+
+
+class EnvironmentTokenSource:
+    """A variable of the environment, looked up anew for every request."""
+
+    def __init__(
+        self, name: str, environment: Mapping[str, str], *, kind: TokenKind = "key"
+    ) -> None:
+        self.kind: TokenKind = kind
+        self._name = name
+        self._environment = environment
+
+    async def token(self, origin: Origin) -> Secret:
+        """Return the variable's value; raises CONFIG_MISSING when it is not set."""
+        value = self._environment.get(self._name, "").strip()
+        if not value:
+            raise ConfigError(
+                ErrorCode.CONFIG_MISSING,
+                f"no credential for {origin.host}: set {self._name} or pass api_key",
+            )
+        return Secret(value)
+
+
+class CallableTokenSource:
+    """A function of the user's, sync (run in a thread) or async."""
+
+    def __init__(
+        self,
+        function: Callable[[], str | Secret | Awaitable[str | Secret]],
+        *,
+        kind: TokenKind = "key",
+    ) -> None:
+        self.kind: TokenKind = kind
+        self._function = function
+
+    async def token(self, origin: Origin) -> Secret:
+        """Call the function; raises AUTH when it fails or gives nothing."""
+        try:
+            value = await self._call()
+        except Exception as error:
+            # The exception may quote the credential, so only its type is repeated.
+            raise _no_token(origin, f"the function raised {type(error).__name__}") from error
+        secret = value if isinstance(value, Secret) else Secret(value)
+        if not secret:
+            raise _no_token(origin, "the function returned nothing")
+        return secret
+
+    async def _call(self) -> str | Secret:
+        is_async = inspect.iscoroutinefunction(self._function)
+        value = self._function() if is_async else await asyncio.to_thread(self._function)
+        return value if isinstance(value, str | Secret) else await value
+
+
+class CommandTokenSource:
+    """The first line that a command prints; it is run without a shell."""
+
+    def __init__(
+        self, command: Sequence[str], *, kind: TokenKind = "key", seconds: float = COMMAND_SECONDS
+    ) -> None:
+        self.kind: TokenKind = kind
+        self._command = tuple(command)
+        self._seconds = seconds
+
+    async def token(self, origin: Origin) -> Secret:
+        """Run the command; raises AUTH when it fails, prints nothing or takes too long."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+        except OSError as error:
+            raise _no_token(origin, f"{self._command[0]!r} cannot be started") from error
+        try:
+            async with asyncio.timeout(self._seconds):
+                printed, _ = await process.communicate()
+        except TimeoutError as error:
+            raise _no_token(
+                origin, f"{self._command[0]!r} took longer than {self._seconds:g} s"
+            ) from error
+        finally:
+            await _end(process)
+        if process.returncode:
+            raise _no_token(origin, f"{self._command[0]!r} ended with {process.returncode}")
+        lines = printed.decode("utf-8", "replace").strip().splitlines()
+        if not lines:
+            raise _no_token(origin, f"{self._command[0]!r} printed nothing")
+        return Secret(lines[0].strip())
+
+
+class BoundTokenSource:
+    """Another source that answers for one origin only."""
+
+    def __init__(self, source: TokenSource, origin: Origin) -> None:
+        self._source = source
+        self._origin = origin
+
+    @property
+    def kind(self) -> TokenKind:
+        """What the other source is."""
+        return self._source.kind
+
+    async def token(self, origin: Origin) -> Secret:
+        """Return the credential; raises CONFIG_INVALID for any origin but the bound one."""
+        if origin != self._origin:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                f"the credential is for {self._origin} and was not sent to {origin}",
+            )
+        return await self._source.token(origin)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Leave no process behind, whatever became of the wait for it."""
+    if process.returncode is None:
+        process.kill()
+        await asyncio.shield(process.wait())
+
+
+def _no_token(origin: Origin, reason: str) -> ProviderError:
+    return ProviderError(ErrorCode.AUTH, f"no credential for {origin.host}: {reason}")

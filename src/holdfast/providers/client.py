@@ -1,0 +1,203 @@
+"""A model behind HTTP: a wire protocol at an endpoint, with credentials, over a transport."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import NoReturn
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.auth.token_sources import BoundTokenSource
+from holdfast.ports.token_source import Origin, TokenSource, origin_of
+from holdfast.providers.history import HistoryAdapter
+from holdfast.providers.reply_reader import ReplyReader, read_body
+from holdfast.providers.transport.protocol import HttpRequest, Reply, Transport
+from holdfast.providers.wire.protocol import WireProtocol, WireRequest
+from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, error_from_report
+from holdfast.vocabulary.requests import ModelRequest, TokenCount
+from holdfast.vocabulary.secrets import Secret, scrub
+from holdfast.vocabulary.settings import Timeouts
+from holdfast.vocabulary.stream_parts import PartOpened, StreamPart
+
+_REQUEST_IDS = ("request-id", "x-request-id", "x-goog-request-id", "apim-request-id", "cf-ray")
+_BYTES_PER_TOKEN = 4
+_OK = 200
+_REDIRECTS = range(300, 400)
+_NOT_A_STREAM = ("application/json", "text/html")
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a provider listens and how it wants to be addressed."""
+
+    base_url: str
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    """Sent with every request; they win over what client and protocol would send."""
+    key_header: str = "authorization"
+    """Where a plain key goes; in `authorization` it is sent as a bearer token."""
+    query: dict[str, str] = msgspec.field(default_factory=dict)
+    paths: dict[str, str] = msgspec.field(default_factory=dict)
+    """Other paths for the protocol's own, where a vendor moved them."""
+
+    def url(self, path: str) -> str:
+        """Return the URL of one of the protocol's paths."""
+        base = self.base_url.rstrip("/")
+        path = self.paths.get(path, path)
+        # People paste base URLs with and without the version.
+        head = "/" + path.lstrip("/").split("/", 1)[0]
+        if base.endswith(head) and head != "/":
+            base = base.removesuffix(head)
+        url = f"{base}/{path.lstrip('/')}"
+        if not self.query:
+            return url
+        return f"{url}{'&' if urlsplit(url).query else '?'}{urlencode(self.query)}"
+
+
+class WireModelClient:
+    """Asks a model over HTTP; see `ModelClient` for what it promises.
+
+    Owns the connection pool it was given, and memories of messages that make turns cheap. Does not
+    own what is sent and received (the protocol), nor credentials (the token source).
+    """
+
+    def __init__(
+        self,
+        *,
+        provider: str,
+        protocol: WireProtocol,
+        endpoint: Endpoint,
+        tokens: TokenSource | None,
+        transport: Transport,
+        user_agent: str = "holdfast",
+    ) -> None:
+        self.provider = provider
+        self._protocol = protocol
+        self._endpoint = endpoint
+        self._transport = transport
+        self._user_agent = user_agent
+        self._tokens = tokens and BoundTokenSource(tokens, _origin(endpoint.base_url))
+        self._history = HistoryAdapter(provider=provider, rules=protocol.history)
+        self._encode: Callable[[ModelRequest], WireRequest] = (
+            protocol.new_encoder() if protocol.new_encoder else protocol.encode_request
+        )
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
+        """Send `request` when first iterated, and yield the answer."""
+        adapted = self._history.adapt(request)
+        wire = self._encode(adapted.request)
+        not_a_stream = _NOT_A_STREAM if self._protocol.framing == "sse" else ()
+        reply = await self._send(wire, request.timeouts, refused=not_a_stream)
+        try:
+            seconds = request.timeouts.content
+            reader = ReplyReader(self._protocol, reply, content_seconds=seconds)
+            while not reader.is_finished:
+                parts = await reader.next_parts()
+                if parts:
+                    yield _renamed(parts, adapted.tool_names) if adapted.tool_names else parts
+                if reader.failure is not None:
+                    self._fail(reader.failure, reply.headers)
+            await reply.drain()
+        finally:
+            reply.close()
+
+    async def count_tokens(self, request: ModelRequest) -> TokenCount:
+        """Count the tokens of `request`; an estimate where the provider cannot count."""
+        adapted = self._history.adapt(request).request
+        encode, decode = self._protocol.encode_count, self._protocol.decode_count
+        if encode is None or decode is None:
+            size = len(self._encode(adapted).body)
+            return TokenCount(tokens=max(1, size // _BYTES_PER_TOKEN), exact=False)
+        reply = await self._send(encode(adapted), request.timeouts)
+        try:
+            return TokenCount(tokens=decode(await read_body(reply)), exact=True)
+        except AgentError as error:
+            self._fail(error, reply.headers)
+        finally:
+            reply.close()
+
+    async def close(self) -> None:
+        """Close connections; later streams raise."""
+        await self._transport.close()
+
+    async def _send(
+        self, wire: WireRequest, timeouts: Timeouts, *, refused: tuple[str, ...] = ()
+    ) -> Reply:
+        """Send a request and return the reply, if it is a success.
+
+        Some gateways report errors as a page or as JSON with status 200: `refused` content types
+        are no success either.
+        """
+        url = self._endpoint.url(wire.path)
+        secret = await self._tokens.token(_origin(url)) if self._tokens else None
+        request = HttpRequest(
+            url=url, headers=self._headers(wire, secret), body=wire.body, timeouts=timeouts
+        )
+        try:
+            reply = await self._transport.send(request)
+        except AgentError as error:
+            self._fail(error, {})
+        content_type = reply.headers.get("content-type", "")
+        if reply.status == _OK and not (refused and content_type.startswith(refused)):
+            return reply
+        try:
+            raise await self._refusal(reply, secret)
+        except AgentError as error:
+            self._fail(error, reply.headers)
+        finally:
+            reply.close()
+
+    def _headers(self, wire: WireRequest, secret: Secret | None) -> dict[str, str]:
+        accept = "text/event-stream" if self._protocol.framing == "sse" else "application/x-ndjson"
+        headers = {
+            "content-type": "application/json",
+            "accept": f"{accept}, application/json",
+            "user-agent": self._user_agent,
+            **wire.headers,
+            **{name.lower(): value for name, value in self._endpoint.headers.items()},
+        }
+        if secret is not None and self._tokens is not None:
+            name = self._endpoint.key_header if self._tokens.kind == "key" else "authorization"
+            value = secret.reveal()
+            headers[name] = f"Bearer {value}" if name == "authorization" else value
+        return headers
+
+    async def _refusal(self, reply: Reply, secret: Secret | None) -> AgentError:
+        """Make the typed error of a reply that is not a success."""
+        target = reply.headers.get("location")
+        if target and reply.status in _REDIRECTS:
+            host = urlsplit(target).hostname or target
+            return ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                f"{self._endpoint.base_url} redirects to {host!r}, which is never followed with a "
+                "credential; set base_url to where it leads",
+                status=reply.status,
+            )
+        body = await read_body(reply)
+        text = scrub(body.decode("utf-8", "replace"), [secret] if secret else [])
+        return self._protocol.classify(reply.status, reply.headers, text.encode())
+
+    def _fail(self, error: AgentError, headers: Mapping[str, str]) -> NoReturn:
+        """Raise `error` with what only the client knows: the provider and the request's id."""
+        known = next((headers[name] for name in _REQUEST_IDS if name in headers), None)
+        report = replace(
+            error.report,
+            provider=error.provider or self.provider,
+            request_id=error.request_id or known,
+        )
+        raise error_from_report(report) from error
+
+
+def _origin(url: str) -> Origin:
+    try:
+        return origin_of(url)
+    except ValueError as error:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"base_url: {error}") from error
+
+
+def _renamed(parts: list[StreamPart], names: Mapping[str, str]) -> list[StreamPart]:
+    """Give tools back the names that the program knows them by."""
+    return [
+        replace(part, name=names.get(part.name, part.name))
+        if isinstance(part, PartOpened) and part.name
+        else part
+        for part in parts
+    ]

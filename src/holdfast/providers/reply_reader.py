@@ -1,0 +1,104 @@
+"""Reads one reply: bytes to frames to stream parts, one list for each read."""
+
+import asyncio
+
+from holdfast.providers.transport.frames import new_frame_parser
+from holdfast.providers.transport.protocol import Reply
+from holdfast.providers.wire.protocol import Frame, WireProtocol
+from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
+from holdfast.vocabulary.stream_parts import StreamFinished, StreamPart
+
+BODY_LIMIT = 64 * 1024
+"""How much of an error's body is looked at."""
+
+
+class ReplyDecoder:
+    """The pure half: takes the bytes of one reply and gives its parts.
+
+    Owns the frame parser and the decoder of this reply. Does not wait for anything.
+    """
+
+    def __init__(self, protocol: WireProtocol) -> None:
+        self.is_finished = False
+        self._parser = new_frame_parser(protocol.framing)
+        self._decoder = protocol.decoder()
+
+    def take(self, data: bytes, out: list[StreamPart]) -> None:
+        """Append the parts that `data` completes to `out`."""
+        frames: list[Frame] = []
+        self._parser.feed(data, frames)
+        self._decoder.feed(frames, out)
+        self.is_finished = bool(out) and isinstance(out[-1], StreamFinished)
+
+    def end(self, out: list[StreamPart]) -> None:
+        """Take note that the body ended; raises STREAM_INTERRUPTED if the answer did not."""
+        frames: list[Frame] = []
+        self._parser.flush(frames)
+        try:
+            self._decoder.feed(frames, out)
+        except AgentError as error:
+            # A last frame that makes no sense was cut off, unless it says what went wrong.
+            if error.code is not ErrorCode.PROTOCOL:
+                raise
+        if not (out and isinstance(out[-1], StreamFinished)):
+            self._decoder.finish(out)
+        if not (out and isinstance(out[-1], StreamFinished)):
+            raise RequestError(
+                ErrorCode.STREAM_INTERRUPTED, "the answer ended without its end", basis="type"
+            )
+        self.is_finished = True
+
+
+class ReplyReader:
+    """Reads a reply until its answer is complete or has failed."""
+
+    def __init__(self, protocol: WireProtocol, reply: Reply, *, content_seconds: float) -> None:
+        self.failure: AgentError | None = None
+        """What ended the answer early; to be raised after the parts that came with it."""
+        self._reply = reply
+        self._decoder = ReplyDecoder(protocol)
+        self._content_seconds = content_seconds
+        self._clock = asyncio.get_running_loop().time
+        self._last_content = self._clock()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the answer is complete."""
+        return self._decoder.is_finished
+
+    async def next_parts(self) -> list[StreamPart]:
+        """Wait for more of the reply and return its parts; there may be none."""
+        out: list[StreamPart] = []
+        try:
+            if data := await self._reply.read():
+                self._decoder.take(data, out)
+            else:
+                self._decoder.end(out)
+            self._note_content(out)
+        except AgentError as error:
+            self.failure = error
+        return out
+
+    def _note_content(self, out: list[StreamPart]) -> None:
+        """Tell a provider that keeps the line open from one that answers."""
+        now = self._clock()
+        if out:
+            self._last_content = now
+        elif now - self._last_content > self._content_seconds:
+            raise RequestError(
+                ErrorCode.TIMEOUT,
+                f"the provider kept the line open for {self._content_seconds:g} s without content",
+                basis="type",
+            )
+
+
+async def read_body(reply: Reply, *, limit: int = BODY_LIMIT) -> bytes:
+    """Read a short body; what broke off or is too long is cut."""
+    body = b""
+    try:
+        while len(body) < limit and (data := await reply.read()):
+            body += data
+    except AgentError:
+        # The status says more than a second failure would.
+        return body
+    return body[:limit]

@@ -1,0 +1,30 @@
+"""Anthropic Messages, byte for byte: request types, reply types, decoder, encoder, errors."""
+
+from holdfast.providers.wire.anthropic_messages.content import DOCUMENT_TYPES, IMAGE_TYPES
+from holdfast.providers.wire.anthropic_messages.errors import classify
+from holdfast.providers.wire.anthropic_messages.reply import MessagesDecoder
+from holdfast.providers.wire.anthropic_messages.request import (
+    RequestEncoder,
+    decode_count,
+    encode_count,
+    encode_request,
+)
+from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
+
+PROTOCOL = WireProtocol(
+    name="anthropic-messages",
+    framing="sse",
+    encode_request=encode_request,
+    new_encoder=RequestEncoder,
+    decoder=MessagesDecoder,
+    classify=classify,
+    history=HistoryRules(
+        call_id_pattern=r"^[A-Za-z0-9_-]{1,64}$",
+        tool_name_pattern=r"^[A-Za-z0-9_-]{1,128}$",
+        reasoning="same_model",
+        media=(*IMAGE_TYPES, *DOCUMENT_TYPES),
+        result_media=(*IMAGE_TYPES, *DOCUMENT_TYPES),
+    ),
+    encode_count=encode_count,
+    decode_count=decode_count,
+)

@@ -1,0 +1,147 @@
+"""Anthropic Messages: the parts of a message as content blocks."""
+
+import base64
+import binascii
+from collections.abc import Iterable
+
+from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.messages import AssistantMessage, Message
+from holdfast.vocabulary.parts import (
+    CompactionPart,
+    MediaPart,
+    Part,
+    ProviderPart,
+    ReasoningPart,
+    ReminderPart,
+    ResultContent,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+
+IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+DOCUMENT_TYPES = ("application/pdf", "text/plain")
+
+_UNMARKABLE = frozenset({"thinking", "redacted_thinking"})
+
+
+def blocks_of(message: Message, *, keeps_compaction: bool) -> list[JsonObject]:
+    """Return the content blocks of a message, results of tools first; there may be none."""
+    is_assistant = isinstance(message, AssistantMessage)
+    blocks: list[JsonObject] = []
+    for place, part in enumerate(message.parts):
+        if isinstance(part, CompactionPart):
+            blocks += _compaction(part, keeps_native=is_assistant and keeps_compaction)
+        elif isinstance(part, ReminderPart):
+            blocks.append(_reminder(part, message.parts[place + 1 : place + 2]))
+        else:
+            blocks += _block(part, is_assistant=is_assistant)
+    if not is_assistant:
+        blocks.sort(key=lambda block: block["type"] != "tool_result")
+    return blocks
+
+
+def can_be_marked(block: JsonObject) -> bool:
+    """Whether a cache mark may stand on a block."""
+    return block["type"] not in _UNMARKABLE
+
+
+def _block(
+    part: TextPart | ReasoningPart | ToolCallPart | ToolResultPart | MediaPart | ProviderPart,
+    *,
+    is_assistant: bool,
+) -> Iterable[JsonObject]:
+    match part:
+        case TextPart(text=text) if text:
+            citations = part.native and part.native.get("citations")
+            cited = {"citations": citations} if citations and is_assistant else {}
+            yield {"type": "text", "text": text, **cited}
+        case ReasoningPart(signature=signature) if signature:
+            # Thinking that was cut off has no seal, and no seal means a refused request.
+            yield {"type": "thinking", "thinking": part.text, "signature": signature}
+        case ToolCallPart():
+            yield {
+                "type": "tool_use",
+                "id": part.call_id,
+                "name": part.name,
+                "input": _arguments(part),
+                **(part.native or {}),
+            }
+        case ToolResultPart():
+            yield _result(part)
+        case MediaPart():
+            yield _media(part)
+        case ProviderPart(payload=payload):
+            yield payload
+        case _:
+            return
+
+
+def _arguments(part: ToolCallPart) -> JsonObject:
+    if part.invalid is not None:
+        return {"invalid_json": part.invalid}
+    return part.arguments if isinstance(part.arguments, dict) else {"value": part.arguments}
+
+
+def _result(part: ToolResultPart) -> JsonObject:
+    block: JsonObject = {"type": "tool_result", "tool_use_id": part.call_id}
+    content = [_result_content(piece) for piece in part.content if _is_something(piece)]
+    if not content and part.is_error:
+        content = [{"type": "text", "text": part.outcome.replace("_", " ")}]
+    if content:
+        is_plain = len(content) == 1 and content[0]["type"] == "text"
+        block["content"] = content[0]["text"] if is_plain else content
+    if part.is_error:
+        block["is_error"] = True
+    return block
+
+
+def _result_content(piece: ResultContent) -> JsonObject:
+    return {"type": "text", "text": piece.text} if isinstance(piece, TextPart) else _media(piece)
+
+
+def _is_something(piece: ResultContent) -> bool:
+    return not isinstance(piece, TextPart) or bool(piece.text)
+
+
+def _media(part: MediaPart) -> JsonObject:
+    """Return an image or a document; plain text is sent as text, the rest as it was encoded."""
+    source: JsonObject
+    if part.url is not None:
+        source = {"type": "url", "url": part.url}
+    elif part.mime.startswith("text/"):
+        source = {"type": "text", "media_type": "text/plain", "data": _plain(part.data or "")}
+    else:
+        source = {"type": "base64", "media_type": part.mime, "data": part.data or ""}
+    if part.mime.startswith("image/"):
+        return {"type": "image", "source": source}
+    named = {"title": part.filename} if part.filename else {}
+    return {"type": "document", "source": source, **named}
+
+
+def _plain(data: str) -> str:
+    try:
+        return base64.b64decode(data, validate=True).decode("utf-8", "replace")
+    except binascii.Error:
+        return data
+
+
+def _compaction(part: CompactionPart, *, keeps_native: bool) -> Iterable[JsonObject]:
+    if not part.text:
+        return
+    if keeps_native:
+        yield {"type": "compaction", "content": part.text, **(part.native or {})}
+    else:
+        yield {"type": "text", "text": part.text}
+
+
+def _reminder(part: ReminderPart, following: tuple[Part, ...]) -> JsonObject:
+    """Wrap a note of the program's; the last of a run is set off from what follows it."""
+    is_last = bool(following) and not isinstance(following[0], ReminderPart)
+    gap = "\n\n" if is_last else ""
+    return {"type": "text", "text": f"<system-reminder>\n{part.text}\n</system-reminder>{gap}"}
+
+
+def marked(block: JsonObject, mark: Json) -> JsonObject:
+    """Return a block with a cache mark on it."""
+    return {**block, "cache_control": mark}

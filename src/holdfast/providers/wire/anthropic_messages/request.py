@@ -1,0 +1,206 @@
+"""Anthropic Messages: the encoder of requests."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.providers.prefix_memo import PrefixMemo, settled_length
+from holdfast.providers.wire.anthropic_messages.content import blocks_of, can_be_marked, marked
+from holdfast.providers.wire.anthropic_messages.features import Features, features_of
+from holdfast.providers.wire.anthropic_messages.output_schema import constrained
+from holdfast.providers.wire.lenient_json import encode_lenient
+from holdfast.providers.wire.protocol import WireRequest
+from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import Message, UserMessage
+from holdfast.vocabulary.parts import ReminderPart
+from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.tools import ToolSpec
+
+PATH = "/v1/messages"
+COUNT_PATH = "/v1/messages/count_tokens"
+
+_NOT_COUNTED = ("max_tokens", "stream", "temperature", "stop_sequences")
+
+
+class RequestEncoder:
+    """Encodes one request after another, each message of a conversation only once.
+
+    Owns the encoded beginnings of conversations it has seen.
+    """
+
+    def __init__(self) -> None:
+        self._memos: dict[tuple[str | None, bool], PrefixMemo[bytes]] = {}
+
+    def __call__(self, request: ModelRequest) -> WireRequest:
+        """Return the request that asks for a streamed answer."""
+        features = features_of(request)
+        return WireRequest(
+            path=PATH,
+            headers=features.headers,
+            body=self._body(_fields(request, features), request, features),
+        )
+
+    def count(self, request: ModelRequest) -> WireRequest:
+        """Return the request that counts tokens."""
+        features = features_of(request)
+        fields = _fields(request, features)
+        for name in _NOT_COUNTED:
+            fields.pop(name, None)
+        return WireRequest(
+            path=COUNT_PATH,
+            headers=features.headers,
+            body=self._body(fields, request, features),
+        )
+
+    def _body(self, fields: JsonObject, request: ModelRequest, features: Features) -> bytes:
+        memo = self._memos.setdefault((request.cache_ttl, features.compacts), PrefixMemo())
+        messages = request.messages
+        settled = settled_length(messages)
+        known, head = memo.recall(messages)
+        if head is None or known > settled:
+            known, head = 0, b""
+        head = _joined(head, _encode_messages(messages, range(known, settled), features))
+        memo.keep(messages[:settled], head, weight=len(head))
+        rest = _encode_messages(messages, range(settled, len(messages)), features)
+        return b'%b,"messages":[%b]}' % (encode_lenient(fields)[:-1], _joined(head, rest))
+
+
+def encode_request(request: ModelRequest) -> WireRequest:
+    """Return the request that asks for a streamed answer."""
+    return RequestEncoder()(request)
+
+
+def encode_count(request: ModelRequest) -> WireRequest:
+    """Return the request that counts tokens."""
+    return RequestEncoder().count(request)
+
+
+def decode_count(body: bytes) -> int:
+    """Return the number that a count gave."""
+    try:
+        return msgspec.json.decode(body, type=_Count).input_tokens
+    except msgspec.DecodeError as error:
+        raise ProviderError(
+            ErrorCode.PROTOCOL, "the provider's token count is malformed", basis="type"
+        ) from error
+
+
+class _Count(msgspec.Struct):
+    input_tokens: int
+
+
+def _fields(request: ModelRequest, features: Features) -> JsonObject:
+    """Return everything but the messages."""
+    fields: JsonObject = {
+        "model": request.model,
+        "max_tokens": features.max_tokens,
+        "stream": True,
+    }
+    if request.system:
+        fields["system"] = _system(request.system, features)
+    if tools := _tools(request, features):
+        fields["tools"] = tools
+        if features.tool_choice:
+            fields["tool_choice"] = features.tool_choice
+    if features.thinking:
+        fields["thinking"] = features.thinking
+    if output := _output_config(request, features):
+        fields["output_config"] = output
+    if features.edits:
+        fields["context_management"] = {"edits": features.edits}
+    if features.temperature is not None:
+        fields["temperature"] = features.temperature
+    if stop := [text for text in request.stop if text.strip()]:
+        fields["stop_sequences"] = stop
+    return fields
+
+
+def _system(prompts: Sequence[str], features: Features) -> list[JsonObject]:
+    blocks: list[JsonObject] = [{"type": "text", "text": text} for text in prompts if text]
+    if blocks and features.system_mark:
+        blocks[-1] = marked(blocks[-1], features.system_mark)
+    return blocks
+
+
+def _tools(request: ModelRequest, features: Features) -> list[JsonObject]:
+    tools = [_tool(tool) for tool in request.tools]
+    if features.output_tool is not None:
+        tools.append(_tool(features.output_tool))
+    if tools and features.mark:
+        tools[-1] = marked(tools[-1], features.mark)
+    return tools
+
+
+def _tool(tool: ToolSpec) -> JsonObject:
+    made: JsonObject = {
+        "name": tool.name,
+        "input_schema": {"type": "object", **tool.input_schema},
+    }
+    if tool.description:
+        made["description"] = tool.description
+    if tool.input_examples:
+        made["input_examples"] = list(tool.input_examples)
+    return made
+
+
+def _output_config(request: ModelRequest, features: Features) -> JsonObject:
+    output: JsonObject = {}
+    if features.effort:
+        output["effort"] = features.effort
+    if request.output_schema is not None and features.output_tool is None:
+        schema = constrained(request.output_schema.schema)
+        output["format"] = {"type": "json_schema", "schema": schema}
+    return output
+
+
+def _encode_messages(
+    messages: tuple[Message, ...], places: range, features: Features
+) -> Iterator[bytes]:
+    """Encode the messages at `places`; those without content are not sent.
+
+    One mark ends the leading notes, which many conversations may share; one ends the last user
+    message, before notes that are for this request only. With those of the system prompt and the
+    tools they are the four that a request may have.
+    """
+    last = settled_length(messages)
+    for place in places:
+        message = messages[place]
+        if features.mark and (place in {0, last}) and isinstance(message, UserMessage):
+            blocks = _marked_blocks(message, features, is_first=place == 0, is_last=place == last)
+        else:
+            blocks = blocks_of(message, keeps_compaction=features.compacts)
+        if blocks:
+            role = "user" if isinstance(message, UserMessage) else "assistant"
+            yield encode_lenient({"role": role, "content": blocks})
+
+
+def _joined(head: bytes, pieces: Iterable[bytes]) -> bytes:
+    return b",".join((head, *pieces) if head else pieces)
+
+
+def _marked_blocks(
+    message: Message, features: Features, *, is_first: bool, is_last: bool
+) -> list[JsonObject]:
+    end = len(message.parts)
+    while end and _is_note(message, end - 1, persisted=False):
+        end -= 1
+    stored = replace(message, parts=message.parts[:end])
+    notes = replace(message, parts=message.parts[end:])
+    blocks = blocks_of(stored, keeps_compaction=features.compacts)
+    if is_last:
+        place = next((at for at in range(len(blocks) - 1, -1, -1) if can_be_marked(blocks[at])), -1)
+        if place >= 0:
+            blocks[place] = marked(blocks[place], features.mark)
+    leading = 0
+    while is_first and leading < end and _is_note(message, leading, persisted=True):
+        leading += 1
+    if leading and leading <= len(blocks):
+        blocks[leading - 1] = marked(blocks[leading - 1], features.mark)
+    return blocks + blocks_of(notes, keeps_compaction=features.compacts)
+
+
+def _is_note(message: Message, place: int, *, persisted: bool) -> bool:
+    part = message.parts[place]
+    return isinstance(part, ReminderPart) and part.persisted is persisted

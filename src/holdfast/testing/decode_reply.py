@@ -1,0 +1,122 @@
+"""Decodes a recorded reply through the production frame parser, decoder and stream processor."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.blocks.stream_processor.processor import StreamProcessor
+from holdfast.ports.stamps import Stamp
+from holdfast.providers.reply_reader import ReplyDecoder
+from holdfast.providers.wire import anthropic_messages
+from holdfast.providers.wire.protocol import WireProtocol
+from holdfast.vocabulary.errors import AgentError, ErrorCode
+from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.parts import Part, ReasoningPart, ToolCallPart, text_of
+from holdfast.vocabulary.stream_parts import FinishKind, StreamPart
+from holdfast.vocabulary.usage import Usage
+
+PROTOCOLS: dict[str, WireProtocol] = {
+    "anthropic-messages": anthropic_messages.PROTOCOL,
+}
+"""The protocol of each kind of recording."""
+
+Outcome: TypeAlias = Literal["complete", "interrupted", "error_in_stream", "error"]
+"""Whole, broken off, failed after a success began, or refused from the start."""
+
+_OK = 200
+
+
+class DecodedReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What Holdfast makes of a reply."""
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCallPart, ...] = ()
+    """The complete calls; one whose arguments are not JSON is marked `invalid`."""
+    stop_reason: str | None = None
+    """The provider's own word."""
+    finish: FinishKind | None = None
+    usage: Usage = Usage()
+    outcome: Outcome
+    error: AgentError | None = None
+    parts: tuple[Part, ...] = ()
+    model: str = ""
+    response_id: str | None = None
+
+
+def decode_reply(
+    api: str,
+    body: bytes,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    chunk_size: int | None = None,
+) -> DecodedReply:
+    """Decode `body`, handed over in pieces of `chunk_size` bytes, as if it came from a provider.
+
+    `api` is the kind of recording, one of `PROTOCOLS`.
+    """
+    protocol = PROTOCOLS[api]
+    if status != _OK:
+        lowered = {name.lower(): value for name, value in (headers or {}).items()}
+        return DecodedReply(outcome="error", error=protocol.classify(status, lowered, body))
+    size = chunk_size or len(body) or 1
+    pieces = [body[start : start + size] for start in range(0, len(body), size)]
+    return decode_pieces(protocol, pieces)
+
+
+def decode_pieces(protocol: WireProtocol, pieces: Sequence[bytes]) -> DecodedReply:
+    """Decode a reply that arrives in `pieces`, each of them one read."""
+    assembly = StreamProcessor(clock=_StoppedClock()).begin(
+        stamp=Stamp(_StoppedClock()), provider=protocol.name, model=""
+    )
+    decoder = ReplyDecoder(protocol)
+    error: AgentError | None = None
+    for piece in (*pieces, b""):
+        parts: list[StreamPart] = []
+        events: list[Event] = []
+        try:
+            if piece:
+                decoder.take(piece, parts)
+            else:
+                decoder.end(parts)
+        except AgentError as raised:
+            error = raised
+        assembly.feed(parts, events)
+        if error or decoder.is_finished:
+            break
+    assembly.close([])
+    finished, opened = assembly.finished, assembly.opened
+    return DecodedReply(
+        text=text_of(tuple(assembly.parts)),
+        reasoning="".join(part.text for part in assembly.parts if isinstance(part, ReasoningPart)),
+        tool_calls=tuple(part for part in assembly.parts if isinstance(part, ToolCallPart)),
+        stop_reason=finished.reason or None if finished else None,
+        finish=finished.kind if finished else None,
+        usage=finished.usage if finished else Usage(),
+        outcome=_outcome(error),
+        error=error,
+        parts=tuple(assembly.parts),
+        model=opened.model if opened else "",
+        response_id=opened.response_id if opened else None,
+    )
+
+
+def _outcome(error: AgentError | None) -> Outcome:
+    if error is None:
+        return "complete"
+    return "interrupted" if error.code is ErrorCode.STREAM_INTERRUPTED else "error_in_stream"
+
+
+class _StoppedClock:
+    """A clock for entries that nobody keeps."""
+
+    def now(self) -> float:
+        return 0.0
+
+    def time_ms(self) -> int:
+        return 0
+
+    async def sleep(self, seconds: float) -> None:
+        pass

@@ -1,0 +1,55 @@
+"""Small replies of our own making, and a client to send requests to a local server with."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.auth.token_sources import StaticTokenSource
+from holdfast.ports.token_source import TokenSource
+from holdfast.providers.anthropic import anthropic
+from holdfast.providers.client import WireModelClient
+from holdfast.providers.transport.http import AiohttpTransport
+from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.ids import MessageId
+from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.parts import TextPart
+from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.settings import Timeouts
+from holdfast.vocabulary.stream_parts import PartDelta, StreamPart
+
+CASES = Path(__file__).parent / "cases"
+KEY = "sk-test-0123456789abcdef0123456789"
+QUICK = Timeouts(connect=5.0, first_byte=0.2, between_bytes=0.2, content=5.0)
+
+PROMPT = UserMessage(id=MessageId("msg_1"), parts=(TextPart(text="Hello"),))
+REQUEST = ModelRequest(model="claude-sonnet-5", messages=(PROMPT,))
+
+
+def case(name: str) -> bytes:
+    """Return a reply that was written by hand."""
+    return (CASES / f"{name}.sse").read_bytes()
+
+
+def client_for(url: str, tokens: TokenSource | None = None) -> WireModelClient:
+    """Make a client of the real vendor composition, pointed at `url`."""
+    return anthropic(
+        tokens=tokens or StaticTokenSource(KEY), transport=AiohttpTransport(), base_url=url
+    )
+
+
+async def ask(
+    client: WireModelClient, request: ModelRequest = REQUEST
+) -> tuple[list[StreamPart], AgentError | None]:
+    """Return everything a stream yields, and the error it ends with."""
+    parts: list[StreamPart] = []
+    try:
+        async for batch in client.stream(request):
+            assert batch
+            parts.extend(batch)
+    except AgentError as error:
+        return parts, error
+    return parts, None
+
+
+def text_of(parts: Sequence[StreamPart]) -> str:
+    """Join the text of all deltas."""
+    return "".join(part.text for part in parts if isinstance(part, PartDelta))

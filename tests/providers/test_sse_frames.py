@@ -1,0 +1,131 @@
+"""Server-sent events and lines: the same frames whatever the split of the bytes."""
+
+import base64
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.providers.transport.frames import new_frame_parser
+from holdfast.providers.transport.ndjson import NdjsonParser
+from holdfast.providers.transport.sse import SseParser
+from holdfast.providers.wire.protocol import Frame
+from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from tests.fixtures_report import Report
+
+# Chromium's own reading of each body is in the recorded cases; these are for a clone alone.
+OWN_CASES: dict[bytes, list[tuple[str, str, str]]] = {
+    b"data: a\n\n": [("message", "a", "")],
+    b"event: x\ndata: a\n\nevent: x\ndata: b\n\n": [("x", "a", ""), ("x", "b", "")],
+    b"event: x\ndata: a\n\ndata: b\n\n": [("x", "a", ""), ("message", "b", "")],
+    b"data: a\r\n\r\ndata: b\r\rdata: c\n\n": [(("message"), text, "") for text in "abc"],
+    b"data: a\ndata: b\n\n": [("message", "a\nb", "")],
+    b"\xef\xbb\xbfdata: a\n\n": [("message", "a", "")],
+    b": comment\n\ndata: a\n: more\n\n": [("message", "a", "")],
+    b"data:  a\n\ndata:b\n\ndata\n\n": [
+        ("message", " a", ""),
+        ("message", "b", ""),
+        ("message", "", ""),
+    ],
+    b"id: 7\ndata: a\n\ndata: b\n\n": [("message", "a", "7"), ("message", "b", "7")],
+    b"id: 7\0\ndata: a\n\n": [("message", "a", "")],
+    b"event: x\n\ndata: a\n\n": [("message", "a", "")],
+    b"event: \ndata: a\n\n": [("message", "a", "")],
+    b"\n\n\ndata: a\n\n\n\ndata: b\n\n": [("message", "a", ""), ("message", "b", "")],
+    b"data: a\n\ndata: cut": [("message", "a", "")],
+    b"unknown: 1\nDATA: 2\ndata: a\n\n": [("message", "a", "")],
+    b"event: x\ndata: a\nid: 3\n\nevent: x\ndata: b\n\n": [("x", "a", "3"), ("x", "b", "3")],
+    "data: Grüße 🌍\n\n".encode(): [("message", "Grüße 🌍", "")],
+}
+
+
+def read(pieces: Sequence[bytes], *, flush: bool = False) -> list[tuple[str, str, str]]:
+    """Return the frames of a stream that arrives in `pieces`, in comparable form."""
+    parser, out = SseParser(), list[Frame]()
+    for piece in pieces:
+        parser.feed(piece, out)
+    if flush:
+        parser.flush(out)
+    return [(frame.event, frame.data.decode("utf-8", "replace"), frame.id) for frame in out]
+
+
+def splits(body: bytes) -> list[list[bytes]]:
+    """Return the body cut in two at every place, and byte by byte."""
+    halves = [[body[:place], body[place:]] for place in range(len(body) + 1)]
+    return [*halves, [body[place : place + 1] for place in range(len(body))]]
+
+
+@pytest.mark.parametrize("body", OWN_CASES, ids=repr)
+def test_frames_are_read_the_same_at_every_split(body: bytes) -> None:
+    assert all(read(pieces) == OWN_CASES[body] for pieces in splits(body))
+
+
+def test_frames_are_what_a_browser_makes_of_them(wire: Path, report: Report) -> None:
+    lines = (wire / "sse" / "cases.jsonl").read_bytes().splitlines()
+    cases = [json.loads(line) for line in lines]
+    wrong = []
+    for case in cases:
+        expected = [(event["event"], event["data"], event["id"]) for event in case["events"]]
+        body = base64.b64decode(case["body_b64"])
+        if not all(read(pieces) == expected for pieces in splits(body)):
+            wrong.append(case["name"])
+    report(f"SSE framing, every split: {len(cases) - len(wrong)} of {len(cases)}")
+    assert wrong == []
+    assert cases
+
+
+@given(
+    st.lists(st.sampled_from([b"data: ", b"event: ", b"\n", b"\r", b"\r\n", b"x", b":", b"id:"]))
+)
+def test_any_split_of_any_bytes_gives_the_same_frames(tokens: list[bytes]) -> None:
+    body = b"".join(tokens)
+    whole = read([body], flush=True)
+    assert read(tokens, flush=True) == whole
+    assert read([body[place : place + 1] for place in range(len(body))], flush=True) == whole
+
+
+def test_a_last_frame_without_blank_line_is_kept_only_when_asked_for() -> None:
+    body = b"event: x\ndata: a"
+    assert read([body]) == []
+    assert read([body], flush=True) == [("x", "a", "")]
+    assert read([b"\xef"], flush=True) == []
+
+
+def test_the_time_to_wait_before_connecting_again_is_noted() -> None:
+    parser = SseParser()
+    parser.feed(b"retry: 1500\n\nretry: soon\n\n", [])
+    assert parser.retry_ms == 1500
+
+
+@pytest.mark.parametrize(
+    "parser", [SseParser(limit=100), NdjsonParser(limit=100)], ids=["sse", "nd"]
+)
+def test_a_frame_without_end_is_refused(parser: SseParser | NdjsonParser) -> None:
+    for _ in range(10):
+        parser.feed(b"data: 1234", [])
+    with pytest.raises(ProviderError) as caught:
+        parser.feed(b"data: 1234", [])
+    assert caught.value.code is ErrorCode.PROTOCOL
+
+
+@given(st.lists(st.binary(max_size=8)))
+def test_lines_are_cut_the_same_at_every_split(pieces: list[bytes]) -> None:
+    body = b"".join(pieces)
+    split, whole = list[Frame](), list[Frame]()
+    parser = new_frame_parser("ndjson")
+    for piece in pieces:
+        parser.feed(piece, split)
+    parser.flush(split)
+    other = new_frame_parser("ndjson")
+    other.feed(body, whole)
+    other.flush(whole)
+    expected = [line.strip() for line in body.split(b"\n") if line.strip()]
+    assert [frame.data for frame in split] == [frame.data for frame in whole] == expected
+
+
+def test_a_frame_is_a_plain_value() -> None:
+    assert msgspec.to_builtins(Frame(b"a")) == {"data": "YQ==", "event": "message", "id": ""}
