@@ -1,0 +1,139 @@
+"""What a Chat Completions server sends: typed for the common chunk, salvaged when it is odd."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.vocabulary.errors import ErrorCode, error_of
+from holdfast.vocabulary.json_types import Json, JsonObject
+
+
+class Function(msgspec.Struct, gc=False):
+    """The function of a tool call, or a piece of it."""
+
+    name: str | None = None
+    arguments: str | JsonObject | None = None
+
+
+class ToolCall(msgspec.Struct, gc=False):
+    """A tool call, or a piece of it; some servers leave out the index, some the id."""
+
+    index: int | None = None
+    id: str | None = None
+    function: Function | None = None
+    extra_content: JsonObject | None = None
+    """What the server wants back with the call (signatures)."""
+
+
+class Delta(msgspec.Struct, gc=False):
+    """What a chunk adds to the answer; a whole message has the same fields."""
+
+    content: str | list[Any] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[JsonObject] | None = None
+    refusal: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    function_call: Function | None = None
+    annotations: list[Any] | None = None
+    audio: JsonObject | None = None
+    executed_tools: list[JsonObject] | None = None
+
+
+class Choice(msgspec.Struct, gc=False):
+    """One of the answers; only the first is ours."""
+
+    index: int | None = 0
+    delta: Delta | None = None
+    message: Delta | None = None
+    """Instead of `delta` where the server does not stream."""
+    finish_reason: str | None = None
+    logprobs: JsonObject | None = None
+    usage: JsonObject | None = None
+
+
+class ServerExtras(msgspec.Struct, gc=False):
+    """Where one server puts usage beside the usual place."""
+
+    usage: JsonObject | None = None
+
+
+class Chunk(msgspec.Struct, gc=False):
+    """One frame of a streamed answer, or a whole answer."""
+
+    id: str | None = None
+    model: str | None = None
+    choices: list[Choice] | None = None
+    usage: JsonObject | None = None
+    x_groq: ServerExtras | None = None
+    error: Json = None
+    citations: list[Any] | None = None
+    search_results: list[Any] | None = None
+
+
+_NESTED: dict[tuple[type[msgspec.Struct], str], type[msgspec.Struct]] = {
+    (Chunk, "choices"): Choice,
+    (Chunk, "x_groq"): ServerExtras,
+    (Choice, "delta"): Delta,
+    (Choice, "message"): Delta,
+    (Delta, "tool_calls"): ToolCall,
+    (Delta, "function_call"): Function,
+    (ToolCall, "function"): Function,
+}
+
+_decode_typed = msgspec.json.Decoder(Chunk).decode
+
+
+def decode_chunk(data: bytes) -> Chunk:
+    """Read one frame; a field of the wrong type is left out, what is not JSON raises PROTOCOL."""
+    try:
+        return _decode_typed(data)
+    except msgspec.ValidationError:
+        return _salvaged(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _malformed(data) from error
+
+
+def _salvaged(data: bytes) -> Chunk:
+    value: Json = msgspec.json.decode(data)
+    if isinstance(value, list) and value:
+        value = value[0]
+    if not isinstance(value, dict):
+        raise _malformed(data)
+    chunk = _salvage(Chunk, value)
+    assert isinstance(chunk, Chunk)  # noqa: S101
+    return chunk
+
+
+def _salvage(kind: type[msgspec.Struct], value: JsonObject) -> msgspec.Struct:
+    """Build a `kind` of those fields of `value` that have the right type."""
+    kept: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        if field.name not in value:
+            continue
+        found = value[field.name]
+        nested = _NESTED.get((kind, field.name))
+        try:
+            kept[field.name] = (
+                msgspec.convert(found, field.type)
+                if nested is None
+                else _salvage_nested(nested, found)
+            )
+        except msgspec.ValidationError:
+            continue
+    return kind(**kept)
+
+
+def _salvage_nested(kind: type[msgspec.Struct], found: Json) -> Json:
+    if isinstance(found, dict):
+        return _salvage(kind, found)
+    if isinstance(found, list):
+        return [_salvage(kind, item) for item in found if isinstance(item, dict)]
+    return None
+
+
+def _malformed(data: bytes) -> Exception:
+    start = data[:80].decode(errors="replace")
+    return error_of(
+        ErrorCode.PROTOCOL, f"The provider sent a chunk that is not JSON: {start!r}.", basis="type"
+    )
