@@ -5,7 +5,7 @@ from functools import partial
 from holdfast.providers.wire.chat_completions.decoder import ChatDecoder
 from holdfast.providers.wire.chat_completions.dialects import Dialect
 from holdfast.providers.wire.chat_completions.errors import classify
-from holdfast.providers.wire.chat_completions.request import encode_request
+from holdfast.providers.wire.chat_completions.request import ChatEncoder, encode_request
 from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
 
 
@@ -15,6 +15,7 @@ def chat_protocol(dialect: Dialect) -> WireProtocol:
         name=f"chat-completions/{dialect.name}",
         framing="sse",
         encode_request=partial(encode_request, dialect),
+        new_encoder=partial(ChatEncoder, dialect),
         decoder=partial(ChatDecoder, dialect.cost),
         classify=classify,
         history=HistoryRules(

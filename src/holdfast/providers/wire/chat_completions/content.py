@@ -17,7 +17,7 @@ from holdfast.vocabulary.parts import (
 _AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
-def lower_piece(dialect: Dialect, part: Part) -> Iterable[JsonObject]:
+def lower_part(dialect: Dialect, part: Part) -> Iterable[JsonObject]:
     """Yield the content of a part of a user message; results are messages of their own."""
     if isinstance(part, TextPart | ReminderPart | CompactionPart):
         if part.text:

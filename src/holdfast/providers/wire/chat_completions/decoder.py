@@ -1,4 +1,4 @@
-"""Turns the chunks of one Chat Completions reply into stream parts.
+"""Turns the pieces of one Chat Completions reply into stream parts.
 
 Text and reasoning are closed when the other begins; tool calls stay open until the answer is
 known to be complete, so that a call of a cut stream is never taken for a whole one.
@@ -11,7 +11,7 @@ from holdfast.providers.wire.chat_completions.dialects import CostField
 from holdfast.providers.wire.chat_completions.errors import error_in_stream
 from holdfast.providers.wire.chat_completions.finish import failed_finish, finish_kind
 from holdfast.providers.wire.chat_completions.reasoning_details import merge_detail, text_of_detail
-from holdfast.providers.wire.chat_completions.reply import Choice, Chunk, Delta, decode_chunk
+from holdfast.providers.wire.chat_completions.reply import AnswerPiece, Choice, Delta, decode_piece
 from holdfast.providers.wire.chat_completions.tool_calls import CallAssembler
 from holdfast.providers.wire.chat_completions.usage import read_cost, read_usage
 from holdfast.providers.wire.protocol import Frame
@@ -60,10 +60,10 @@ class ChatDecoder:
             if frame.data.startswith(b"[DONE]"):
                 self.finish(out)
                 return
-            chunk = decode_chunk(frame.data)
-            if chunk.error is not None or frame.event == "error":
+            piece = decode_piece(frame.data)
+            if piece.error is not None or frame.event == "error":
                 raise error_in_stream(frame.data)
-            self._take(chunk, out)
+            self._take(piece, out)
 
     def finish(self, out: list[StreamPart]) -> None:
         """Take note that the body ended; raises STREAM_INTERRUPTED if the answer did not."""
@@ -94,21 +94,21 @@ class ChatDecoder:
             )
         )
 
-    def _take(self, chunk: Chunk, out: list[StreamPart]) -> None:
-        if not self._is_open and (chunk.id or chunk.model or chunk.choices):
+    def _take(self, piece: AnswerPiece, out: list[StreamPart]) -> None:
+        if not self._is_open and (piece.id or piece.model or piece.choices):
             self._is_open = True
-            self._calls.response_id = chunk.id or ""
-            out.append(StreamOpened(model=chunk.model or "", response_id=chunk.id or None))
-        if chunk.choices:
-            for choice in chunk.choices:
+            self._calls.response_id = piece.id or ""
+            out.append(StreamOpened(model=piece.model or "", response_id=piece.id or None))
+        if piece.choices:
+            for choice in piece.choices:
                 if not choice.index:
                     self._take_choice(choice, out)
-        if chunk.usage:
-            self._usage = chunk.usage
-        elif chunk.x_groq is not None and chunk.x_groq.usage:
-            self._usage = chunk.x_groq.usage
-        if chunk.citations or chunk.search_results:
-            self._keep_sources(chunk)
+        if piece.usage:
+            self._usage = piece.usage
+        elif piece.x_groq is not None and piece.x_groq.usage:
+            self._usage = piece.x_groq.usage
+        if piece.citations or piece.search_results:
+            self._keep_sources(piece)
 
     def _take_choice(self, choice: Choice, out: list[StreamPart]) -> None:
         delta = choice.delta or choice.message
@@ -126,15 +126,15 @@ class ChatDecoder:
             self._keep_logprobs(choice.logprobs)
 
     def _take_delta(self, delta: Delta, out: list[StreamPart]) -> None:
-        """Take everything a chunk may hold, in the order in which it makes sense."""
+        """Take everything a piece may hold, in the order in which it makes sense."""
         self._take_reasoning(delta, out)
         if delta.annotations:
             self._annotations.extend(delta.annotations)
         if isinstance(delta.content, str):
             self._say("text", delta.content, out)
         elif delta.content:
-            for piece in delta.content:
-                self._take_piece(piece, out)
+            for item in delta.content:
+                self._take_item(item, out)
         if delta.refusal:
             self._refusal.append(delta.refusal)
         if delta.tool_calls or delta.function_call is not None:
@@ -155,23 +155,23 @@ class ChatDecoder:
         for detail in details:
             merge_detail(kept, detail)
 
-    def _take_piece(self, piece: Json, out: list[StreamPart]) -> None:
+    def _take_item(self, item: Json, out: list[StreamPart]) -> None:
         """Take one item of a content array: text, or thinking that is an array itself."""
-        if isinstance(piece, str):
-            self._say("text", piece, out)
+        if isinstance(item, str):
+            self._say("text", item, out)
             return
-        if not isinstance(piece, dict):
+        if not isinstance(item, dict):
             return
-        thinking = piece.get("thinking")
-        if piece.get("type") == "thinking" and thinking is not None:
+        thinking = item.get("thinking")
+        if item.get("type") == "thinking" and thinking is not None:
             self._reasoning_field = "thinking_parts"
             for inner in thinking if isinstance(thinking, list) else [{"text": thinking}]:
                 text = inner.get("text") if isinstance(inner, dict) else inner
                 self._say("reasoning", text if isinstance(text, str) else "", out)
-        elif isinstance(piece.get("text"), str):
-            self._say("text", piece["text"], out)
+        elif isinstance(item.get("text"), str):
+            self._say("text", item["text"], out)
         else:
-            self._annotations.append(piece)
+            self._annotations.append(item)
 
     def _say(self, kind: _Kind, text: str, out: list[StreamPart]) -> None:
         if not text:
@@ -200,11 +200,11 @@ class ChatDecoder:
         out.append(PartClosed(key=self._key, native=native or None))
         self._kind = None
 
-    def _keep_sources(self, chunk: Chunk) -> None:
-        if chunk.citations:
-            self._extras["citations"] = chunk.citations
-        if chunk.search_results:
-            self._extras["search_results"] = chunk.search_results
+    def _keep_sources(self, piece: AnswerPiece) -> None:
+        if piece.citations:
+            self._extras["citations"] = piece.citations
+        if piece.search_results:
+            self._extras["search_results"] = piece.search_results
 
     def _keep_logprobs(self, logprobs: JsonObject) -> None:
         for name, tokens in logprobs.items():

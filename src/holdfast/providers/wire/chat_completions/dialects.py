@@ -113,7 +113,7 @@ OPENAI = Dialect(
 AZURE = msgspec.structs.replace(
     OPENAI,
     name="azure",
-    path="/openai/deployments/{model}/chat/completions?api-version=2024-10-21",
+    path="/openai/deployments/{model}/chat/completions",
     # A deployment's name says nothing certain about the model behind it.
     developer_models="",
     thinking=(*_OPENAI_THINKING, _ANY_EFFORT),

@@ -1,211 +1,135 @@
-"""Lowers a conversation to the messages of one Chat Completions dialect."""
+"""Lowers messages to those of one Chat Completions dialect, each by itself, then side by side."""
 
-import re
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import msgspec
 
 from holdfast.providers.wire.chat_completions.content import (
     as_content,
     content_of_results,
-    lower_piece,
+    lower_part,
     result_text,
 )
 from holdfast.providers.wire.chat_completions.dialects import Dialect
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.messages import AssistantMessage, UserMessage
-from holdfast.vocabulary.parts import (
-    Part,
-    ProviderPart,
-    ReasoningPart,
-    ReminderPart,
-    ToolCallPart,
-    ToolResultPart,
-)
-from holdfast.vocabulary.requests import ModelRequest
-
-_GO_ON = "Go on."
-_READABLE_FIELDS = frozenset({"reasoning_content", "reasoning"})
+from holdfast.providers.wire.chat_completions.reasoning_replay import replayed_reasoning
+from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.parts import ProviderPart, ToolCallPart, ToolResultPart
 
 
-def lower_messages(
-    dialect: Dialect, request: ModelRequest, *, instructions: str = ""
-) -> list[JsonObject]:
-    """Return the messages of a request; `instructions` are added to the system prompt."""
-    mark = _cache_mark(dialect, request)
-    written: list[JsonObject] = []
-    for message in request.messages:
-        if isinstance(message, AssistantMessage):
-            _add_assistant(dialect, message, written)
+def lower_message(dialect: Dialect, message: Message) -> list[JsonObject]:
+    """Return what one message becomes: none, one, or several where it holds results of tools.
+
+    The content of a user's message is left as a list, so that others can be joined to it.
+    """
+    if isinstance(message, AssistantMessage):
+        return _lower_assistant(dialect, message)
+    return _lower_user(dialect, message)
+
+
+def join_lowered(dialect: Dialect, lowered: Sequence[JsonObject]) -> Sequence[JsonObject]:
+    """Make neighbours take turns, as templates of open models demand."""
+    if all(_may_follow(dialect, first, second) for first, second in pairwise(lowered)):
+        return lowered
+    joined: list[JsonObject] = []
+    for item in lowered:
+        if not joined or _may_follow(dialect, joined[-1], item):
+            joined.append(item)
+        elif joined[-1]["role"] == item["role"]:
+            joined[-1] = _joined(joined[-1], item)
         else:
-            _add_user(dialect, message, written)
-    if written and written[-1]["role"] == "assistant":
-        # Some servers refuse to go on from the model's own words, others need no invitation.
-        written.append({"role": "user", "content": [{"type": "text", "text": _GO_ON}]})
-    if mark is not None:
-        _mark_last_user(written, request, mark)
-    for item in written:
-        if item["role"] == "user":
-            item["content"] = as_content(item["content"])
-    system = "\n\n".join(text for text in (*request.system, instructions) if text)
-    return [_system(dialect, request.model, system, mark=mark), *written] if system else written
+            joined.extend((_bridge(dialect), item))
+    return joined
 
 
-def _system(dialect: Dialect, model: str, text: str, *, mark: JsonObject | None) -> JsonObject:
-    pattern = dialect.developer_models
-    is_developer = bool(pattern) and re.search(pattern, model.lower()) is not None
-    marked = [{"type": "text", "text": text, "cache_control": mark}]
-    return {
-        "role": "developer" if is_developer else "system",
-        "content": text if mark is None else marked,
-    }
+def finish_lowered(item: JsonObject) -> JsonObject:
+    """Return a lowered message in its final form."""
+    if item["role"] != "user":
+        return item
+    return {**item, "content": as_content(item["content"])}
 
 
-def _add_user(dialect: Dialect, message: UserMessage, lowered: list[JsonObject]) -> None:
-    """Add the results as messages of their own, then what the user said."""
+def _may_follow(dialect: Dialect, first: JsonObject, second: JsonObject) -> bool:
+    if second["role"] == "user":
+        return first["role"] == "assistant" or not (
+            first["role"] == "user" or dialect.tool_to_user_bridge
+        )
+    both_speak = first["role"] == second["role"] == "assistant"
+    return not (both_speak and _is_bare(first) and not isinstance(second["content"], list))
+
+
+def _is_bare(item: JsonObject) -> bool:
+    """Whether an assistant's message is nothing but words."""
+    return item.keys() == {"role", "content"} and isinstance(item["content"], str)
+
+
+def _joined(first: JsonObject, second: JsonObject) -> JsonObject:
+    if first["role"] == "user":
+        return {**first, "content": [*first["content"], *second["content"]]}
+    texts = [text for text in (first["content"], second["content"]) if text]
+    return {**second, "content": "\n\n".join(texts)}
+
+
+def _bridge(dialect: Dialect) -> JsonObject:
+    return {"role": "assistant", "content": dialect.tool_to_user_bridge}
+
+
+def _lower_user(dialect: Dialect, message: UserMessage) -> list[JsonObject]:
     results = [part for part in message.parts if isinstance(part, ToolResultPart)]
-    lowered.extend(
+    lowered: list[JsonObject] = [
         {"role": "tool", "tool_call_id": result.call_id, "content": result_text(result)}
         for result in results
-    )
-    pieces = content_of_results(dialect, results)
+    ]
+    said = content_of_results(dialect, results)
     for part in message.parts:
-        pieces.extend(lower_piece(dialect, part))
-    if not pieces:
-        return
-    last_role = lowered[-1]["role"] if lowered else ""
-    if last_role == "user":
-        # Templates of open models demand that roles take turns.
-        lowered[-1]["content"].extend(pieces)
-        return
-    if last_role == "tool" and dialect.tool_to_user_bridge:
-        lowered.append({"role": "assistant", "content": dialect.tool_to_user_bridge})
-    lowered.append({"role": "user", "content": pieces})
+        said.extend(lower_part(dialect, part))
+    if said and results and dialect.tool_to_user_bridge:
+        lowered.append(_bridge(dialect))
+    return [*lowered, {"role": "user", "content": said}] if said else lowered
 
 
-def _add_assistant(dialect: Dialect, message: AssistantMessage, lowered: list[JsonObject]) -> None:
-    payloads = _payloads(message)
-    calls = [_call(part) for part in message.parts if isinstance(part, ToolCallPart)]
-    content = _assistant_content(dialect, message, payloads)
+def _lower_assistant(dialect: Dialect, message: AssistantMessage) -> list[JsonObject]:
+    payloads = [part.payload for part in message.parts if isinstance(part, ProviderPart)]
+    calls = [_lower_call(part) for part in message.parts if isinstance(part, ToolCallPart)]
+    content = _content(dialect, message, payloads)
     if not content and not calls:
-        return
+        return []
     written: JsonObject = {"role": "assistant", "content": content or dialect.empty_content}
     if calls:
         written["tool_calls"] = calls
-    audio = payloads.get("audio", {}).get("audio", {}).get("id")
-    if audio:
-        written["audio"] = {"id": audio}
-    reasoning = _reasoning_fields(dialect, message, payloads)
-    thinking = reasoning.pop("thinking_parts", None)
-    if thinking and content:
-        written["content"] = [*thinking, {"type": "text", "text": content}]
-    written.update(reasoning)
-    _append_assistant(lowered, written)
+    for audio in _of_type(payloads, "audio"):
+        if "id" in audio:
+            written["audio"] = {"id": audio["id"]}
+    details = [item for found in _of_type(payloads, "reasoning_details") for item in found]
+    return [replayed_reasoning(dialect, message, loose_details=details).add_to(written)]
 
 
-def _append_assistant(lowered: list[JsonObject], written: JsonObject) -> None:
-    """Append a message; what follows bare words of the assistant is one message with them."""
-    last = lowered[-1] if lowered else {}
-    said, says = last.get("content"), written["content"]
-    if last.keys() == {"role", "content"} and last["role"] == "assistant" and isinstance(said, str):
-        if not says:
-            written["content"] = said
-            lowered[-1] = written
-            return
-        if isinstance(says, str):
-            written["content"] = f"{said}\n\n{says}"
-            lowered[-1] = written
-            return
-    lowered.append(written)
-
-
-def _assistant_content(
-    dialect: Dialect, message: AssistantMessage, payloads: dict[str, JsonObject]
+def _content(
+    dialect: Dialect, message: AssistantMessage, payloads: list[JsonObject]
 ) -> str | list[JsonObject]:
-    refusal = payloads.get("refusal", {}).get("refusal")
-    if message.text or not refusal:
+    refusals = [str(refusal) for refusal in _of_type(payloads, "refusal")]
+    if message.text or not refusals:
         return message.text
-    return [{"type": "refusal", "refusal": refusal}] if dialect.refusals else str(refusal)
+    refusal = "".join(refusals)
+    return [{"type": "refusal", "refusal": refusal}] if dialect.refusals else refusal
 
 
-def _payloads(message: AssistantMessage) -> dict[str, JsonObject]:
-    """Return what the server sent beside its text, by its type."""
-    return {
-        str(part.payload.get("type")): part.payload
-        for part in message.parts
-        if isinstance(part, ProviderPart)
-    }
+def _of_type(payloads: list[JsonObject], name: str) -> Iterable[Json]:
+    """Yield what payloads of one type hold; it is under the type's own name."""
+    return (payload[name] for payload in payloads if payload.get("type") == name)
 
 
-def _call(part: ToolCallPart) -> JsonObject:
+def _lower_call(part: ToolCallPart) -> JsonObject:
     # Servers that parse the arguments refuse the whole history when they are not an object.
     arguments = part.arguments if isinstance(part.arguments, dict) else {"value": part.arguments}
     if part.invalid is not None:
         arguments = {"invalid_json": part.invalid}
+    text = msgspec.json.encode(arguments).decode()
     written: JsonObject = {
         "id": part.call_id,
         "type": "function",
-        "function": {"name": part.name, "arguments": msgspec.json.encode(arguments).decode()},
+        "function": {"name": part.name, "arguments": text},
     }
     extra = (part.native or {}).get("extra_content")
     return {**written, "extra_content": extra} if extra else written
-
-
-def _reasoning_fields(
-    dialect: Dialect, message: AssistantMessage, payloads: dict[str, JsonObject]
-) -> JsonObject:
-    """Return the reasoning of `message` where the dialect wants it back."""
-    parts = [part for part in message.parts if isinstance(part, ReasoningPart)]
-    text = "".join(part.text for part in parts)
-    field = dialect.reasoning_replay
-    if field == "as_received":
-        return _as_received(message, parts, text)
-    if field == "reasoning_details":
-        details = [item for part in parts for item in _details(part.native)]
-        details.extend(_details(payloads.get("reasoning_details")))
-        return {"reasoning_details": details} if details else {}
-    if field == "thinking_parts" and text:
-        thoughts = [{"type": "text", "text": text}]
-        return {"thinking_parts": [{"type": "thinking", "thinking": thoughts}]}
-    if field in _READABLE_FIELDS and (text or dialect.reasoning_on_every_message):
-        return {field: text}
-    return {}
-
-
-def _as_received(message: AssistantMessage, parts: list[ReasoningPart], text: str) -> JsonObject:
-    """Send reasoning back in its own field, within a tool loop only: there it may be demanded."""
-    fields = [str((part.native or {}).get("field", "")) for part in parts]
-    known = next((field for field in fields if field in _READABLE_FIELDS), "")
-    return {known: text} if known and text and message.tool_calls else {}
-
-
-def _details(container: JsonObject | None) -> list[JsonObject]:
-    found = (container or {}).get("reasoning_details")
-    return found if isinstance(found, list) else []
-
-
-def _cache_mark(dialect: Dialect, request: ModelRequest) -> JsonObject | None:
-    pattern = dialect.cache_mark_models
-    if request.cache_ttl is None or not pattern or not re.search(pattern, request.model.lower()):
-        return None
-    mark: JsonObject = {"type": "ephemeral"}
-    return {**mark, "ttl": "1h"} if request.cache_ttl == "1h" else mark
-
-
-def _mark_last_user(lowered: list[JsonObject], request: ModelRequest, mark: JsonObject) -> None:
-    """Mark the last piece that will be the same in the next request: reminders will not."""
-    last = lowered[-1]
-    if last["role"] != "user":
-        return
-    fleeting = _trailing_reminders(request.messages[-1].parts)
-    stable = last["content"][: len(last["content"]) - fleeting]
-    if stable:
-        stable[-1]["cache_control"] = mark
-
-
-def _trailing_reminders(parts: tuple[Part, ...]) -> int:
-    count = 0
-    for part in reversed(parts):
-        if not isinstance(part, ReminderPart) or part.persisted:
-            break
-        count += bool(part.text)
-    return count

@@ -1,4 +1,4 @@
-"""What a Chat Completions server sends: typed for the common chunk, salvaged when it is odd."""
+"""What a Chat Completions server sends: typed for the common piece, salvaged when it is odd."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ class ToolCall(msgspec.Struct, gc=False):
 
 
 class Delta(msgspec.Struct, gc=False):
-    """What a chunk adds to the answer; a whole message has the same fields."""
+    """What a piece adds to the answer; a whole message has the same fields."""
 
     content: str | list[Any] | None = None
     reasoning_content: str | None = None
@@ -58,7 +58,7 @@ class ServerExtras(msgspec.Struct, gc=False):
     usage: JsonObject | None = None
 
 
-class Chunk(msgspec.Struct, gc=False):
+class AnswerPiece(msgspec.Struct, gc=False):
     """One frame of a streamed answer, or a whole answer."""
 
     id: str | None = None
@@ -72,8 +72,8 @@ class Chunk(msgspec.Struct, gc=False):
 
 
 _NESTED: dict[tuple[type[msgspec.Struct], str], type[msgspec.Struct]] = {
-    (Chunk, "choices"): Choice,
-    (Chunk, "x_groq"): ServerExtras,
+    (AnswerPiece, "choices"): Choice,
+    (AnswerPiece, "x_groq"): ServerExtras,
     (Choice, "delta"): Delta,
     (Choice, "message"): Delta,
     (Delta, "tool_calls"): ToolCall,
@@ -81,10 +81,10 @@ _NESTED: dict[tuple[type[msgspec.Struct], str], type[msgspec.Struct]] = {
     (ToolCall, "function"): Function,
 }
 
-_decode_typed = msgspec.json.Decoder(Chunk).decode
+_decode_typed = msgspec.json.Decoder(AnswerPiece).decode
 
 
-def decode_chunk(data: bytes) -> Chunk:
+def decode_piece(data: bytes) -> AnswerPiece:
     """Read one frame; a field of the wrong type is left out, what is not JSON raises PROTOCOL."""
     try:
         return _decode_typed(data)
@@ -94,15 +94,15 @@ def decode_chunk(data: bytes) -> Chunk:
         raise _malformed(data) from error
 
 
-def _salvaged(data: bytes) -> Chunk:
+def _salvaged(data: bytes) -> AnswerPiece:
     value: Json = msgspec.json.decode(data)
     if isinstance(value, list) and value:
         value = value[0]
     if not isinstance(value, dict):
         raise _malformed(data)
-    chunk = _salvage(Chunk, value)
-    assert isinstance(chunk, Chunk)  # noqa: S101
-    return chunk
+    piece = _salvage(AnswerPiece, value)
+    assert isinstance(piece, AnswerPiece)  # noqa: S101
+    return piece
 
 
 def _salvage(kind: type[msgspec.Struct], value: JsonObject) -> msgspec.Struct:
@@ -135,5 +135,5 @@ def _salvage_nested(kind: type[msgspec.Struct], found: Json) -> Json:
 def _malformed(data: bytes) -> Exception:
     start = data[:80].decode(errors="replace")
     return error_of(
-        ErrorCode.PROTOCOL, f"The provider sent a chunk that is not JSON: {start!r}.", basis="type"
+        ErrorCode.PROTOCOL, f"The provider sent a piece that is not JSON: {start!r}.", basis="type"
     )

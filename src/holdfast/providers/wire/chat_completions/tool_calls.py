@@ -47,7 +47,7 @@ class CallAssembler:
         self._at: dict[int, _Call] = {}
 
     def take(self, delta: Delta, out: list[StreamPart], *, is_finished: bool) -> None:
-        """Take the pieces of one chunk; `is_finished` once a finish reason was seen."""
+        """Take the pieces of one piece; `is_finished` once a finish reason was seen."""
         for piece in delta.tool_calls or ():
             self._take(piece, out, is_finished=is_finished)
         if delta.function_call is not None:
