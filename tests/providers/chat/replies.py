@@ -1,6 +1,7 @@
 """Reads a Chat Completions reply as production does, and puts its parts together for a test."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -120,7 +121,7 @@ def cut(body: bytes, sizes: list[int] | int) -> list[bytes]:
     """Cut bytes into pieces of one size, or at the given places."""
     if isinstance(sizes, list):
         places = [0, *sizes, len(body)]
-        return [body[start:end] for start, end in zip(places, places[1:], strict=False)]
+        return [body[start:end] for start, end in pairwise(places)]
     size = sizes or len(body) or 1
     return [body[start : start + size] for start in range(0, len(body), size)]
 

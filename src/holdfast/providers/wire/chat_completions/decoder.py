@@ -95,11 +95,12 @@ class ChatDecoder:
         )
 
     def _take(self, piece: AnswerPiece, out: list[StreamPart]) -> None:
-        if not self._is_open and (piece.id or piece.model or piece.choices):
-            self._is_open = True
-            self._calls.response_id = piece.id or ""
-            out.append(StreamOpened(model=piece.model or "", response_id=piece.id or None))
         if piece.choices:
+            if not self._is_open:
+                # Some servers put notes of their own first, without id or model.
+                self._is_open = True
+                self._calls.response_id = piece.id or ""
+                out.append(StreamOpened(model=piece.model or "", response_id=piece.id or None))
             for choice in piece.choices:
                 if not choice.index:
                     self._take_choice(choice, out)
