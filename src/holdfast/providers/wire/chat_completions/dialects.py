@@ -8,6 +8,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from holdfast.vocabulary.settings import Thinking
+
 ThinkingStyle: TypeAlias = Literal[
     "none", "reasoning_effort", "reasoning", "reasoning_switch", "thinking_type", "template"
 ]
@@ -41,6 +43,15 @@ class ThinkingRule(msgspec.Struct, frozen=True, kw_only=True):
     """Fields that go with it."""
 
 
+class SamplingRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields that models whose name matches refuse; settings outlive a change of model."""
+
+    models: str
+    fields: tuple[str, ...]
+    kept_at: tuple[Thinking | None, ...] = ()
+    """Levels of thinking at which they are accepted after all."""
+
+
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """One way of writing Chat Completions requests."""
 
@@ -54,6 +65,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     include_usage: bool = True
     """Whether usage has to be asked for with `stream_options`."""
     thinking: tuple[ThinkingRule, ...] = ()
+    refused_sampling: tuple[SamplingRule, ...] = ()
+    """The first rule that matches a model holds; what it refuses is left out."""
     reasoning_replay: ReasoningReplay = "never"
     reasoning_on_every_message: bool = False
     """Whether an assistant message without reasoning must say so with an empty field."""
@@ -97,11 +110,20 @@ _OPENAI_THINKING = (
     ThinkingRule(models=r"^o\d|gpt-oss"),
 )
 
+_FIXED_BY_THINKING = ("temperature", "stop")
+_OPENAI_SAMPLING = (
+    SamplingRule(models=r"gpt-5(\.\d+)?-chat", fields=()),
+    SamplingRule(models=r"gpt-5\.[12]", fields=_FIXED_BY_THINKING, kept_at=(None, "off")),
+    SamplingRule(models=r"gpt-(5\.\d|[6-9])", fields=_FIXED_BY_THINKING, kept_at=("off",)),
+    SamplingRule(models=r"gpt-5|^o\d", fields=_FIXED_BY_THINKING),
+)
+
 OPENAI = Dialect(
     name="openai",
     max_tokens_field="max_completion_tokens",
     developer_models=r"^(o\d|gpt-[5-9])",
     thinking=_OPENAI_THINKING,
+    refused_sampling=_OPENAI_SAMPLING,
     no_parallel_field_models=r"^o\d",
     strict_output=True,
     refusals=True,
@@ -194,6 +216,10 @@ XAI = Dialect(
     thinking=(
         ThinkingRule(models="grok-3-mini", efforts=("low", "high")),
         ThinkingRule(models=r"grok-4\.[3-9]|grok-[5-9]", efforts=("none", "low", "medium", "high")),
+    ),
+    refused_sampling=(
+        SamplingRule(models="non-reasoning", fields=()),
+        SamplingRule(models=r"grok-(3-mini|[4-9])", fields=("stop",)),
     ),
     reasoning_replay="reasoning_content",
     strict_output=True,

@@ -117,7 +117,17 @@ def _sampling(dialect: Dialect, request: ModelRequest) -> JsonObject:
         "stop": list(request.stop) or None,
         dialect.seed_field: request.seed,
     }
-    return {name: value for name, value in fields.items() if value is not None}
+    refused = _refused_sampling(dialect, request)
+    return {
+        name: value for name, value in fields.items() if value is not None and name not in refused
+    }
+
+
+def _refused_sampling(dialect: Dialect, request: ModelRequest) -> tuple[str, ...]:
+    name = request.model.lower()
+    rules = (rule for rule in dialect.refused_sampling if re.search(rule.models, name))
+    rule = next(rules, None)
+    return () if rule is None or request.thinking in rule.kept_at else rule.fields
 
 
 def _tools(dialect: Dialect, request: ModelRequest) -> JsonObject:
