@@ -117,7 +117,7 @@ rule(
 rule("call id", OPENAI_REFERENCE)(ids_match(r"\S{1,64}"))
 
 
-@rule("arguments", "https://github.com/ggml-org/llama.cpp/issues/14697")
+@rule("arguments", "https://github.com/OpenHands/OpenHands/issues/13949")
 def arguments_are_the_text_of_an_object(body: Body) -> Iterator[str]:
     for message in messages_of(body, "assistant"):
         for call in message.get("tool_calls") or ():
@@ -182,7 +182,7 @@ def thinking_items_are_mistrals(body: Body) -> Iterator[str]:
                 yield "thinking that is no list"
 
 
-@rule("user content", "https://docs.anthropic.com/en/api/errors (through routers)")
+@rule("user content", "https://github.com/BiFangKNT/mtga/pull/68")
 def a_user_says_something(body: Body) -> Iterator[str]:
     for message in messages_of(body, "user", "system", "developer"):
         if not pieces_of(message) or any(
