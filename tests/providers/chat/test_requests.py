@@ -114,7 +114,9 @@ def test_every_option_is_seen_in_some_request() -> None:
         "role": "system",
         "content": "You add numbers.\n\nYou are brief.",
     }
-    assert fireworks["messages"][1]["content"] == "What is 1 + 2?\n\nBe quick."
+    assert fireworks["messages"][1]["content"] == (
+        "What is 1 + 2?\n\n<system-reminder>\nBe quick.\n</system-reminder>"
+    )
     assert [tool["function"]["name"] for tool in fireworks["tools"]] == ["add", "look"]
     assert fireworks["tool_choice"]["function"]["name"] == "add"
     assert fireworks["reasoning_effort"] == "high"
@@ -149,6 +151,27 @@ def test_an_encoder_that_remembers_gives_the_same(dialect: Dialect) -> None:
     requests = [make(dialect) for make in EXAMPLES.values()]
     for request in (*requests, *requests):
         assert remembering(request) == protocol.encode_request(request)
+
+
+@pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.name)
+def test_a_conversation_that_grows_is_written_the_same(dialect: Dialect) -> None:
+    protocol = chat_protocol(dialect)
+    assert protocol.new_encoder is not None
+    remembering = protocol.new_encoder()
+    answer = (user(result("Abcdef123", TextPart(text="3"))), assistant("3"), assistant("Three."))
+    history = (
+        *(user("a"), user("b"), assistant(), user("c"), assistant("d", call("Abcdef123"))),
+        *(*answer, user("e"), assistant("f"), user("g"), assistant("h")),
+    )
+    for length in range(1, len(history) + 1):
+        request = ModelRequest(model="some-model", messages=history[:length], cache_ttl="1h")
+        assert remembering(request) == protocol.encode_request(request)
+
+
+def test_text_that_is_no_text_is_sent_all_the_same() -> None:
+    broken = call("c1", arguments={"a": "\ud800"})
+    history = (user("\ud800"), assistant(broken), user(result("c1", TextPart(text="\udfff"))))
+    assert body_of(GENERIC, messages=history)["messages"][0]["content"] == "\ufffd"
 
 
 def test_the_deployment_is_in_the_path_at_azure() -> None:

@@ -1,5 +1,6 @@
 """Lowers single parts to Chat Completions content: text, media, results of tools."""
 
+import binascii
 from base64 import b64decode
 from collections.abc import Iterable
 
@@ -19,9 +20,12 @@ _AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 def lower_part(dialect: Dialect, part: Part) -> Iterable[JsonObject]:
     """Yield the content of a part of a user message; results are messages of their own."""
-    if isinstance(part, TextPart | ReminderPart | CompactionPart):
+    if isinstance(part, TextPart | CompactionPart):
         if part.text:
             yield _text(part.text)
+    elif isinstance(part, ReminderPart):
+        if part.text:
+            yield _text(f"<system-reminder>\n{part.text}\n</system-reminder>")
     elif isinstance(part, MediaPart):
         yield _media(dialect, part)
 
@@ -56,7 +60,7 @@ def content_of_results(dialect: Dialect, results: list[ToolResultPart]) -> list[
 
 def _media(dialect: Dialect, part: MediaPart) -> JsonObject:
     if part.mime.startswith("text/") and part.data is not None:
-        text = b64decode(part.data).decode(errors="replace")
+        text = _plain(part.data)
         return _text(f"{part.filename}:\n{text}" if part.filename else text)
     address = _address(dialect, part)
     if address is None:
@@ -74,6 +78,13 @@ def _address(dialect: Dialect, part: MediaPart) -> str | None:
     if part.data is not None:
         return f"data:{part.mime};base64,{part.data}"
     return part.url if dialect.media_urls and part.mime.startswith("image/") else None
+
+
+def _plain(data: str) -> str:
+    try:
+        return b64decode(data, validate=True).decode("utf-8", "replace")
+    except binascii.Error:
+        return data
 
 
 def _text(text: str) -> JsonObject:

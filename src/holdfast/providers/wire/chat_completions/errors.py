@@ -1,7 +1,7 @@
 """Makes typed errors of what Chat Completions servers say when they fail.
 
 By the typed code first, then by phrases that are known to mean one thing, then by the status.
-The table in docs/provider-errors-chat.md is the promise; a test reads it.
+The table in docs/provider-errors.md is the promise; a test reads it.
 """
 
 import re
@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from holdfast.blocks.error_classification import code_of_status
 from holdfast.providers.wire.error_replies import (
     ErrorReply,
     code_of_message,
-    code_of_status,
     parse_body,
     readable,
     retry_after,
@@ -21,7 +21,7 @@ from holdfast.providers.wire.error_replies import (
 from holdfast.vocabulary.errors import AgentError, Basis, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 
-_BY_CODE: dict[str, ErrorCode] = {
+CODES: dict[str, ErrorCode] = {
     "invalid_api_key": ErrorCode.AUTH,
     "authentication_error": ErrorCode.AUTH,
     "permission_error": ErrorCode.AUTH,
@@ -106,7 +106,7 @@ def error_in_stream(data: bytes) -> AgentError:
 
 
 def _decide(report: _Report, status: int | None) -> tuple[ErrorCode, Basis]:
-    typed = next((_BY_CODE[code] for code in report.codes if code in _BY_CODE), None)
+    typed = next((CODES[code] for code in report.codes if code in CODES), None)
     phrase = _by_phrase(report.message) if status in _VAGUE_STATUSES else None
     if typed is ErrorCode.RATE_LIMITED and phrase is ErrorCode.CONTEXT_LENGTH:
         # More than a minute's allowance in one request: waiting does not make it smaller.
@@ -117,8 +117,11 @@ def _decide(report: _Report, status: int | None) -> tuple[ErrorCode, Basis]:
         return phrase, "pattern"
     if status == _FLEX_CAPACITY_EXCEEDED:
         return ErrorCode.OVERLOADED, "status"
-    known = code_of_status(status)
-    return (ErrorCode.SERVER_ERROR, "fallback") if known is None else (known, "status")
+    if status is None:
+        # Without a word of an error it was an answer, but not one that could be read.
+        is_error = bool(report.message or report.codes)
+        return (ErrorCode.SERVER_ERROR if is_error else ErrorCode.PROTOCOL), "fallback"
+    return code_of_status(status), "status"
 
 
 def _by_phrase(message: str) -> ErrorCode | None:

@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-import msgspec
-
 from holdfast.providers.wire.chat_completions.content import (
     as_content,
     content_of_results,
@@ -13,9 +11,10 @@ from holdfast.providers.wire.chat_completions.content import (
 )
 from holdfast.providers.wire.chat_completions.dialects import Dialect
 from holdfast.providers.wire.chat_completions.reasoning_replay import replayed_reasoning
+from holdfast.providers.wire.lenient_json import encode_lenient
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import ProviderPart, ToolCallPart, ToolResultPart
+from holdfast.vocabulary.parts import CompactionPart, ProviderPart, ToolCallPart, ToolResultPart
 
 
 def lower_message(dialect: Dialect, message: Message) -> list[JsonObject]:
@@ -108,9 +107,11 @@ def _lower_assistant(dialect: Dialect, message: AssistantMessage) -> list[JsonOb
 def _content(
     dialect: Dialect, message: AssistantMessage, payloads: list[JsonObject]
 ) -> str | list[JsonObject]:
+    summary = "".join(part.text for part in message.parts if isinstance(part, CompactionPart))
+    said = "\n\n".join(text for text in (summary, message.text) if text)
     refusals = [str(refusal) for refusal in _of_type(payloads, "refusal")]
-    if message.text or not refusals:
-        return message.text
+    if said or not refusals:
+        return said
     refusal = "".join(refusals)
     return [{"type": "refusal", "refusal": refusal}] if dialect.refusals else refusal
 
@@ -125,7 +126,7 @@ def _lower_call(part: ToolCallPart) -> JsonObject:
     arguments = part.arguments if isinstance(part.arguments, dict) else {"value": part.arguments}
     if part.invalid is not None:
         arguments = {"invalid_json": part.invalid}
-    text = msgspec.json.encode(arguments).decode()
+    text = encode_lenient(arguments).decode()
     written: JsonObject = {
         "id": part.call_id,
         "type": "function",

@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.vocabulary.errors import ErrorCode, error_of
+from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.json_types import Json, JsonObject
 
 
@@ -88,24 +89,19 @@ def decode_piece(data: bytes) -> AnswerPiece:
     """Read one frame; a field of the wrong type is left out, what is not JSON raises PROTOCOL."""
     try:
         return _decode_typed(data)
-    except msgspec.ValidationError:
-        return _salvaged(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise _malformed(data) from error
-
-
-def _salvaged(data: bytes) -> AnswerPiece:
-    value: Json = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        value = decode_lenient(data)
     if isinstance(value, list) and value:
         value = value[0]
     if not isinstance(value, dict):
-        raise _malformed(data)
-    piece = _salvage(AnswerPiece, value)
-    assert isinstance(piece, AnswerPiece)  # noqa: S101
+        raise ProviderError(
+            ErrorCode.PROTOCOL, "the provider sent a frame that is no object", basis="type"
+        )
+    piece: AnswerPiece = _salvage(AnswerPiece, value)
     return piece
 
 
-def _salvage(kind: type[msgspec.Struct], value: JsonObject) -> msgspec.Struct:
+def _salvage(kind: type[msgspec.Struct], value: JsonObject) -> Json:
     """Build a `kind` of those fields of `value` that have the right type."""
     kept: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
@@ -130,10 +126,3 @@ def _salvage_nested(kind: type[msgspec.Struct], found: Json) -> Json:
     if isinstance(found, list):
         return [_salvage(kind, item) for item in found if isinstance(item, dict)]
     return None
-
-
-def _malformed(data: bytes) -> Exception:
-    start = data[:80].decode(errors="replace")
-    return error_of(
-        ErrorCode.PROTOCOL, f"The provider sent a piece that is not JSON: {start!r}.", basis="type"
-    )

@@ -1,12 +1,11 @@
 """Writes a request in the words of one Chat Completions dialect."""
 
 import re
-from collections.abc import Sequence
 from urllib.parse import quote
 
 import msgspec
 
-from holdfast.providers.message_memo import MessageMemo
+from holdfast.providers.prefix_memo import PrefixMemo, settled_length
 from holdfast.providers.wire.chat_completions.dialects import Dialect
 from holdfast.providers.wire.chat_completions.messages import (
     finish_lowered,
@@ -19,6 +18,7 @@ from holdfast.providers.wire.chat_completions.schemas import (
     is_strict_schema,
 )
 from holdfast.providers.wire.chat_completions.thinking import ask_for_thinking
+from holdfast.providers.wire.lenient_json import encode_lenient
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
@@ -29,26 +29,28 @@ _GO_ON: JsonObject = {"role": "user", "content": [{"type": "text", "text": "Go o
 """What is asked when the model spoke last: some servers refuse to go on from its own words."""
 
 
-class _Lowered(msgspec.Struct, frozen=True, gc=False):
-    """What one message became, and the bytes of it."""
+class _Written(msgspec.Struct, frozen=True):
+    """The beginning of a conversation as it is sent; its last message may still be joined to."""
 
-    items: tuple[JsonObject, ...]
-    bodies: tuple[msgspec.Raw, ...]
+    body: bytes = b""
+    last: JsonObject | None = None
 
 
 class ChatEncoder:
-    """Writes requests of one dialect, and remembers the messages that it has written before."""
+    """Writes requests of one dialect, each message of a conversation only once.
+
+    Owns the written beginnings of conversations it has seen.
+    """
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._memo: MessageMemo[_Lowered] = MessageMemo()
+        self._memo: PrefixMemo[_Written] = PrefixMemo()
 
     def __call__(self, request: ModelRequest) -> WireRequest:
         """Lower `request`, whose history already meets the dialect's rules."""
         dialect = self._dialect
-        body: JsonObject = {
+        fields: JsonObject = {
             "model": request.model,
-            "messages": self._messages(request),
             "stream": True,
             **({"stream_options": {"include_usage": True}} if dialect.include_usage else {}),
             **_sampling(dialect, request),
@@ -59,34 +61,35 @@ class ChatEncoder:
         }
         return WireRequest(
             path=dialect.path.replace("{model}", quote(request.model, safe="")),
-            body=msgspec.json.encode(body),
+            body=b'%b,"messages":[%b]}' % (encode_lenient(fields)[:-1], self._messages(request)),
         )
 
-    def _messages(self, request: ModelRequest) -> list[msgspec.Raw | JsonObject]:
-        lowered = [self._lowered(message) for message in request.messages]
-        items: Sequence[JsonObject] = [item for one in lowered for item in one.items]
-        bodies = [body for one in lowered for body in one.bodies]
-        joined = join_lowered(self._dialect, items)
-        if joined is not items:
-            bodies = [_body(item) for item in joined]
-        last = joined[-1] if joined else _GO_ON
-        if not joined or last["role"] == "assistant":
-            last = _GO_ON
-            bodies.append(_body(last))
+    def _messages(self, request: ModelRequest) -> bytes:
+        messages = request.messages
+        settled = settled_length(messages)
+        known, head = self._memo.recall(messages)
+        if head is None or known > settled:
+            known, head = 0, _Written()
+        head = self._extended(head, messages[known:settled])
+        self._memo.keep(messages[:settled], head, weight=len(head.body))
+        whole = self._extended(head, messages[settled:])
+        if whole.last is None or whole.last["role"] == "assistant":
+            whole = _Written(_joined(whole.body, whole.last), _GO_ON)
         mark = cache_mark(self._dialect, request)
-        if mark is not None:
-            bodies[-1] = _body(mark_last_message(last, request, mark))
-        return [*_system(self._dialect, request, mark), *bodies]
+        last = whole.last
+        if mark is not None and last is not None:
+            last = mark_last_message(last, request, mark)
+        return _joined(_system(self._dialect, request, mark), whole.body, last)
 
-    def _lowered(self, message: Message) -> _Lowered:
-        known = self._memo.get(message)
-        if known is None:
-            items = tuple(lower_message(self._dialect, message))
-            known = _Lowered(items, tuple(_body(item) for item in items))
-            # The bytes, and about as much again for the values that they were made of.
-            size = 2 * sum(len(memoryview(body)) for body in known.bodies)
-            self._memo.put(message, known, weight=size)
-        return known
+    def _extended(self, head: _Written, messages: tuple[Message, ...]) -> _Written:
+        """Write more messages after those of `head`."""
+        lowered = [] if head.last is None else [head.last]
+        for message in messages:
+            lowered.extend(lower_message(self._dialect, message))
+        if not lowered:
+            return head
+        *done, last = join_lowered(self._dialect, lowered)
+        return _Written(_joined(head.body, *done), last)
 
 
 def encode_request(dialect: Dialect, request: ModelRequest) -> WireRequest:
@@ -94,20 +97,25 @@ def encode_request(dialect: Dialect, request: ModelRequest) -> WireRequest:
     return ChatEncoder(dialect)(request)
 
 
-def _body(item: JsonObject) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(finish_lowered(item)))
+def _joined(*pieces: bytes | JsonObject | None) -> bytes:
+    """Join written messages and ones that are only lowered; there may be none."""
+    written = (
+        encode_lenient(finish_lowered(piece)) if isinstance(piece, dict) else piece
+        for piece in pieces
+    )
+    return b",".join(piece for piece in written if piece)
 
 
-def _system(dialect: Dialect, request: ModelRequest, mark: JsonObject | None) -> list[JsonObject]:
+def _system(dialect: Dialect, request: ModelRequest, mark: JsonObject | None) -> JsonObject | None:
     words = asks_for_schema_in_words(dialect.output, request.output_schema)
     text = "\n\n".join(part for part in (*request.system, words) if part)
     if not text:
-        return []
+        return None
     pattern = dialect.developer_models
     is_developer = bool(pattern) and re.search(pattern, request.model.lower()) is not None
     marked = [{"type": "text", "text": text, "cache_control": mark}]
     content = text if mark is None else marked
-    return [{"role": "developer" if is_developer else "system", "content": content}]
+    return {"role": "developer" if is_developer else "system", "content": content}
 
 
 def _sampling(dialect: Dialect, request: ModelRequest) -> JsonObject:
@@ -154,8 +162,7 @@ def _knows_parallel_field(dialect: Dialect, model: str) -> bool:
 
 def _tool(tool: ToolSpec) -> JsonObject:
     examples = "".join(
-        f"\nExample input: {msgspec.json.encode(example).decode()}"
-        for example in tool.input_examples
+        f"\nExample input: {encode_lenient(example).decode()}" for example in tool.input_examples
     )
     function: JsonObject = {"name": tool.name, "parameters": tool.input_schema}
     if tool.description or examples:
