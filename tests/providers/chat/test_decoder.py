@@ -426,3 +426,12 @@ def test_any_split_of_any_stream_gives_the_same_parts(
     assert split.stream == whole.stream
     assert (split.error and split.error.code) == (whole.error and whole.error.code)
     assert (whole.error is None) == (whole.finished is not None)
+
+
+def test_sources_beside_plain_text_are_not_lost() -> None:
+    found = [{"url": "https://example.org"}]
+    beside = {**piece(content="b"), "search_results": found}
+    reply = read_reply(sse(piece(content="a"), beside, piece("stop")))
+    assert reply.text == "ab"
+    assert reply.finished is not None
+    assert reply.finished.native == {"search_results": found}

@@ -348,3 +348,8 @@ def test_the_last_result_is_marked_for_the_cache() -> None:
 def test_reminders_alone_are_not_marked_for_the_cache() -> None:
     body = body_of(GENERIC, messages=(user("a"),), cache_ttl="1h")
     assert body["messages"] == [{"role": "user", "content": "a"}]
+
+
+def test_the_page_on_dialects_names_each_of_them() -> None:
+    page = (FOLDER.parents[3] / "docs" / "chat-completions.md").read_text(encoding="utf-8")
+    assert [name for name in DIALECTS if f"\n| `{name}` |" not in page] == []

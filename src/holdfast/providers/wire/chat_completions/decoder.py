@@ -11,7 +11,13 @@ from holdfast.providers.wire.chat_completions.dialects import CostField
 from holdfast.providers.wire.chat_completions.errors import error_in_stream
 from holdfast.providers.wire.chat_completions.finish import failed_finish, finish_kind
 from holdfast.providers.wire.chat_completions.reasoning_details import merge_detail, text_of_detail
-from holdfast.providers.wire.chat_completions.reply import AnswerPiece, Choice, Delta, decode_piece
+from holdfast.providers.wire.chat_completions.reply import (
+    AnswerPiece,
+    Choice,
+    Delta,
+    decode_piece,
+    plain_text,
+)
 from holdfast.providers.wire.chat_completions.tool_calls import CallAssembler
 from holdfast.providers.wire.chat_completions.usage import read_cost, read_usage
 from holdfast.providers.wire.protocol import Frame
@@ -57,13 +63,17 @@ class ChatDecoder:
         for frame in frames:
             if self._is_ended:
                 return
-            if frame.data.startswith(b"[DONE]"):
+            piece = decode_piece(frame.data)
+            if piece is None:
                 self.finish(out)
                 return
-            piece = decode_piece(frame.data)
-            if piece.error is not None or frame.event == "error":
+            text = plain_text(piece) if self._kind == "text" else None
+            if text:
+                out.append(PartDelta(key=self._key, text=text))
+            elif piece.error is not None or frame.event == "error":
                 raise error_in_stream(frame.data)
-            self._take(piece, out)
+            else:
+                self._take(piece, out)
 
     def finish(self, out: list[StreamPart]) -> None:
         """Take note that the body ended; raises STREAM_INTERRUPTED if the answer did not."""
@@ -114,11 +124,7 @@ class ChatDecoder:
     def _take_choice(self, choice: Choice, out: list[StreamPart]) -> None:
         delta = choice.delta or choice.message
         if delta is not None:
-            content = delta.content
-            if content and type(content) is str and self._kind == "text" and _is_plain(delta):
-                out.append(PartDelta(key=self._key, text=content))
-            else:
-                self._take_delta(delta, out)
+            self._take_delta(delta, out)
         if choice.finish_reason:
             self._finish_reason = choice.finish_reason
         if choice.usage:
@@ -241,18 +247,3 @@ class ChatDecoder:
         if self._refusal:
             native["refusal"] = "".join(self._refusal)
         return native or None
-
-
-def _is_plain(delta: Delta) -> bool:
-    """Whether the content is all there is; checked on the hot path."""
-    return (
-        delta.tool_calls is None
-        and delta.reasoning is None
-        and delta.reasoning_content is None
-        and delta.reasoning_details is None
-        and delta.refusal is None
-        and delta.annotations is None
-        and delta.audio is None
-        and delta.executed_tools is None
-        and delta.function_call is None
-    )

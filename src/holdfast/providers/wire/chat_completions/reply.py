@@ -82,15 +82,52 @@ _NESTED: dict[tuple[type[msgspec.Struct], str], type[msgspec.Struct]] = {
     (ToolCall, "function"): Function,
 }
 
+_END_MARK = b"[DONE]"
 _decode_typed = msgspec.json.Decoder(AnswerPiece).decode
 
 
-def decode_piece(data: bytes) -> AnswerPiece:
-    """Read one frame; a field of the wrong type is left out, what is not JSON raises PROTOCOL."""
+def decode_piece(data: bytes) -> AnswerPiece | None:
+    """Read one frame; None for the mark that ends a stream.
+
+    A field of the wrong type is left out; what is not JSON raises PROTOCOL.
+    """
     try:
         return _decode_typed(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        value = decode_lenient(data)
+        # The mark is looked for here, because it is no JSON and comes once.
+        return None if data.startswith(_END_MARK) else _decode_salvaging(data)
+
+
+def plain_text(piece: AnswerPiece) -> str | None:
+    """Return the text of a piece that holds nothing else, which most pieces do."""
+    choices = piece.choices
+    if not choices or len(choices) > 1 or piece.usage is not None or piece.error is not None:
+        return None
+    choice = choices[0]
+    delta = choice.delta
+    if delta is None or choice.index or choice.finish_reason or choice.logprobs or choice.usage:
+        return None
+    content = delta.content
+    is_plain = (
+        type(content) is str
+        and delta.tool_calls is None
+        and delta.reasoning is None
+        and delta.reasoning_content is None
+        and delta.reasoning_details is None
+        and delta.refusal is None
+        and delta.annotations is None
+        and delta.audio is None
+        and delta.executed_tools is None
+        and delta.function_call is None
+        and piece.x_groq is None
+        and piece.citations is None
+        and piece.search_results is None
+    )
+    return content if is_plain and isinstance(content, str) else None
+
+
+def _decode_salvaging(data: bytes) -> AnswerPiece:
+    value = decode_lenient(data)
     if isinstance(value, list) and value:
         value = value[0]
     if not isinstance(value, dict):
