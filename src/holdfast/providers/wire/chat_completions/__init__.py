@@ -1,0 +1,27 @@
+"""OpenAI Chat Completions and everything that speaks it: one protocol, its dialects as data."""
+
+from functools import partial
+
+from holdfast.providers.wire.chat_completions.decoder import ChatDecoder
+from holdfast.providers.wire.chat_completions.dialects import Dialect
+from holdfast.providers.wire.chat_completions.errors import classify
+from holdfast.providers.wire.chat_completions.request import ChatEncoder, encode_request
+from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
+
+
+def chat_protocol(dialect: Dialect) -> WireProtocol:
+    """Return Chat Completions as `dialect` speaks it."""
+    return WireProtocol(
+        name=f"chat-completions/{dialect.name}",
+        framing="sse",
+        encode_request=partial(encode_request, dialect),
+        new_encoder=partial(ChatEncoder, dialect),
+        decoder=partial(ChatDecoder, dialect.cost),
+        classify=classify,
+        history=HistoryRules(
+            call_id_pattern=dialect.call_id_pattern,
+            reasoning="never" if dialect.reasoning_replay == "never" else "same_model",
+            media=dialect.media,
+            result_media=dialect.result_media,
+        ),
+    )

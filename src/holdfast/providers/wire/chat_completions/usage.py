@@ -1,0 +1,72 @@
+"""Reads usage and cost out of the many shapes in which Chat Completions servers report them."""
+
+from decimal import Decimal
+
+from holdfast.providers.wire.chat_completions.dialects import CostField
+from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.usage import Usage
+
+_USD_PER_TICK = Decimal("0.0000000001")
+
+
+def read_usage(reported: JsonObject | None) -> Usage:
+    """Turn a reported usage into ours: inclusive totals with their breakdown.
+
+    Prompt tokens include cached ones everywhere. Completion tokens include reasoning, except on
+    servers whose total shows that they do not: there, the total is what was used.
+    """
+    if not reported:
+        return Usage()
+    prompt_details = _object(reported, "prompt_tokens_details")
+    completion_details = _object(reported, "completion_tokens_details")
+    prompt = _count(reported, "prompt_tokens")
+    completion = _count(reported, "completion_tokens")
+    reasoning = _first(
+        _count(completion_details, "reasoning_tokens"), _count(reported, "reasoning_tokens")
+    )
+    if reasoning and _count(reported, "total_tokens") == prompt + completion + reasoning:
+        completion += reasoning
+    return Usage(
+        input=prompt,
+        output=completion,
+        cache_read=_first(
+            _count(prompt_details, "cached_tokens"),
+            _count(reported, "prompt_cache_hit_tokens"),
+            _count(reported, "cached_tokens"),
+        ),
+        cache_write=_count(prompt_details, "cache_write_tokens"),
+        reasoning=reasoning,
+    )
+
+
+def read_cost(reported: JsonObject | None, field: CostField) -> Decimal | None:
+    """Return what the server says it billed, in US dollars; None where it does not say."""
+    if not reported or field == "none":
+        return None
+    if field == "usd_ticks":
+        ticks = reported.get("cost_in_usd_ticks")
+        return ticks * _USD_PER_TICK if isinstance(ticks, int) else None
+    billed = _decimal(reported.get("cost"))
+    if billed is None or not reported.get("is_byok"):
+        return billed
+    # With the user's own key the router bills its fee only; the model is billed upstream.
+    upstream = _decimal(_object(reported, "cost_details").get("upstream_inference_cost"))
+    return None if upstream is None else billed + upstream
+
+
+def _object(container: JsonObject, name: str) -> JsonObject:
+    found = container.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _count(container: JsonObject, name: str) -> int:
+    found = container.get(name)
+    return max(0, int(found)) if isinstance(found, int | float) else 0
+
+
+def _first(*counts: int) -> int:
+    return next((count for count in counts if count), 0)
+
+
+def _decimal(value: Json) -> Decimal | None:
+    return Decimal(str(value)) if isinstance(value, int | float) else None

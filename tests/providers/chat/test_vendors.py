@@ -1,0 +1,155 @@
+"""Each vendor is asked at its own address, with its own header, and its answer is read."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from holdfast.auth.token_sources import StaticTokenSource
+from holdfast.providers.client import WireModelClient
+from holdfast.providers.openai_compatible import VENDORS, azure_openai, openai_compatible
+from holdfast.providers.transport.protocol import HttpRequest
+from holdfast.providers.wire.chat_completions.dialects import DIALECTS
+from holdfast.vocabulary.errors import AgentError, ErrorCode
+from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.stream_parts import PartDelta, StreamFinished, StreamPart
+from tests.providers.chat.example_requests import user
+from tests.providers.chat.replies import piece, sse
+
+ANSWER = sse(piece(content="yes"), piece("stop"))
+REQUEST = ModelRequest(model="some/model", messages=(user("hi"),))
+
+
+class FixedReply:
+    """A reply whose whole body has arrived."""
+
+    def __init__(self, body: bytes, *, status: int, content_type: str) -> None:
+        self.status = status
+        self.headers: Mapping[str, str] = {"content-type": content_type, "date": "-"}
+        self._rest = [body]
+
+    async def read(self) -> bytes:
+        return self._rest.pop() if self._rest else b""
+
+    async def drain(self) -> None:
+        self._rest.clear()
+
+    def close(self) -> None:
+        self._rest.clear()
+
+
+class FixedTransport:
+    """Gives every request the same reply, and remembers what was asked."""
+
+    def __init__(
+        self, body: bytes = ANSWER, *, status: int = 200, content_type: str = "text/event-stream"
+    ) -> None:
+        self.requests: list[HttpRequest] = []
+        self._reply = (body, status, content_type)
+
+    async def send(self, request: HttpRequest) -> FixedReply:
+        self.requests.append(request)
+        body, status, content_type = self._reply
+        return FixedReply(body, status=status, content_type=content_type)
+
+    async def close(self) -> None:
+        self.requests.clear()
+
+
+async def ask(client: WireModelClient) -> list[StreamPart]:
+    return [part async for batch in client.stream(REQUEST) for part in batch]
+
+
+async def failure(client: WireModelClient) -> AgentError:
+    with pytest.raises(AgentError) as raised:
+        await ask(client)
+    return raised.value
+
+
+@pytest.mark.parametrize("name", [name for name in VENDORS if name != "azure"])
+async def test_a_vendor_is_asked_and_its_answer_is_read(name: str) -> None:
+    vendor, transport = VENDORS[name], FixedTransport()
+    place = None if vendor.base_url else "https://models.example.org/v1"
+    client = openai_compatible(
+        vendor, tokens=StaticTokenSource("sk-test"), transport=transport, base_url=place
+    )
+    parts = await ask(client)
+    assert [part.text for part in parts if isinstance(part, PartDelta)] == ["yes"]
+    assert isinstance(parts[-1], StreamFinished)
+    (sent,) = transport.requests
+    assert sent.url == f"{place or vendor.base_url}/chat/completions"
+    assert sent.headers["authorization"] == "Bearer sk-test"
+    assert client.provider == name
+
+
+async def test_a_local_server_is_asked_without_a_key() -> None:
+    transport = FixedTransport()
+    await ask(openai_compatible(VENDORS["llamacpp"], tokens=None, transport=transport))
+    assert "authorization" not in transport.requests[0].headers
+
+
+@pytest.mark.parametrize(
+    ("version", "url"),
+    [
+        (
+            "2025-01-01",
+            "https://me.openai.azure.com/openai/deployments/some%2Fmodel/chat/completions"
+            "?api-version=2025-01-01",
+        ),
+        (None, "https://me.openai.azure.com/openai/v1/chat/completions"),
+    ],
+)
+async def test_azure_is_asked_at_its_resource(version: str | None, url: str) -> None:
+    transport = FixedTransport()
+    client = azure_openai(
+        tokens=StaticTokenSource("key"),
+        transport=transport,
+        endpoint="https://me.openai.azure.com/",
+        api_version=version,
+    )
+    await ask(client)
+    assert transport.requests[0].url == url
+    assert transport.requests[0].headers["api-key"] == "key"
+
+
+async def test_azure_takes_the_token_of_a_login_as_a_bearer() -> None:
+    transport = FixedTransport()
+    tokens = StaticTokenSource("token", kind="oauth")
+    await ask(azure_openai(tokens=tokens, transport=transport, endpoint="https://me.example.org"))
+    assert transport.requests[0].headers["authorization"] == "Bearer token"
+
+
+def test_a_server_nobody_named_is_missing() -> None:
+    with pytest.raises(AgentError, match="AZURE_OPENAI_ENDPOINT") as raised:
+        azure_openai(tokens=StaticTokenSource("x"), transport=FixedTransport(), endpoint="")
+    assert raised.value.code is ErrorCode.CONFIG_MISSING
+    with pytest.raises(AgentError, match="base_url"):
+        openai_compatible(VENDORS["compatible"], tokens=None, transport=FixedTransport())
+
+
+async def test_an_error_says_whose_it_is() -> None:
+    body = b'{"error": {"message": "no such key", "code": "invalid_api_key"}}'
+    transport = FixedTransport(body, status=401, content_type="application/json")
+    error = await failure(openai_compatible(VENDORS["groq"], tokens=None, transport=transport))
+    assert (error.code, error.provider, error.status) == (ErrorCode.AUTH, "groq", 401)
+
+
+async def test_an_error_with_the_status_of_a_success_is_an_error() -> None:
+    body = b'{"error": {"message": "Rate limit exceeded", "code": 429}}'
+    transport = FixedTransport(body, content_type="application/json")
+    error = await failure(
+        openai_compatible(VENDORS["openrouter"], tokens=None, transport=transport)
+    )
+    assert error.code is ErrorCode.RATE_LIMITED
+
+
+async def test_a_page_instead_of_an_answer_is_a_protocol_error() -> None:
+    transport = FixedTransport(b"<title>Welcome</title>", content_type="text/html")
+    error = await failure(openai_compatible(VENDORS["vllm"], tokens=None, transport=transport))
+    assert (error.code, error.message) == (ErrorCode.PROTOCOL, "Welcome")
+
+
+def test_every_dialect_has_its_vendor_and_every_hosted_one_its_variable() -> None:
+    assert {vendor.dialect.name for vendor in VENDORS.values()} == set(DIALECTS)
+    for vendor in VENDORS.values():
+        if vendor.needs_key:
+            assert vendor.key_variables
