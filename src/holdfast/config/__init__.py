@@ -1,0 +1,1 @@
+"""Config: what the program is told from outside: files and environment."""
