@@ -214,7 +214,7 @@ def _inline(attachment: Attachment, url: str, limits: AttachmentLimits) -> Attac
 
 def _read_file(path: Path, name: str, *, largest: int) -> bytes:
     try:
-        with open(path, "rb", opener=_open_without_waiting) as file:  # noqa: PTH123 - opener
+        with open(path, "rb", opener=_open_without_waiting) as file:
             facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode):
                 raise _refused(name, "is not a plain file")
