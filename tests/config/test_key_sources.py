@@ -8,7 +8,7 @@ from holdfast.config.environment import Environment
 from holdfast.config.key_sources import key_source
 from holdfast.config.schema import KeyReference
 from holdfast.ports.token_source import Origin
-from holdfast.vocabulary.errors import AgentError, ErrorCode
+from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode
 
 ORIGIN = Origin(scheme="https", host="models.example", port=443)
 NOWHERE = Environment({})
@@ -52,3 +52,9 @@ async def test_a_keyring_without_the_key_is_an_error() -> None:
     with pytest.raises(AgentError) as caught:
         await source.token(ORIGIN)
     assert caught.value.code is ErrorCode.AUTH
+
+
+def test_a_keyring_that_is_not_installed_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    with pytest.raises(ConfigError, match=r"package 'keyring' is not installed"):
+        key_source(KeyReference(keyring="house/ana"), environment=NOWHERE)

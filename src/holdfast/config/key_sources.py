@@ -41,14 +41,18 @@ def key_source(
     kind: TokenKind = "key",
     keyring: Callable[[], Keyring] = installed_keyring,
 ) -> TokenSource:
-    """Return the source of a secret; nothing is read before a request needs it."""
+    """Return the source of a secret, which is not read before a request needs it.
+
+    Raises CONFIG_MISSING for a secret in the keyring where there is no keyring to ask.
+    """
     if reference.env is not None:
         return EnvironmentTokenSource(reference.env, environment.variables, kind=kind)
     if reference.command is not None:
         return CommandTokenSource(reference.command, kind=kind)
     service, _, user = (reference.keyring or "").rpartition("/")
+    ring = keyring()
 
     def password() -> str:
-        return keyring().get_password(service, user) or ""
+        return ring.get_password(service, user) or ""
 
     return CallableTokenSource(password, kind=kind)
