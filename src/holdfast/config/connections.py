@@ -1,0 +1,78 @@
+"""How to reach a provider: its address and where its key is, from environment and file.
+
+A key is bound to its address. A key in a variable named after a provider is for that provider
+only, not for others of the same kind; a key in the file is not sent to an address that the
+environment put in the file's place.
+"""
+
+import msgspec
+
+from holdfast.config.environment import PROVIDER_VARIABLES, Environment
+from holdfast.config.file import ConfigFile, url_fault
+from holdfast.config.schema import KeyReference, ProviderEntry
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.json_types import JsonObject
+
+
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the way to one provider."""
+
+    provider: str
+    """Its name in `provider/model`."""
+    kind: str
+    """Which known provider or protocol it is."""
+    base_url: str | None = None
+    """None means the provider's own."""
+    key: KeyReference | None = None
+    auth_token: KeyReference | None = None
+    """A token that is sent as `Authorization: Bearer` instead of a key."""
+    headers: dict[str, str | KeyReference] = {}
+    dialect: str | JsonObject | None = None
+    api_version: str | None = None
+    organization: str | None = None
+    project: str | None = None
+    location: str | None = None
+
+
+def connection_to(provider: str, *, environment: Environment, file: ConfigFile) -> Connection:
+    """Return the way to a provider; raises CONFIG_INVALID for an address that cannot be one."""
+    entry = file.providers.get(provider, ProviderEntry())
+    told = environment.provider(provider)
+    if told.base_url is not None and (wrong := url_fault(told.base_url)):
+        variables = " or ".join(PROVIDER_VARIABLES[provider].base_url)
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{variables}: {wrong}")
+    key = KeyReference(env=told.key_variable) if told.key_variable is not None else entry.key
+    token = told.more.get("auth_token")
+    redirected = told.base_url is not None and told.base_url != entry.base_url
+    if redirected and key is not None and told.key_variable is None:
+        raise file.error(
+            ("providers", provider, "key"),
+            f"would be sent to {told.base_url}, which is set in the environment; "
+            "write that address as base_url beside the key if this is meant",
+        )
+    return Connection(
+        provider=provider,
+        kind=entry.kind or provider,
+        base_url=told.base_url or entry.base_url,
+        key=key,
+        auth_token=KeyReference(env=token) if token is not None else None,
+        headers=entry.headers,
+        dialect=entry.dialect,
+        api_version=told.more.get("api_version") or entry.api_version,
+        organization=told.more.get("organization") or entry.organization,
+        project=told.more.get("project") or entry.project,
+        location=told.more.get("location") or entry.location,
+    )
+
+
+def missing_key(provider: str, *, file: ConfigFile) -> ConfigError:
+    """Make the error for a provider whose key is nowhere: it says where one can be put."""
+    known = PROVIDER_VARIABLES.get(provider)
+    variable = f"set {' or '.join(known.keys)}, or " if known is not None and known.keys else ""
+    place = f" of {file.path}" if file.path is not None else " of the configuration file"
+    return ConfigError(
+        ErrorCode.CONFIG_MISSING,
+        f"there is no key for {provider!r}: {variable}"
+        f'write key = {{ env = "VARIABLE" }} into [providers.{provider}]{place}',
+        provider=provider,
+    )

@@ -1,0 +1,254 @@
+"""The user's configuration file: read, checked and turned into values.
+
+An error names the file, the line and the field. The file never holds a secret: keys are named by
+where they are. Whoever can write the file decides where keys are sent, so a file that others can
+write is refused.
+"""
+
+import os
+import stat
+import tomllib
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.blocks.pricing import Price, PriceList, PriceTier, Rates
+from holdfast.config.checking import (
+    checked,
+    dotted,
+    refuse_out_of_range,
+    refuse_unknown,
+    unknown_name,
+    without_decimals,
+)
+from holdfast.config.schema import (
+    AgentDefaults,
+    FallbackStep,
+    ModelEntry,
+    PriceEntry,
+    ProviderEntry,
+    RatesEntry,
+)
+from holdfast.config.toml_lines import KeyPath, key_lines, line_of
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.settings import RuntimeSettings, Settings
+
+T = TypeVar("T")
+
+SECTIONS = ("defaults", "runtime", "providers", "models", "fallbacks", "prices")
+LARGEST_FILE = 1 << 20
+_OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_SECRET_FIELDS = frozenset({"api_key", "apikey", "auth_token", "password", "secret", "token"})
+_SECRET_HEADERS = frozenset(
+    {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-goog-api-key"}
+)
+_HOW_TO_NAME_A_KEY = (
+    "secrets are not written into this file; say where the secret is instead: "
+    '{ env = "VARIABLE" }, { keyring = "service/user" } or { command = ["program", "argument"] }'
+)
+
+
+class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a file says; without a file, nothing."""
+
+    path: Path | None = None
+    defaults: JsonObject = {}
+    """Settings and agent defaults, as checked plain values."""
+    runtime: JsonObject = {}
+    providers: dict[str, ProviderEntry] = {}
+    models: dict[str, ModelEntry] = {}
+    fallbacks: dict[str, tuple[FallbackStep, ...]] = {}
+    """By alias or `provider/model`; `default` is for every other one."""
+    prices: dict[str, PriceList] = {}
+    lines: dict[KeyPath, int] = {}
+
+    def error(self, path: KeyPath, message: str) -> ConfigError:
+        """Make the error for a field of this file: it names the file, the line and the field."""
+        line = line_of(self.lines, path)
+        place = f"{self.path or 'configuration'}{f', line {line}' if line else ''}"
+        return ConfigError(ErrorCode.CONFIG_INVALID, f"{place}: {dotted(path)}: {message}")
+
+
+def load_config(path: Path, *, required: bool = False) -> ConfigFile:
+    """Read the user's file; one that is not there says nothing, unless it is `required`.
+
+    Raises CONFIG_MISSING for a required file that is not there, CONFIG_INVALID for a wrong one.
+    """
+    try:
+        with path.open("rb") as file:
+            _refuse_shared(path, os.fstat(file.fileno()))
+            content = file.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        if not required:
+            return ConfigFile()
+        raise ConfigError(
+            ErrorCode.CONFIG_MISSING, f"the configuration file {path} does not exist"
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"the configuration file {path} cannot be read: {error.strerror}",
+        ) from error
+    if len(content) > LARGEST_FILE:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{path} is larger than {LARGEST_FILE} bytes")
+    try:
+        return parse_config(content.decode("utf-8-sig"), path=path)
+    except UnicodeDecodeError:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{path} is not UTF-8 text") from None
+
+
+def parse_config(text: str, *, path: Path | None = None) -> ConfigFile:
+    """Check a file's text; raises CONFIG_INVALID for the first thing that is wrong in it."""
+    try:
+        raw = tomllib.loads(text, parse_float=Decimal)
+    except tomllib.TOMLDecodeError as error:
+        where = path or "the configuration"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{where} is not valid TOML: {error}") from None
+    return _Reader(raw, path=path, lines=key_lines(text)).read()
+
+
+def _refuse_shared(path: Path, facts: os.stat_result) -> None:
+    """Refuse a file that somebody else could have written."""
+    if os.name != "posix":
+        return
+    if facts.st_mode & _OTHERS_CAN_WRITE:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"{path} can be written by others, who could redirect your keys: chmod 600 {path}",
+        )
+    if facts.st_uid not in {os.geteuid(), 0}:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{path} belongs to another user")
+
+
+class _Reader:
+    """Turns the parsed tables of one file into values."""
+
+    def __init__(
+        self, raw: Mapping[str, Any], *, path: Path | None, lines: dict[KeyPath, int]
+    ) -> None:
+        self._raw = raw
+        self._nothing = ConfigFile(path=path, lines=lines)
+
+    def read(self) -> ConfigFile:
+        for name in self._raw:
+            if name not in SECTIONS:
+                raise self._complain((name,), unknown_name(name, dict.fromkeys(SECTIONS)))
+        return msgspec.structs.replace(
+            self._nothing,
+            defaults=self._read_defaults(),
+            runtime=self._read_runtime(),
+            providers=self._each("providers", self._read_provider),
+            models=self._each("models", self._read_model),
+            fallbacks=self._each("fallbacks", self._read_fallback),
+            prices=self._each("prices", self._read_price),
+        )
+
+    def _complain(self, path: KeyPath, message: str) -> ConfigError:
+        return self._nothing.error(path, message)
+
+    def _table(self, path: KeyPath, value: Json) -> JsonObject:
+        if not isinstance(value, dict):
+            raise self._complain(path, "must be a table")
+        return value
+
+    def _each(self, section: str, read: Callable[[KeyPath, Any], T]) -> dict[str, T]:
+        table = self._table((section,), self._raw.get(section, {}))
+        return {name: read((section, name), value) for name, value in table.items()}
+
+    def _read_defaults(self) -> JsonObject:
+        at: KeyPath = ("defaults",)
+        values: JsonObject = without_decimals(self._table(at, self._raw.get("defaults", {})))
+        places = AgentDefaults.__struct_fields__
+        own = {name: value for name, value in values.items() if name in places}
+        checked(own, AgentDefaults, at=at, complain=self._complain)
+        rest = {name: value for name, value in values.items() if name not in places}
+        return own | self._settings(at, rest)
+
+    def _read_runtime(self) -> JsonObject:
+        at: KeyPath = ("runtime",)
+        values: JsonObject = without_decimals(self._table(at, self._raw.get("runtime", {})))
+        checked(values, RuntimeSettings, at=at, complain=self._complain)
+        return values
+
+    def _settings(self, at: KeyPath, values: JsonObject) -> JsonObject:
+        if "fallbacks" in values:
+            raise self._complain((*at, "fallbacks"), "belongs into the table [fallbacks]")
+        checked(values, Settings, at=at, complain=self._complain)
+        return values
+
+    def _read_provider(self, at: KeyPath, value: Json) -> ProviderEntry:
+        table = without_decimals(self._table(at, value))
+        for field in table.keys() & _SECRET_FIELDS:
+            raise self._complain((*at, field), f"write it as key; {_HOW_TO_NAME_A_KEY}")
+        if isinstance(table.get("key"), str):
+            raise self._complain((*at, "key"), _HOW_TO_NAME_A_KEY)
+        entry = checked(table, ProviderEntry, at=at, complain=self._complain)
+        for name, content in entry.headers.items():
+            if name.lower() in _SECRET_HEADERS and isinstance(content, str):
+                raise self._complain((*at, "headers", name), _HOW_TO_NAME_A_KEY)
+        if entry.base_url is not None and (wrong := url_fault(entry.base_url)):
+            raise self._complain((*at, "base_url"), wrong)
+        return entry
+
+    def _read_model(self, at: KeyPath, value: Json) -> ModelEntry:
+        table: JsonObject = without_decimals(self._table(at, value))
+        own = {n: v for n, v in table.items() if n in {"model", "context_window", "max_output"}}
+        settings = self._settings(at, {n: v for n, v in table.items() if n not in own})
+        entry = checked(own | {"settings": settings}, ModelEntry, at=at, complain=self._complain)
+        if "/" in str(at[-1]):
+            raise self._complain(at, "a short name has no slash in it")
+        if not _names_a_model(entry.model):
+            raise self._complain((*at, "model"), 'must be written as "provider/model"')
+        refuse_out_of_range(own, at=at, complain=self._complain)
+        return entry
+
+    def _read_fallback(self, at: KeyPath, value: Json) -> tuple[FallbackStep, ...]:
+        if not isinstance(value, list):
+            raise self._complain(at, "must be a list of models")
+        tables = [{"model": step} if isinstance(step, str) else step for step in value]
+        return tuple(
+            checked(table, FallbackStep, at=(*at, index), complain=self._complain)
+            for index, table in enumerate(tables)
+        )
+
+    def _read_price(self, at: KeyPath, value: Json) -> PriceList:
+        if not _names_a_model(str(at[-1])):
+            raise self._complain(at, 'must be named "provider/model"')
+        refuse_unknown(value, PriceEntry, at=at, complain=self._complain)
+        entry = checked(self._table(at, value), PriceEntry, at=at, complain=self._complain)
+        tiers = sorted(entry.tiers, key=lambda tier: tier.above)
+        price = Price(
+            rates=_rates(entry),
+            tiers=tuple(PriceTier(above=tier.above, rates=_rates(tier)) for tier in tiers),
+        )
+        return (price,)
+
+
+def _rates(entry: RatesEntry) -> Rates:
+    return Rates(**{name: getattr(entry, name) for name in Rates.__struct_fields__})
+
+
+def _names_a_model(name: str) -> bool:
+    provider, _, model = name.partition("/")
+    return bool(provider and model)
+
+
+def url_fault(url: str) -> str | None:
+    """Say what is wrong with the address of a provider; None if nothing is."""
+    try:
+        parts = urlsplit(url)
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return "is not a URL"
+    if parts.scheme not in {"http", "https"} or not has_host:
+        return "must begin with http:// or https:// and a host"
+    if parts.username is not None or parts.password is not None:
+        return f"must hold no user or password; {_HOW_TO_NAME_A_KEY}"
+    if parts.query or parts.fragment:
+        return "must hold neither ? nor #"
+    return None

@@ -1,0 +1,204 @@
+"""Which value holds: arguments before environment before the user's file before defaults.
+
+A pure function of what was handed in. Nested settings are merged field by field, except where an
+argument is a whole value of ours: that one replaces what stood below it.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.config.checking import checked, dotted, unknown_name
+from holdfast.config.environment import PREFIX, Environment
+from holdfast.config.file import ConfigFile
+from holdfast.config.schema import AgentDefaults, FallbackStep, ModelEntry
+from holdfast.config.toml_lines import KeyPath
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.settings import ModelStep, RuntimeSettings, Settings
+
+Origin: TypeAlias = Literal["argument", "environment", "file", "default"]
+
+_SETTINGS = frozenset(Settings.__struct_fields__)
+_RUNTIME = frozenset(RuntimeSettings.__struct_fields__)
+_AGENT = frozenset(AgentDefaults.__struct_fields__)
+_PLACES = frozenset({"config_dir", "config_path", "home"})
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds, and where each value came from."""
+
+    settings: Settings
+    runtime: RuntimeSettings
+    agent: AgentDefaults
+    alias: ModelEntry | None = None
+    """The entry of the chosen model, if it was chosen by its short name."""
+    origins: dict[str, Origin]
+    """By dotted path; what is not here is the default."""
+
+    def origin_of(self, path: str) -> Origin:
+        """Return where a value came from."""
+        return self.origins.get(path, "default")
+
+
+def resolve(
+    arguments: Mapping[str, object], *, environment: Environment, file: ConfigFile
+) -> Resolved:
+    """Decide every setting.
+
+    `arguments` holds only what was given, under the names of the fields of `Settings`,
+    `RuntimeSettings` and `AgentDefaults`.
+
+    Raises CONFIG_INVALID, naming the argument, the variable, or the file, line and field.
+    """
+    given = _checked_arguments(arguments)
+    variables = _checked_variables(environment)
+    below = merged(file.defaults, file.runtime)
+    name = next(
+        (layer["model"] for layer in (given, variables, below) if layer.get("model")),
+        "",
+    )
+    alias = file.models.get(name)
+    plan = fallback_plan(name, file)
+    layers: list[tuple[Origin, JsonObject]] = [
+        ("file", below),
+        ("file", {"fallbacks": plan} if plan else {}),
+        ("file", {} if alias is None else alias.settings),
+        ("environment", variables),
+        ("argument", given),
+    ]
+    values: JsonObject = {}
+    origins: dict[str, Origin] = {}
+    for origin, layer in layers:
+        values = merged(values, layer)
+        origins = _without(origins, layer) | dict.fromkeys(_leaves(layer), origin)
+    if name:
+        values["model"] = alias.model if alias is not None else _full_name(name, file)
+    return Resolved(
+        settings=_built({k: v for k, v in values.items() if k in _SETTINGS}, Settings),
+        runtime=_built({k: v for k, v in values.items() if k in _RUNTIME}, RuntimeSettings),
+        agent=_built({k: v for k, v in values.items() if k in _AGENT}, AgentDefaults),
+        alias=alias,
+        origins=origins,
+    )
+
+
+def model_named(name: str, file: ConfigFile) -> str:
+    """Return `provider/model` for a short name or itself; raises CONFIG_INVALID for neither."""
+    alias = file.models.get(name)
+    return alias.model if alias is not None else _full_name(name, file)
+
+
+def fallback_plan(name: str, file: ConfigFile) -> tuple[ModelStep, ...]:
+    """Return the models to go on with after `name`, short names replaced."""
+    alias = file.models.get(name)
+    model = name if alias is None else alias.model
+    for key in (name, model, "default"):
+        if (steps := file.fallbacks.get(key)) is not None:
+            found = [_step(step, (key, index), file) for index, step in enumerate(steps)]
+            return tuple(step for step in found if step.model != model)
+    return ()
+
+
+def merged(below: JsonObject, above: JsonObject) -> JsonObject:
+    """Lay one set of values over another; tables are laid over each other field by field."""
+    result = dict(below)
+    for name, value in above.items():
+        under = result.get(name)
+        if isinstance(value, dict) and isinstance(under, dict):
+            result[name] = merged(under, value)
+        else:
+            result[name] = value
+    return result
+
+
+def _step(step: FallbackStep, place: tuple[str, int], file: ConfigFile) -> ModelStep:
+    alias = file.models.get(step.model)
+    if alias is None and "/" not in step.model:
+        path: KeyPath = ("fallbacks", *place)
+        raise file.error(path, _unknown_model(step.model, file))
+    return ModelStep(
+        model=step.model if alias is None else alias.model,
+        thinking=step.thinking or (alias.settings.get("thinking") if alias else None),
+        max_attempts=step.max_attempts,
+    )
+
+
+def _full_name(name: str, file: ConfigFile) -> str:
+    provider, _, model = name.partition("/")
+    if provider and model:
+        return name
+    raise ConfigError(ErrorCode.CONFIG_INVALID, _unknown_model(name, file))
+
+
+def _unknown_model(name: str, file: ConfigFile) -> str:
+    hint = unknown_name(name, file.models).removeprefix("unknown")
+    return (
+        f"the model {name!r} is neither written as 'provider/model' nor a short name of [models]"
+        f"{hint}"
+    )
+
+
+def _checked_arguments(arguments: Mapping[str, object]) -> JsonObject:
+    """Check what the caller gave; an error names the argument."""
+
+    def complain(path: KeyPath, message: str) -> ConfigError:
+        return ConfigError(ErrorCode.CONFIG_INVALID, f"{dotted(path)}: {message}")
+
+    known = dict.fromkeys(_SETTINGS | _RUNTIME | _AGENT)
+    for name in arguments:
+        if name not in known and name not in _PLACES:
+            raise complain((name,), unknown_name(name, known))
+    for kind in (Settings, RuntimeSettings, AgentDefaults):
+        own = {n: _plain(v) for n, v in arguments.items() if n in kind.__struct_fields__}
+        checked(own, kind, at=(), complain=complain)
+    return {name: value for name, value in arguments.items() if name in known}
+
+
+def _checked_variables(environment: Environment) -> JsonObject:
+    """Check what the environment says; an error names the variable."""
+    variables = environment.options()
+
+    def complain(path: KeyPath, message: str) -> ConfigError:
+        steps = [str(step) for step in path if isinstance(step, str)]
+        named = (variables.get(".".join(steps[:length])) for length in range(len(steps), 0, -1))
+        variable = next((name for name in named if name), PREFIX + "…")
+        return ConfigError(ErrorCode.CONFIG_INVALID, f"{variable}: {message}")
+
+    values = {name: value for name, value in environment.values().items() if name not in _PLACES}
+    for kind in (Settings, RuntimeSettings, AgentDefaults):
+        own = {name: value for name, value in values.items() if name in kind.__struct_fields__}
+        checked(own, kind, at=(), complain=complain)
+    return values
+
+
+def _built(values: JsonObject, kind: type[msgspec.Struct]) -> Json:
+    """Make a value of parts that were each checked before."""
+    return msgspec.convert({name: _plain(value) for name, value in values.items()}, kind)
+
+
+def _plain(value: object) -> Json:
+    """Make a value of ours plain; a frozen one keeps every field, defaults too."""
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    return value
+
+
+def _without(origins: dict[str, Origin], layer: JsonObject) -> dict[str, Origin]:
+    """Forget where the fields of a value came from that is now replaced as a whole."""
+    replaced = tuple(f"{path}." for path in _leaves(layer))
+    return {path: origin for path, origin in origins.items() if not path.startswith(replaced)}
+
+
+def _leaves(values: JsonObject, inside: str = "") -> list[str]:
+    """Return the dotted paths of all values in nested tables."""
+    paths: list[str] = []
+    for name, value in values.items():
+        path = f"{inside}{name}"
+        paths += _leaves(value, f"{path}.") if isinstance(value, dict) else [path]
+    return paths

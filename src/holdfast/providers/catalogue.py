@@ -1,0 +1,200 @@
+"""What is known of models: limits, abilities and prices, from a data file read on first use.
+
+The file is generated from public price data; a provider's models are decoded only when one of them
+is asked for. What the file does not say is None: a fact is never guessed from a similar name.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import date, time
+from decimal import Decimal
+from functools import cached_property
+from importlib.resources import files
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.blocks.pricing import Price, PriceList, PriceTier, Rates
+
+Ability: TypeAlias = Literal["image", "document", "audio", "reasoning"]
+
+SAME_MODELS_AS: Mapping[str, str] = {"claude-agent": "anthropic", "vertex": "gemini"}
+"""Providers that offer the models of another one under the same names and prices."""
+
+_DATE_SUFFIX = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?(0[1-9]|[12]\d|3[01])$")
+
+
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of one model; None is unknown."""
+
+    provider: str
+    """Whose entry this is; of an offered model, the provider that made it."""
+    model: str
+    context_window: int | None = None
+    max_output: int | None = None
+    abilities: frozenset[Ability] | None = None
+    """What it takes beside text, and whether it can think; empty means that it cannot."""
+    prices: PriceList | None = None
+    deprecated: bool = False
+
+
+class _RatesRow(msgspec.Struct, array_like=True, frozen=True):
+    input: Decimal
+    output: Decimal
+    cache_read: Decimal | None = None
+    cache_write: Decimal | None = None
+    cache_write_1h: Decimal | None = None
+    reasoning: Decimal | None = None
+
+
+class _PriceRow(msgspec.Struct, array_like=True, frozen=True):
+    rates: _RatesRow
+    tiers: tuple[tuple[int, _RatesRow], ...] | None = None
+    starts: date | None = None
+    hours: tuple[time, time] | None = None
+
+
+class _ModelRow(msgspec.Struct, array_like=True, frozen=True):
+    model: str
+    rules: tuple[str | tuple[str, ...], ...] | None = None
+    """Which names mean this model: one of these; None means its own name only."""
+    context_window: int | None = None
+    prices: tuple[_PriceRow, ...] | None = None
+    max_output: int | None = None
+    abilities: frozenset[Ability] | None = None
+    deprecated: bool | None = None
+
+
+class _ProviderTable(msgspec.Struct, frozen=True):
+    models: tuple[_ModelRow, ...]
+    also: tuple[str, ...] = ()
+    """Providers whose models this one offers, too."""
+
+
+class _Catalogue(msgspec.Struct, frozen=True):
+    source: str
+    providers: dict[str, msgspec.Raw]
+
+
+class Catalogue:
+    """Looks up models. Reads the data file on first use and keeps what it has decoded."""
+
+    def __init__(self, content: bytes | None = None) -> None:
+        self._content = content
+        self._tables: dict[str, _ProviderTable | None] = {}
+        self._found: dict[tuple[str, str], ModelFacts | None] = {}
+
+    def find(self, provider: str, model: str) -> ModelFacts | None:
+        """Return what is known of a model, whatever date its name ends in; None if nothing."""
+        key = (SAME_MODELS_AS.get(provider, provider), model.lower())
+        if key not in self._found:
+            self._found[key] = self._search(*key)
+        return self._found[key]
+
+    def prices(self, provider: str, model: str) -> PriceList | None:
+        """Return the prices of a model; None if they are not known."""
+        facts = self.find(provider, model)
+        return None if facts is None else facts.prices
+
+    def models(self, provider: str) -> tuple[ModelFacts, ...]:
+        """Return every model that is listed for a provider."""
+        provider = SAME_MODELS_AS.get(provider, provider)
+        table = self._table(provider)
+        return () if table is None else tuple(_facts(provider, row) for row in table.models)
+
+    @property
+    def providers(self) -> tuple[str, ...]:
+        """The providers that have a table."""
+        return tuple(self._decoded.providers)
+
+    @property
+    def source(self) -> str:
+        """Which package and version the facts come from."""
+        return self._decoded.source
+
+    @cached_property
+    def _decoded(self) -> _Catalogue:
+        content = self._content
+        if content is None:
+            content = files("holdfast.providers").joinpath("catalogue.json").read_bytes()
+        return msgspec.json.decode(content, type=_Catalogue)
+
+    def _table(self, provider: str) -> _ProviderTable | None:
+        if provider not in self._tables:
+            raw = self._decoded.providers.get(provider)
+            table = None if raw is None else msgspec.json.decode(raw, type=_ProviderTable)
+            self._tables[provider] = table
+        return self._tables[provider]
+
+    def _search(self, provider: str, model: str) -> ModelFacts | None:
+        table = self._table(provider)
+        offered = () if table is None else table.also
+        for name in _spellings(model):
+            for owner in (provider, *offered):
+                owned = self._table(owner)
+                if owned is None:
+                    continue
+                row = next((row for row in owned.models if _matches(row, name)), None)
+                if row is not None:
+                    return _facts(owner, row)
+        return None
+
+
+def _spellings(model: str) -> tuple[str, ...]:
+    """Return a name as it is, with its date written with dashes, and without its date."""
+    dated = _DATE_SUFFIX.search(model)
+    if dated is None:
+        return (model,)
+    bare = model[: dated.start()]
+    return (model, f"{bare}-{'-'.join(dated.groups())}", bare)
+
+
+def _matches(row: _ModelRow, name: str) -> bool:
+    if row.rules is None:
+        return row.model.lower() == name
+    return any(
+        _rule_holds(rule, name)
+        if isinstance(rule, str)
+        else all(_rule_holds(part, name) for part in rule)
+        for rule in row.rules
+    )
+
+
+def _rule_holds(rule: str, name: str) -> bool:
+    mark, text = rule[0], rule[1:]
+    match mark:
+        case "=":
+            return name == text
+        case "^":
+            return name.startswith(text)
+        case "$":
+            return name.endswith(text)
+        case "~":
+            return text in name
+        case _:
+            return re.search(text, name) is not None
+
+
+def _facts(provider: str, row: _ModelRow) -> ModelFacts:
+    return ModelFacts(
+        provider=provider,
+        model=row.model,
+        context_window=row.context_window,
+        max_output=row.max_output,
+        abilities=row.abilities,
+        prices=None if row.prices is None else tuple(_price(price) for price in row.prices),
+        deprecated=bool(row.deprecated),
+    )
+
+
+def _price(row: _PriceRow) -> Price:
+    return Price(
+        rates=_rates(row.rates),
+        tiers=tuple(PriceTier(above=above, rates=_rates(r)) for above, r in row.tiers or ()),
+        starts=row.starts,
+        hours=row.hours,
+    )
+
+
+def _rates(row: _RatesRow) -> Rates:
+    return Rates(**msgspec.structs.asdict(row))

@@ -1,0 +1,318 @@
+"""Fits a schema to what one receiver takes, and keeps what had to be changed.
+
+A limit that the receiver cannot be told is said in the description; what it cannot be told at all
+is a refusal. Arguments are checked against the original schema afterwards, so that a schema made
+wider here loses nothing.
+"""
+
+import re
+
+import msgspec
+
+from holdfast.providers.schema_merging import merged_all
+from holdfast.providers.schema_repair import (
+    SchemaRefusedError,
+    inside,
+    resolved,
+    with_subschemas,
+)
+from holdfast.providers.schema_rules import SchemaRules
+from holdfast.vocabulary.json_types import Json, JsonObject
+
+_SAID_IN_WORDS = frozenset(
+    {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "pattern"}
+    | {"minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "format", "default"}
+    | {"minProperties", "maxProperties", "enum", "const"}
+)
+_MOST_MERGES = 20
+_ANY_VALUE = ({"type": "string"}, {"type": "number"}, {"type": "boolean"})
+_TYPE_NAMES: tuple[tuple[type, str], ...] = (
+    (bool, "boolean"),
+    (int, "integer"),
+    (float, "number"),
+    (str, "string"),
+    (type(None), "null"),
+)
+
+
+class SchemaFitting:
+    """Fits one repaired schema to one set of rules."""
+
+    def __init__(self, root: JsonObject, rules: SchemaRules) -> None:
+        self.changes: list[str] = []
+        self._root = root
+        self._rules = rules
+
+    def fitted(self) -> JsonObject:
+        """Return the schema as the receiver takes it; raises SchemaRefusedError."""
+        return self._node(self._root, "", ())
+
+    def _node(self, schema: JsonObject, path: str, trail: tuple[str, ...]) -> JsonObject:
+        node = dict(schema)
+        if "$ref" in node:
+            trail = self._follow(node, path, trail)
+        self._fit_combinations(node, path)
+        if "$ref" in node and self._rules.reference_stands_alone:
+            return self._reference_alone(node, path)
+        self._fit_values(node, path)
+        self._fit_types(node, path)
+        self._fit_object(node, path)
+        self._fit_list(node, path)
+        self._leave_out(node, path)
+        result = with_subschemas(node, path, lambda inner, at: self._inner(inner, at, trail))
+        return self._finished(result, path)
+
+    def _inner(self, schema: Json, path: str, trail: tuple[str, ...]) -> Json:
+        if isinstance(schema, bool):
+            return schema
+        return self._node(schema, path, trail)
+
+    def _follow(self, node: JsonObject, path: str, trail: tuple[str, ...]) -> tuple[str, ...]:
+        """Look where a reference leads; put what is there in its place if it must not stand."""
+        reference = node["$ref"]
+        if reference in trail and not self._rules.takes_recursion:
+            raise SchemaRefusedError(path, f"{reference!r} holds itself, and that is not taken")
+        if self._rules.inlines:
+            target: JsonObject = resolved(self._root, node.pop("$ref"), path)
+            beside = dict(node)
+            node.update(target | beside)
+            self._note(path, f"{reference!r} written out")
+            trail = (*trail, reference)
+            return self._follow(node, path, trail) if "$ref" in node else trail
+        if not self._rules.takes_recursion:
+            self._refuse_recursion(reference, path, (*trail, reference))
+        return trail
+
+    def _refuse_recursion(self, reference: str, path: str, trail: tuple[str, ...]) -> None:
+        for inner in _references_in(resolved(self._root, reference, path)):
+            if inner in trail:
+                raise SchemaRefusedError(path, f"{inner!r} holds itself, and that is not taken")
+            self._refuse_recursion(inner, path, (*trail, inner))
+
+    def _reference_alone(self, node: JsonObject, path: str) -> JsonObject:
+        definitions: JsonObject = {
+            name: node[name] for name in ("$defs", "definitions") if name in node
+        }
+        if node.keys() - definitions.keys() - {"$ref"}:
+            self._note(path, "what stood beside the reference left out")
+        kept: JsonObject = {"$ref": node["$ref"], **definitions}
+        return with_subschemas(kept, path, lambda inner, at: self._inner(inner, at, ()))
+
+    def _fit_combinations(self, node: JsonObject, path: str) -> None:
+        if "oneOf" in node and not self._takes("oneOf"):
+            node["anyOf"] = [*node.get("anyOf", ()), *node.pop("oneOf")]
+            self._note(path, "oneOf written as anyOf")
+        for _ in range(_MOST_MERGES):
+            if "allOf" not in node or self._takes("allOf"):
+                return
+            self._fit_all_of(node, path)
+        raise SchemaRefusedError(path, "has allOf inside allOf without end")
+
+    def _fit_all_of(self, node: JsonObject, path: str) -> None:
+        parts = node.pop("allOf")
+        if len(parts) == 1 and "$ref" in parts[0] and self._rules.reference_stands_alone:
+            for name in node.keys() - {"$defs", "definitions"}:
+                del node[name]
+            node["$ref"] = parts[0]["$ref"]
+            self._note(path, "allOf of one reference written as the reference alone")
+            return
+        node.update(merged_all([node, *(self._opened(part, path) for part in parts)], path))
+        self._note(path, "allOf written as one schema")
+
+    def _opened(self, schema: JsonObject, path: str) -> JsonObject:
+        """Return what a schema is, through all references."""
+        seen: set[str] = set()
+        while "$ref" in schema:
+            if schema["$ref"] in seen:
+                raise SchemaRefusedError(path, f"{schema['$ref']!r} leads to itself")
+            seen.add(schema["$ref"])
+            beside = {name: value for name, value in schema.items() if name != "$ref"}
+            schema = resolved(self._root, schema["$ref"], path) | beside
+        return schema
+
+    def _fit_values(self, node: JsonObject, path: str) -> None:
+        if "const" in node and not self._takes("const"):
+            node["enum"] = [node.pop("const")]
+            self._note(path, "const written as enum")
+        values = node.get("enum")
+        if values is None:
+            return
+        if "type" not in node and self._rules.needs_types:
+            node["type"] = _types_of(values, path)
+            self._note(path, f"type {node['type']!r} added")
+        if self._rules.scalar_enums_only and any(isinstance(v, dict | list) for v in values):
+            raise SchemaRefusedError(path, "has an enum with objects or lists in it")
+        if self._rules.string_enums_only:
+            self._fit_string_enum(node, path)
+
+    def _fit_string_enum(self, node: JsonObject, path: str) -> None:
+        texts = [value for value in node["enum"] if isinstance(value, str) and value]
+        rest = [value for value in node["enum"] if value not in texts and value is not None]
+        if rest or not texts:
+            self._say(node, "enum", value=node.pop("enum"), path=path)
+        elif texts != node["enum"]:
+            node["enum"] = texts
+
+    def _fit_types(self, node: JsonObject, path: str) -> None:
+        types = node.get("type")
+        if self._rules.writes_nullable and isinstance(types, list):
+            self._split_types(node, path)
+        if self._rules.writes_nullable and "anyOf" in node:
+            others = [part for part in node["anyOf"] if part.get("type") != "null"]
+            if len(others) < len(node["anyOf"]):
+                node["nullable"] = True
+                node["anyOf"] = others
+                self._note(path, "type 'null' written as nullable")
+            if len(others) == 1:
+                node.update(merged_all([node, self._opened(node.pop("anyOf")[0], path)], path))
+        if self._rules.needs_types and not node.keys() & {"type", "anyOf", "$ref"}:
+            self._type_anything(node, path)
+
+    def _split_types(self, node: JsonObject, path: str) -> None:
+        given = node.pop("type")
+        types = [name for name in given if name != "null"]
+        if "null" in given:
+            node["nullable"] = True
+        if len(types) == 1:
+            node["type"] = types[0]
+        elif types:
+            node["anyOf"] = [{"type": name} for name in types]
+        self._note(path, "several types written as nullable and anyOf")
+
+    def _type_anything(self, node: JsonObject, path: str) -> None:
+        if self._rules.is_closed:
+            raise SchemaRefusedError(path, "takes any value, and every value must have a type")
+        node["anyOf"] = [dict(kind) for kind in _ANY_VALUE]
+        self._note(path, "any value written as a text, a number or a truth value")
+
+    def _fit_object(self, node: JsonObject, path: str) -> None:
+        if not _may_be(node, "object"):
+            return
+        properties = node.get("properties", {})
+        self._check_names(properties, path)
+        if self._rules.is_closed:
+            self._close(node, path)
+        required = node.get("required", [])
+        if self._rules.needs_all:
+            self._require_all(node, path)
+        elif self._rules.keywords is not None and not set(required) <= properties.keys():
+            node["required"] = [name for name in required if name in properties]
+            self._note(path, "required names that are no properties left out")
+
+    def _check_names(self, properties: JsonObject, path: str) -> None:
+        pattern = self._rules.property_names
+        for name in properties:
+            if pattern is not None and re.fullmatch(pattern, name) is None:
+                raise SchemaRefusedError(
+                    path, f"has a property named {name!r}; names must be like {pattern}"
+                )
+
+    def _close(self, node: JsonObject, path: str) -> None:
+        others = node.get("additionalProperties")
+        if node.get("patternProperties") or isinstance(others, dict):
+            raise SchemaRefusedError(path, "takes properties of any name, and all must be named")
+        if not node.get("properties") and others is not False and path:
+            raise SchemaRefusedError(path, "takes any object, and all properties must be named")
+        if others is not False:
+            self._note(path, "closed: properties that are not named are refused")
+        node.setdefault("properties", {})
+        node["additionalProperties"] = False
+
+    def _require_all(self, node: JsonObject, path: str) -> None:
+        properties = dict(node["properties"])
+        required = [name for name in node.get("required", ()) if name in properties]
+        for name, schema in properties.items():
+            if name not in required:
+                properties[name] = _or_null(schema)
+                self._note(inside(path, name), "required, and null where it would be left out")
+        everything = [*required, *(name for name in properties if name not in required)]
+        if node.get("required") != everything:
+            self._note(path, "exactly its properties named as required")
+        node["properties"] = properties
+        node["required"] = everything
+
+    def _fit_list(self, node: JsonObject, path: str) -> None:
+        if not self._rules.needs_types or not _may_be(node, "array"):
+            return
+        if "prefixItems" in node:
+            kinds = [schema for schema in node.pop("prefixItems") if schema]
+            if isinstance(node.get("items"), dict) and node["items"]:
+                kinds.append(node["items"])
+            unique = [kind for place, kind in enumerate(kinds) if kind not in kinds[:place]]
+            node["items"] = unique[0] if len(unique) == 1 else {"anyOf": unique}
+            self._note(path, "prefixItems written as items of any of these kinds")
+        if not isinstance(node.get("items"), dict):
+            node["items"] = {}
+
+    def _leave_out(self, node: JsonObject, path: str) -> None:
+        for keyword in list(node):
+            if not self._takes(keyword):
+                value = node.pop(keyword)
+                if keyword in _SAID_IN_WORDS:
+                    self._say(node, keyword, value=value, path=path)
+                else:
+                    self._note(path, f"{keyword} left out")
+        formats = self._rules.formats
+        if formats is not None and "format" in node:
+            kind = node.get("type")
+            allowed = formats.get(kind, frozenset()) if isinstance(kind, str) else frozenset()
+            if node["format"] not in allowed:
+                self._say(node, "format", value=node.pop("format"), path=path)
+
+    def _finished(self, node: JsonObject, path: str) -> JsonObject:
+        if self._rules.string_enums_only and "enum" in node and node.get("type") != "string":
+            self._say(node, "enum", value=node.pop("enum"), path=path)
+        return node
+
+    def _say(self, node: JsonObject, keyword: str, *, value: Json, path: str) -> None:
+        """Put a limit into words that the receiver cannot be told otherwise."""
+        words = f"({keyword}: {msgspec.json.encode(value).decode()})"
+        node["description"] = f"{node.get('description', '')} {words}".strip()
+        self._note(path, f"{keyword} said in the description")
+
+    def _takes(self, keyword: str) -> bool:
+        return self._rules.keywords is None or keyword in self._rules.keywords
+
+    def _note(self, path: str, change: str) -> None:
+        self.changes.append(f"{path or 'the schema'}: {change}")
+
+
+def _references_in(schema: Json) -> set[str]:
+    """Return all references in a schema, definitions left aside."""
+    if isinstance(schema, list):
+        return {found for item in schema for found in _references_in(item)}
+    if not isinstance(schema, dict):
+        return set()
+    found = {schema["$ref"]} if isinstance(schema.get("$ref"), str) else set()
+    for keyword, value in schema.items():
+        if keyword not in {"$defs", "definitions", "enum", "const", "default", "examples"}:
+            found |= _references_in(value)
+    return found
+
+
+def _or_null(schema: JsonObject) -> JsonObject:
+    """Return a schema that takes null, too."""
+    if "enum" in schema or "const" in schema or "type" not in schema:
+        if any(part.get("type") == "null" for part in schema.get("anyOf", ())):
+            return schema
+        if None in schema.get("enum", ()):
+            return schema
+        return {"anyOf": [schema, {"type": "null"}]}
+    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    return schema if "null" in types else {**schema, "type": [*types, "null"]}
+
+
+def _may_be(node: JsonObject, kind: str) -> bool:
+    types = node.get("type")
+    return types == kind or (isinstance(types, list) and kind in types)
+
+
+def _types_of(values: list[Json], path: str) -> Json:
+    names: list[str] = []
+    for value in values:
+        name = next((name for kind, name in _TYPE_NAMES if isinstance(value, kind)), None)
+        if name is None:
+            raise SchemaRefusedError(path, "has an enum with objects or lists in it")
+        if name not in names:
+            names.append(name)
+    return names[0] if len(names) == 1 else names

@@ -1,0 +1,106 @@
+"""Several schemas that must all hold become one, or contradict each other."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.providers.schema_merging import merged_all, merged_alternatives
+from holdfast.providers.schema_repair import SchemaRefusedError
+from holdfast.providers.schemas import check_schema
+
+
+def test_limits_of_both_hold() -> None:
+    first = {"type": "integer", "minimum": 1, "maximum": 9, "description": "mine"}
+    second = {"type": "integer", "minimum": 3, "maximum": 5, "description": "yours", "title": "t"}
+    assert merged_all([first, second], "") == {
+        "type": "integer",
+        "minimum": 3,
+        "maximum": 5,
+        "description": "mine",
+        "title": "t",
+    }
+
+
+def test_objects_have_the_properties_of_both() -> None:
+    first = {"properties": {"a": {"type": "string"}}, "required": ["a"]}
+    second = {
+        "properties": {"a": {"maxLength": 3}, "b": {}},
+        "required": ["b", "a"],
+        "additionalProperties": False,
+    }
+    assert merged_all([first | {"additionalProperties": True}, second], "") == {
+        "properties": {"a": {"type": "string", "maxLength": 3}, "b": {}},
+        "required": ["a", "b"],
+        "additionalProperties": False,
+    }
+
+
+def test_of_two_enums_the_common_values_stay() -> None:
+    assert merged_all([{"enum": [1, 2]}, {"enum": [2, 3]}], "") == {"enum": [2]}
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ({"type": "string"}, {"type": "integer"}),
+        ({"enum": [1]}, {"enum": [2]}),
+        ({"properties": {"a": {"pattern": "x"}}}, {"properties": {"a": {"pattern": "y"}}}),
+    ],
+)
+def test_a_contradiction_is_refused(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    with pytest.raises(SchemaRefusedError, match="two schemas that must both hold differ in"):
+        merged_all(pair, "")
+
+
+def test_an_alternative_more_is_added_once() -> None:
+    kinds: list[dict[str, Any]] = [{"type": "string"}, {"type": "integer"}, {"type": "boolean"}]
+    objects = [{"type": "object", "properties": {"a": kind}} for kind in (*kinds, kinds[1])]
+    assert merged_alternatives(objects, "")["properties"] == {"a": {"anyOf": kinds}}
+
+
+def with_definitions(schema: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {"x": schema},
+        "required": ["x"],
+        "additionalProperties": False,
+        "$defs": {
+            "text": {"type": "string"},
+            "short": {"allOf": [{"$ref": "#/$defs/text"}, {"maxLength": 3}]},
+            "loop": {"allOf": [{"$ref": "#/$defs/loop"}]},
+            "ring": {"$ref": "#/$defs/ring"},
+        },
+    }
+
+
+def test_all_of_one_reference_is_that_reference() -> None:
+    schema = with_definitions({"allOf": [{"$ref": "#/$defs/text"}], "description": "mine"})
+    del schema["$defs"]["short"], schema["$defs"]["loop"], schema["$defs"]["ring"]
+    verdict = check_schema(schema, target="openai_strict")
+    assert verdict.schema["properties"]["x"] == {"$ref": "#/$defs/text"}
+
+
+def test_all_of_inside_all_of_is_one_schema() -> None:
+    schema = with_definitions({"allOf": [{"$ref": "#/$defs/short"}, {"minLength": 1}]})
+    verdict = check_schema(schema, target="gemini")
+    assert verdict.schema["properties"]["x"] == {"type": "string", "maxLength": 3, "minLength": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("loop", "without end"), ("ring", "'#/$defs/ring' leads to itself")]
+)
+def test_what_leads_to_itself_is_refused(name: str, reason: str) -> None:
+    schema = with_definitions({"allOf": [{"$ref": f"#/$defs/{name}"}, {"minLength": 1}]})
+    assert reason in check_schema(schema, target="gemini").reason
+
+
+def test_old_ways_of_writing_are_repaired() -> None:
+    schema = with_definitions({"$ref": "#/$defs/text", "nullable": True, "required": True})
+    verdict = check_schema(schema, target="any")
+    expected = {"anyOf": [{"$ref": "#/$defs/text"}, {"type": "null"}]}
+    assert verdict.schema["properties"]["x"] == expected
+    schema = with_definitions({"anyOf": [{"type": "string"}], "nullable": True})
+    verdict = check_schema(schema, target="any")
+    assert verdict.schema["properties"]["x"]["anyOf"][-1] == {"type": "null"}
+    schema = with_definitions({"properties": {"a": {}}})
+    assert check_schema(schema, target="any").schema["properties"]["x"]["type"] == "object"
