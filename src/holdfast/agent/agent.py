@@ -11,6 +11,7 @@ from holdfast.agent.options import (
     QueryOptions,
     SessionOptions,
     ingredients_of,
+    places_of,
     settings_changes,
 )
 from holdfast.agent.queries import make_query, stream_query
@@ -18,6 +19,7 @@ from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.remote import AgentRemote
 from holdfast.agent.session import AgentSession
 from holdfast.assembly.composition import Composition
+from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.models import split_model
 from holdfast.serialization.session_state import check_state
 from holdfast.session.live_session import LiveSession
@@ -43,13 +45,18 @@ class Agent:
             raise TypeError(f"Agent has no option {', '.join(sorted(unknown))}")
         if model:
             options["model"] = model
-        if options.get("model"):
-            split_model(options["model"])
-        self._settings = msgspec.convert(settings_changes(options), Settings)
-        self._owner = options.get("owner", "local")
-        self._project = options.get("project", "")
+        arguments = settings_changes(options)
+        for name in ("store", "owner", "project"):
+            if isinstance(options.get(name), str):
+                arguments[name] = options[name]
+        self._configuration = Configuration(arguments, places_of(options))
+        resolved = self._configuration.resolved
+        self._settings = msgspec.structs.replace(resolved.settings, model=self._configuration.model)
+        split_model(self._settings.model)
+        self._owner = resolved.agent.owner
+        self._project = resolved.agent.project or str(self._configuration.cwd)
         self._instrumentation = options.get("instrumentation")
-        self._composition = Composition(ingredients_of(options))
+        self._composition = Composition(ingredients_of(options, resolved), self._configuration)
         self._sessions: list[LiveSession] = []
         self._closed = False
 

@@ -3,14 +3,18 @@
 import asyncio
 import base64
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
 
 import msgspec
 
 from holdfast.assembly.composition import Ingredients
+from holdfast.assembly.configuration import ConfigurationPlaces
+from holdfast.assembly.models import OwnAccess, TokenFunction
 from holdfast.blocks.tool_registry.registry import OutputTransform
 from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.config.resolution import Resolved
 from holdfast.engine.scopes import Unanswered
 from holdfast.engine.tool_dispatcher import BeforeTool
 from holdfast.ports.abort import AbortSignal
@@ -18,6 +22,7 @@ from holdfast.ports.approver import Approver
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.session_store import Store
+from holdfast.ports.token_source import TokenSource
 from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
@@ -25,6 +30,7 @@ from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.ids import QueryId, new_message_id
 from holdfast.vocabulary.messages import Sender, UserMessage
 from holdfast.vocabulary.parts import MediaPart, Part, TextPart
+from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import (
     CacheTtl,
     CompactionSettings,
@@ -74,6 +80,14 @@ class AgentOptions(SettingsOptions, total=False):
     owner: str
     project: str
     providers: Iterable[ModelClient]
+    api_key: str | Secret | TokenSource | TokenFunction | None
+    base_url: str | None
+    headers: dict[str, str]
+    environment: Mapping[str, str] | None
+    """Variables to use instead of the process's own."""
+    config_dir: str | Path | None
+    config_path: str | Path | None
+    cwd: str | Path | None
     approver: Approver | Callable[[ApprovalRequest], Decision] | None
     unanswered: Unanswered
     before_tool: BeforeTool | None
@@ -123,14 +137,31 @@ _INGREDIENTS = frozenset(
 )
 
 
-def ingredients_of(options: AgentOptions) -> Ingredients:
-    """Pick what an agent is made of from its options."""
+def ingredients_of(options: AgentOptions, resolved: Resolved) -> Ingredients:
+    """Pick what an agent is made of from its options, and from what configuration says."""
     chosen: dict[str, Any] = {
         name: value for name, value in options.items() if name in _INGREDIENTS
     }
+    chosen.setdefault("runtime", resolved.runtime)
+    chosen.setdefault("store", resolved.agent.store or "memory")
     if chosen.get("approver") is not None:
         chosen["approver"] = _as_async(chosen["approver"])
+    chosen["own_access"] = OwnAccess(
+        api_key=options.get("api_key"),
+        base_url=options.get("base_url"),
+        headers=options.get("headers", {}),
+    )
     return Ingredients(**chosen)
+
+
+def places_of(options: AgentOptions) -> ConfigurationPlaces:
+    """Pick where configuration is looked for from an agent's options."""
+    return ConfigurationPlaces(
+        environment=options.get("environment"),
+        config_dir=options.get("config_dir"),
+        config_path=options.get("config_path"),
+        cwd=options.get("cwd"),
+    )
 
 
 def _as_async(approver: Callable[[ApprovalRequest], Any]) -> Approver:

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from decimal import Decimal
 
-from holdfast.assembly.models import ModelClients
+from holdfast.assembly.configuration import Configuration
+from holdfast.assembly.models import ModelClients, OwnAccess
 from holdfast.assembly.stores import make_store
 from holdfast.assembly.system import SystemClock, system_random
 from holdfast.blocks.stream_processor.processor import StreamProcessor
@@ -20,23 +20,10 @@ from holdfast.ports.approver import Approver
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.session_store import Store
+from holdfast.providers.catalogue import Catalogue
+from holdfast.providers.known_models import KnownModels
 from holdfast.session.live_session import SessionParts
 from holdfast.vocabulary.settings import RuntimeSettings
-from holdfast.vocabulary.usage import Usage
-
-
-class UnknownPrices:
-    """A catalogue that knows no model: costs are None, never invented."""
-
-    def cost(self, provider: str, model: str, usage: Usage) -> Decimal | None:
-        """Return None."""
-        del provider, model, usage
-        return None
-
-    def context_window(self, provider: str, model: str) -> int | None:
-        """Return None."""
-        del provider, model
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +32,7 @@ class Ingredients:
 
     tools: Iterable[Tool | Callable[..., object]] = ()
     providers: Iterable[ModelClient] = ()
+    own_access: OwnAccess = field(default_factory=OwnAccess)
     store: str | Store = "memory"
     approver: Approver | None = None
     unanswered: Unanswered = "stop"
@@ -57,15 +45,22 @@ class Ingredients:
 class Composition:
     """The joined blocks of one agent. Holds nothing of any query or session."""
 
-    def __init__(self, ingredients: Ingredients) -> None:
-        self.clients = ModelClients(ingredients.providers)
+    def __init__(self, ingredients: Ingredients, configuration: Configuration) -> None:
+        self.clients = ModelClients(
+            configuration, given=ingredients.providers, own=ingredients.own_access
+        )
         self.clock = ingredients.clock
         self.registry = ToolRegistry(ingredients.tools)
         self._ingredients = ingredients
         self._store: Store | None = None
         turns = TurnRunner(
             processor=StreamProcessor(clock=self.clock),
-            catalogue=UnknownPrices(),
+            catalogue=KnownModels(
+                catalogue=Catalogue(),
+                clock=self.clock,
+                prices=configuration.file.prices,
+                windows=configuration.windows(),
+            ),
             clock=self.clock,
             runtime=ingredients.runtime,
         )

@@ -1,9 +1,26 @@
 """Models: finds the client behind `provider/model`, making each client once."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeAlias
 
+import msgspec
+
+from holdfast.assembly.configuration import Configuration
+from holdfast.config.connections import Connection
 from holdfast.ports.model_client import ModelClient
+from holdfast.ports.token_source import TokenSource
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.secrets import Secret
+
+TokenFunction: TypeAlias = Callable[[], "str | Secret | Awaitable[str | Secret]"]
+
+
+class OwnAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """What the program itself says of the way to its model's provider."""
+
+    api_key: str | Secret | TokenSource | TokenFunction | None = None
+    base_url: str | None = None
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def split_model(model: str) -> tuple[str, str]:
@@ -26,26 +43,78 @@ def split_model(model: str) -> tuple[str, str]:
 class ModelClients:
     """The clients of one agent, by provider. Owns and closes those that it made itself."""
 
-    def __init__(self, given: Iterable[ModelClient] = ()) -> None:
+    def __init__(
+        self, configuration: Configuration, *, given: Iterable[ModelClient], own: OwnAccess
+    ) -> None:
+        self._configuration = configuration
         self._given = {client.provider: client for client in given}
+        self._own = own
+        self._own_provider = configuration.model.partition("/")[0]
         self._made: dict[str, ModelClient] = {}
 
     async def route(self, model: str) -> tuple[ModelClient, str]:
         """Return the client for a model, and the model's name without its provider."""
-        if not model:
-            raise ConfigError(
-                ErrorCode.CONFIG_MISSING, "no model is named; pass one as 'provider/model'"
-            )
-        provider, name = split_model(model)
+        provider, name = split_model(model or self._configuration.model)
         client = self._given.get(provider) or self._made.get(provider)
         if client is None:
-            raise ConfigError(
-                ErrorCode.CONFIG_INVALID, f"there is no provider {provider!r} for {model!r}"
-            )
+            client = self._made[provider] = self._make(provider)
         return client, name
 
     async def close(self) -> None:
         """Close the clients that were made here; those that were handed in are their owner's."""
-        for client in self._made.values():
+        made, self._made = self._made, {}
+        for client in made.values():
             await client.close()
-        self._made.clear()
+
+    def _make(self, provider: str) -> ModelClient:
+        # Only what is used is imported: HTTP, and one vendor.
+        from holdfast.assembly.vendors import Access, MissingKeyError, make_client  # noqa: PLC0415
+        from holdfast.config.connections import missing_key  # noqa: PLC0415
+        from holdfast.providers.entry_points import offered_client  # noqa: PLC0415
+        from holdfast.providers.transport.http import AiohttpTransport  # noqa: PLC0415
+
+        configuration = self._configuration
+        connection = configuration.connection(provider)
+        own = self._own if provider == self._own_provider else OwnAccess()
+        if own.base_url is not None:
+            connection = msgspec.structs.replace(connection, base_url=own.base_url)
+        if connection.base_url is None and (offered := offered_client(provider)) is not None:
+            return offered
+        access = Access(
+            connection=connection,
+            tokens=self._tokens(connection, own),
+            headers={**_headers(connection, configuration.environment.variables), **own.headers},
+            transport=AiohttpTransport(environment=configuration.environment.variables),
+            is_bearer=own.api_key is None and connection.key is None,
+        )
+        try:
+            return make_client(access)
+        except MissingKeyError as error:
+            raise missing_key(error.provider, file=configuration.file) from None
+
+    def _tokens(self, connection: Connection, own: OwnAccess) -> TokenSource | None:
+        from holdfast.auth.token_sources import (  # noqa: PLC0415 - only what is used
+            CallableTokenSource,
+            StaticTokenSource,
+        )
+        from holdfast.config.key_sources import key_source  # noqa: PLC0415
+
+        given = own.api_key
+        if isinstance(given, str | Secret):
+            return StaticTokenSource(given)
+        if callable(given):
+            return CallableTokenSource(given)
+        if given is not None:
+            return given
+        reference = connection.key or connection.auth_token
+        if reference is None:
+            return None
+        return key_source(reference, environment=self._configuration.environment)
+
+
+def _headers(connection: Connection, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a connection; one that refers to a variable is looked up."""
+    return {
+        name: value if isinstance(value, str) else variables.get(value.env or "", "")
+        for name, value in connection.headers.items()
+    }

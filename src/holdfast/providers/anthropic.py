@@ -27,15 +27,16 @@ def anthropic(
     transport: Transport,
     base_url: str | None = None,
     headers: Mapping[str, str] = MappingProxyType({}),
+    key_header: str = "x-api-key",
 ) -> WireModelClient:
-    """Make the client; `base_url` is without `/v1`."""
+    """Make the client; `base_url` is without `/v1`. Gateways may want another `key_header`."""
     return WireModelClient(
         provider="anthropic",
         protocol=_for_login(PROTOCOL) if tokens.kind == "oauth" else PROTOCOL,
         endpoint=Endpoint(
             base_url=base_url or BASE_URL,
             headers={"anthropic-version": API_VERSION, **headers},
-            key_header="x-api-key",
+            key_header=key_header,
         ),
         tokens=tokens,
         transport=transport,

@@ -1,0 +1,88 @@
+"""Configuration: what arguments, environment and the user's file come to, in that order."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from holdfast.config.connections import Connection, connection_to
+from holdfast.config.environment import Environment, process_environment
+from holdfast.config.file import ConfigFile
+from holdfast.config.resolution import Resolved, fallback_plan, model_named, resolve
+from holdfast.config.user_file import user_config
+from holdfast.vocabulary.json_types import JsonObject
+
+# What is asked when a key is there and no model is named: a good general model of that provider.
+_DEFAULT_MODELS = {
+    "anthropic": "anthropic/claude-sonnet-5",
+    "openai": "openai/gpt-5",
+    "gemini": "gemini/gemini-2.5-flash",
+    "openrouter": "openrouter/openrouter/auto",
+    "groq": "groq/llama-3.3-70b-versatile",
+    "deepseek": "deepseek/deepseek-chat",
+    "mistral": "mistral/mistral-large-latest",
+    "xai": "xai/grok-4",
+}
+EMBEDDED_MODEL = "local/smollm2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigurationPlaces:
+    """Where configuration is looked for; everything has the usual default."""
+
+    environment: Mapping[str, str] | None = None
+    config_dir: str | Path | None = None
+    config_path: str | Path | None = None
+    cwd: str | Path | None = None
+
+
+class Configuration:
+    """What holds for one agent, and where its providers are."""
+
+    def __init__(self, arguments: JsonObject, places: ConfigurationPlaces) -> None:
+        variables = places.environment
+        self.environment = Environment(process_environment() if variables is None else variables)
+        self.cwd = Path(places.cwd) if places.cwd is not None else Path.cwd()
+        self.home = Path(self.environment.get("HOME") or Path.home())
+        self.file: ConfigFile = user_config(
+            self.environment,
+            cwd=self.cwd,
+            home=self.home,
+            platform=sys.platform,
+            config_dir=places.config_dir,
+            config_path=places.config_path,
+        )
+        self.resolved: Resolved = resolve(arguments, environment=self.environment, file=self.file)
+
+    @property
+    def model(self) -> str:
+        """The model that is asked: the one that was named, or the best that a found key allows."""
+        if self.resolved.settings.model:
+            return self.resolved.settings.model
+        for provider in self.environment.providers_with_keys():
+            if provider in _DEFAULT_MODELS:
+                return _DEFAULT_MODELS[provider]
+        return EMBEDDED_MODEL
+
+    def connection(self, provider: str) -> Connection:
+        """Return the way to a provider."""
+        return connection_to(provider, environment=self.environment, file=self.file)
+
+    def named(self, changes: JsonObject) -> JsonObject:
+        """Replace a short name of a model in changed settings by what it stands for."""
+        name = changes.get("model")
+        if not name:
+            return changes
+        plan = fallback_plan(name, self.file)
+        planned = {"fallbacks": msgspec.to_builtins(plan)} if plan else {}
+        return {**planned, **changes, "model": model_named(name, self.file)}
+
+    def windows(self) -> dict[str, int]:
+        """Return the context windows that the user's file knows."""
+        return {
+            entry.model: entry.context_window
+            for entry in self.file.models.values()
+            if entry.context_window is not None
+        }
