@@ -64,7 +64,7 @@ def _compatible(access: Access) -> ModelClient:
                 f"[providers.{connection.provider}] of the configuration file, or pass base_url",
                 provider=connection.provider,
             )
-        vendor = VENDORS["generic"]
+        vendor = VENDORS["compatible"]
     if isinstance(connection.dialect, str) and connection.dialect in VENDORS:
         vendor = msgspec.structs.replace(vendor, dialect=VENDORS[connection.dialect].dialect)
     if vendor.needs_key:

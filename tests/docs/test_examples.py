@@ -1,0 +1,46 @@
+"""Every example runs as it stands, against a scripted model."""
+
+import functools
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.testing import ScriptedProvider, calls, says
+
+_EXAMPLES = Path(__file__).parents[2] / "examples"
+
+_SCRIPTS: dict[str, list[Any]] = {
+    "basic": [says("Paris.")],
+    "streaming": [says("Pick ", "two."), says("Else, ", "latency.")],
+    "tools": [
+        calls(("read_temperature", {"city": "Lisbon"}), ("count_to", {"number": 3})),
+        says("21.5 degrees, and three."),
+    ],
+    "session": [says("Hi Ana."), says("Ana."), says("anA."), says("Ana.")],
+    "approval": [
+        calls(("delete_file", {"path": "scratch/a.txt"})),
+        says("Done."),
+        calls(("delete_file", {"path": "scratch/b.txt"})),
+        says("Done, too."),
+    ],
+    "abort": [says("One, ", "two, ", "three"), says("four")],
+}
+
+
+def test_every_example_has_a_script() -> None:
+    assert {path.stem for path in _EXAMPLES.glob("*.py")} == set(_SCRIPTS)
+
+
+@pytest.mark.parametrize("name", sorted(_SCRIPTS))
+def test_the_example_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    provider = ScriptedProvider(_SCRIPTS[name], provider="local")
+    scripted = functools.partial(holdfast.Agent, providers=[provider], environment={})
+    monkeypatch.setattr(holdfast, "Agent", scripted)
+    runpy.run_path(str(_EXAMPLES / f"{name}.py"), run_name="__main__")
+    provider.check()
+    assert capsys.readouterr().out
