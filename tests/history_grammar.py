@@ -1,6 +1,7 @@
 """The grammar of a history that every provider accepts, as an oracle for tests."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
@@ -27,7 +28,7 @@ def _of_order(messages: Sequence[Message]) -> Iterator[str]:
         yield "the first message is not the user's"
     if not isinstance(messages[-1], UserMessage):
         yield "the last message is not the user's"
-    for first, second in zip(messages, messages[1:], strict=False):
+    for first, second in pairwise(messages):
         if type(first) is type(second):
             yield f"two {type(first).__name__}s follow each other"
 
@@ -35,30 +36,40 @@ def _of_order(messages: Sequence[Message]) -> Iterator[str]:
 def _of_calls(messages: Sequence[Message]) -> Iterator[str]:
     asked: list[str] = []
     for message in messages:
-        answered = [part.call_id for part in message.parts if isinstance(part, ToolResultPart)]
         if isinstance(message, AssistantMessage):
             if asked:
                 yield f"calls {asked} were never answered"
-            if answered:
-                yield "an assistant message holds a tool result"
             asked = [part.call_id for part in message.tool_calls]
-            if len(set(asked)) != len(asked):
-                yield f"call ids {asked} are not unique"
-            continue
-        if any(isinstance(part, ToolCallPart) for part in message.parts):
-            yield "a user message holds a tool call"
-        for call_id in answered:
-            if call_id not in asked:
-                yield f"result {call_id} answers no call of the message before"
-            if answered.count(call_id) > 1:
-                yield f"call {call_id} is answered twice"
-        for call_id in asked:
-            if call_id not in answered:
-                yield f"call {call_id} is not answered in the next message"
-        yield from _of_result_order(message)
-        asked = []
+            yield from _of_assistant(message, asked)
+        else:
+            yield from _of_answers(message, asked)
+            yield from _of_result_order(message)
+            asked = []
     if asked:
         yield f"calls {asked} were never answered"
+
+
+def _of_assistant(message: AssistantMessage, asked: list[str]) -> Iterator[str]:
+    if any(isinstance(part, ToolResultPart) for part in message.parts):
+        yield "an assistant message holds a tool result"
+    if len(set(asked)) != len(asked):
+        yield f"call ids {asked} are not unique"
+
+
+def _of_answers(message: UserMessage, asked: list[str]) -> Iterator[str]:
+    answered: list[str] = [
+        part.call_id for part in message.parts if isinstance(part, ToolResultPart)
+    ]
+    if any(isinstance(part, ToolCallPart) for part in message.parts):
+        yield "a user message holds a tool call"
+    for call_id in answered:
+        if call_id not in asked:
+            yield f"result {call_id} answers no call of the message before"
+        if answered.count(call_id) > 1:
+            yield f"call {call_id} is answered twice"
+    for call_id in asked:
+        if call_id not in answered:
+            yield f"call {call_id} is not answered in the next message"
 
 
 def _of_result_order(message: Message) -> Iterator[str]:

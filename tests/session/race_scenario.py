@@ -5,7 +5,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from holdfast import Agent, AgentSession, Approve, ApprovalRequest, Deny, QueryEnded, tool
+from holdfast import Agent, AgentSession, ApprovalRequest, Approve, Deny, QueryEnded, tool
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import LoopClock, ScriptedProvider, calls, says
 from holdfast.vocabulary.approvals import Decision
@@ -14,7 +14,6 @@ from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError
 from holdfast.vocabulary.parts import ToolResultPart
 from holdfast.vocabulary.settings import RetrySettings
 from holdfast.vocabulary.stream_parts import StreamPart
-
 from tests.history_grammar import violations
 
 HAPPENINGS = ("abort", "close", "approve", "deny", "steer", "result", "error", "timeout")
@@ -139,6 +138,17 @@ async def _consume(session: AgentSession, timeout: float | None) -> None:
 
 async def play(seed: int) -> Scenario:
     """Run one scenario and check what must hold whatever happened."""
+    scenario, _ = await _play(seed)
+    return scenario
+
+
+async def play_log(seed: int) -> list[Entry]:
+    """Run one scenario and return the log that it leaves."""
+    _, log = await _play(seed)
+    return log
+
+
+async def _play(seed: int) -> tuple[Scenario, list[Entry]]:
     scenario = Scenario(random.Random(seed))
     provider, store = _script(scenario), MemoryStore()
     agent = Agent(
@@ -164,9 +174,10 @@ async def play(seed: int) -> Scenario:
     if "close" not in scenario.seen:
         await _check_next_query(session, provider)
     await agent.close()
-    _check_log(await store.log.read(session_id))
+    log = await store.log.read(session_id)
+    _check_log(log)
     assert provider.open_streams == 0
-    return scenario
+    return scenario, log
 
 
 async def _check_next_query(session: AgentSession, provider: ScriptedProvider) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from holdfast import Agent, Approve, ApprovalRequest, Deny, tool
+from holdfast import Agent, ApprovalRequest, Approve, Deny, tool
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedProvider, calls, reasoning, says
 from holdfast.testing.fake_clock import AutoClock
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
@@ -57,13 +58,14 @@ def rich_provider() -> ScriptedProvider:
     )
 
 
-def rich_agent(provider: ScriptedProvider, *, approver: object = approve_all) -> Agent:
+def rich_agent(provider: ScriptedProvider, *, store: str | MemoryStore = "memory") -> Agent:
     """Return an agent that can play the whole query."""
     return Agent(
         "scripted/model",
         providers=[provider],
         tools=[look_up, erase],
-        approver=approver,  # type: ignore[arg-type]
+        approver=approve_all,
+        store=store,
         parallel_tools=True,
         clock=AutoClock(),
         runtime=RuntimeSettings(checkpoint_characters=8, buffer_size=0),

@@ -12,7 +12,6 @@ from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.messages import AssistantMessage
 from holdfast.vocabulary.parts import ToolResultPart
-
 from tests.history_grammar import violations
 from tests.session.scripted_query import rich_agent, rich_provider
 
@@ -69,7 +68,9 @@ async def test_a_query_stopped_at_any_event_keeps_everything_and_leaves_nothing(
             controller = AbortController()
             stream = session.stream("go", signal=controller.signal)
             recorder, error = await _play(
-                stream, index, lambda: stop(session, controller)  # noqa: B023 - called at once
+                stream,
+                index,
+                lambda: stop(session, controller),  # noqa: B023 - called at once
             )
             outcome = _check_stopped(session, recorder, error, index)
             outcomes[outcome] = outcomes.get(outcome, 0) + 1

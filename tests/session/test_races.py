@@ -9,7 +9,6 @@ import pytest
 
 from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.testing.seeded_loop import SeededLoop
-
 from tests.session.race_scenario import HAPPENINGS, Scenario, play
 
 _CHUNKS, _PER_CHUNK = 20, 1_020

@@ -94,6 +94,8 @@ class QueryRunner:
             AgentError: when the query cannot go on.
 
         """
+        if scope.input.resumes is not None and scope.fold.is_answered():
+            return QueryOutcome(stop_reason="complete")  # only its end was not recorded
         progress = _Progress(reminders=scope.input.reminders)
         while True:
             if scope.fold.calls:

@@ -62,14 +62,18 @@ class PromptQueue:
         message = handle.query.message
         if delivery == "reject" or message is None:
             raise SessionError(ErrorCode.BUSY, "the session is busy with another prompt")
-        handle.input_id = new_input_id()
+        input_id = new_input_id()
+        handle.wait_in(
+            input_id,
+            lambda: self._tasks.start(self._withdraw(handle), name="holdfast-withdraw"),
+        )
         first = delivery == "interrupt"
         self._waiting.appendleft(handle) if first else self._waiting.append(handle)
         await self._recorder.commit(
             [
                 InputQueued(
                     **self._stamp(),
-                    input_id=handle.input_id,
+                    input_id=input_id,
                     message=message,
                     delivery=delivery,
                     sender=message.sender,
@@ -78,12 +82,6 @@ class PromptQueue:
         )
         if first and self.current is not None:
             self.current.abort("interrupted by a new prompt")
-
-    async def withdraw(self, handle: QueryHandle) -> None:
-        """Take a waiting query out; nothing happens to one that runs."""
-        if handle in self._waiting:
-            self._waiting.remove(handle)
-            await self._drain_entries([handle], "its caller gave up")
 
     async def drain(self) -> tuple[UserMessage, ...]:
         """Take every waiting prompt out and return them; whoever waits for one hears of it."""
@@ -150,6 +148,12 @@ class PromptQueue:
             self._claimed = False
             self._idle.set()
 
+    async def _withdraw(self, handle: QueryHandle) -> None:
+        """Take a waiting query out; nothing happens to one that runs."""
+        if handle in self._waiting:
+            self._waiting.remove(handle)
+            await self._drain_entries([handle], "its caller gave up")
+
     def _is_queued(self, handle: QueryHandle) -> bool:
         return handle.input_id is None or handle.input_id in self._recorder.fold.inputs
 
@@ -159,10 +163,13 @@ class PromptQueue:
             for item in handles
             if item.input_id is not None
         ]
-        for item in handles:
-            finish_without_running(item, RequestError(ErrorCode.ABORTED, f"not sent: {reason}"))
-        if drained:
-            await self._recorder.commit(drained)
+        try:
+            if drained:
+                await self._recorder.commit(drained)
+        finally:
+            for item in handles:
+                error = RequestError(ErrorCode.ABORTED, f"not sent: {reason}")
+                finish_without_running(item, error)
 
 
 def finish_without_running(handle: QueryHandle, error: AgentError) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +34,7 @@ class QueryHandle:
         self._ended = asyncio.Event()
         self._result: AgentResult[Any] | None = None
         self._error: AgentError | None = None
+        self._withdraw: Callable[[], object] = lambda: None
         self.stop_error: AgentError | None = None
         """Why the query was stopped from outside, if it was."""
 
@@ -50,6 +52,10 @@ class QueryHandle:
     def error(self) -> AgentError | None:
         """What it failed with, once it has ended."""
         return self._error
+
+    def wait_in(self, input_id: InputId, withdraw: Callable[[], object]) -> None:
+        """Note that it waits in a queue, and how to take it out when it is stopped there."""
+        self.input_id, self._withdraw = input_id, withdraw
 
     def begin(self, worker: "asyncio.Task[Any]", scope: QueryScope) -> None:
         """Note who works on it now; a stop that came before takes effect at once."""
@@ -93,6 +99,8 @@ class QueryHandle:
             self._scope.abort.abort(self.stop_error.message if self.stop_error else None)
         if self._worker is not None:
             self._worker.cancel()
+        else:
+            self._withdraw()
 
     def promote(self) -> None:
         """Turn a waiting prompt into a query: its message is in the log already."""

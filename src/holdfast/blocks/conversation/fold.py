@@ -45,9 +45,13 @@ from holdfast.vocabulary.ids import ApprovalId, CallId, InputId, MessageId, Quer
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ReminderPart
 from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.usage import Usage, add_costs
 
 _CONTINUE = ReminderPart(text="The answer above was cut off. Go on from where it ends.")
+
+_GOES_ON: frozenset[FinishKind | None] = frozenset({"pause", "compaction"})
+"""Finishes after which a provider wants its own answer back, and goes on with it."""
 
 
 class SessionFold:
@@ -63,6 +67,8 @@ class SessionFold:
         self.open_query: QueryStarted | None = None
         self.last_query: QueryEnded | None = None
         self.open_turn: OpenTurn | None = None
+        self.last_finish: FinishKind | None = None
+        """How the last answer finished; None when it was cut off or something came after it."""
         self.calls: dict[CallId, CallRecord] = {}
         self.approvals: dict[ApprovalId, ApprovalRequested] = {}
         self._standing: set[tuple[QueryId | None, str]] = set()
@@ -95,9 +101,14 @@ class SessionFold:
         for message in self._unsettled():
             view = _joined(view, message)
         tip = view[-1] if view else None
-        if isinstance(tip, AssistantMessage) and tip.interrupted:
+        if isinstance(tip, AssistantMessage) and self.last_finish not in _GOES_ON:
             view = (*view, UserMessage(id=MessageId(f"{tip.id}_continue"), parts=(_CONTINUE,)))
         return view
+
+    def is_answered(self) -> bool:
+        """Whether the last thing that happened is a complete answer that asks for nothing."""
+        answered = self.last_finish is not None and self.last_finish not in _GOES_ON
+        return answered and not self.calls and self._tip_assistant() is not None
 
     def committed_messages(self) -> tuple[Message, ...]:
         """Return the whole conversation without an answer that is still being written."""
@@ -225,6 +236,7 @@ class SessionFold:
 
     def _on_turn_started(self, entry: TurnStarted) -> None:
         self._settle()
+        self.last_finish = None
         self.open_turn = OpenTurn(entry)
 
     def _on_part_started(self, entry: PartStarted) -> None:
@@ -243,6 +255,7 @@ class SessionFold:
         self.usage += entry.usage
         self.cost = add_costs(self.cost, entry.cost)
         turn, self.open_turn = self.open_turn, None
+        self.last_finish = entry.finish
         if turn is None:
             return
         message = turn.message(
