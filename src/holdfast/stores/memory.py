@@ -42,6 +42,11 @@ class MemoryStore:
         self.inbox = MemoryInbox(self._sessions)
         self.blobs = MemoryBlobs(self._sessions)
 
+    def forget_all(self) -> None:
+        """Forget every session that nobody holds."""
+        for session_id in [key for key, item in self._sessions.items() if item.holder is None]:
+            del self._sessions[session_id]
+
     async def close(self) -> None:
         """Forget nothing: the store lives as long as it is referenced."""
 

@@ -1,6 +1,7 @@
 """ScriptedProvider: a model client that plays a script, and fails when the play goes otherwise."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
@@ -65,7 +66,7 @@ class ScriptedProvider:
     """
 
     def __init__(self, steps: Sequence[Step] = (), *, provider: str = "scripted") -> None:
-        self._steps = list(steps)
+        self._steps: deque[Step] = deque(steps)
         self._provider = provider
         self._played = 0
         self.requests: list[ModelRequest] = []
@@ -83,17 +84,17 @@ class ScriptedProvider:
 
     def replace_rest(self, *steps: Step) -> None:
         """Forget what was not played and go on with something else."""
-        self._steps[self._played :] = steps
+        self._steps = deque(steps)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
         """Play the next step."""
         if self.closed:
             raise SessionError(ErrorCode.CLOSED, "the provider was closed")
         self.requests.append(request)
-        if self._played >= len(self._steps):
-            raise UnexpectedRequestError(f"request {self._played + 1} is not in the script")
-        step = self._steps[self._played]
         self._played += 1
+        if not self._steps:
+            raise UnexpectedRequestError(f"request {self._played} is not in the script")
+        step = self._steps.popleft()
         self.open_streams += 1
         try:
             if isinstance(step, Exception):
@@ -122,9 +123,10 @@ class ScriptedProvider:
 
     def check(self) -> None:
         """Fail unless the whole script was played and every stream closed."""
-        if self._played < len(self._steps):
-            left = len(self._steps) - self._played
-            raise UnplayedStepsError(f"{left} of {len(self._steps)} steps were not played")
+        if self._steps:
+            raise UnplayedStepsError(
+                f"{len(self._steps)} steps were not played after {self._played} requests"
+            )
         if self.open_streams:
             raise UnplayedStepsError(f"{self.open_streams} streams were left open")
 

@@ -23,9 +23,10 @@ ApprovalId = NewType("ApprovalId", str)
 InputId = NewType("InputId", str)
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_PAIRS = tuple(first + second for first in _BASE62 for second in _BASE62)
 _COUNTER_BITS = 16
 _HEAD_MASK = (1 << 64) - 1
-_RANDOM_CHARACTERS = 10
+_RANDOM_PAIRS = 5
 
 
 def _system_milliseconds() -> int:
@@ -75,9 +76,9 @@ class IdFactory:
     def _random_tail(self) -> str:
         bits = self._random_bits(60)
         tail = []
-        for _ in range(_RANDOM_CHARACTERS):
-            bits, digit = divmod(bits, 62)
-            tail.append(_BASE62[digit])
+        for _ in range(_RANDOM_PAIRS):
+            bits, place = divmod(bits, len(_PAIRS))
+            tail.append(_PAIRS[place])
         return "".join(tail)
 
 

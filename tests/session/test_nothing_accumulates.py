@@ -1,0 +1,70 @@
+"""Many queries through one agent leave no tasks, listeners, descriptors or memory behind."""
+
+import asyncio
+import gc
+import os
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import AbortController, Agent, tool
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import ScriptedProvider, calls, says
+
+
+@tool
+async def echo(text: str) -> str:
+    """Say it again."""
+    return text
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+
+
+async def _ask_many(agent: Agent, provider: ScriptedProvider, count: int) -> None:
+    controller = AbortController()
+    for number in range(count):
+        provider.replace_rest(calls(("echo", {"text": str(number)})), says("done"))
+        result = await agent.run("go", signal=controller.signal)
+        assert result.text == "done"
+        provider.requests.clear()
+    assert controller.signal.listener_count == 0
+
+
+async def _check(count: int, report: Callable[[str], None]) -> None:
+    store = MemoryStore()
+    provider = ScriptedProvider()
+    async with Agent("scripted/m", providers=[provider], tools=[echo], store=store) as agent:
+        await _ask_many(agent, provider, 50)
+        store.forget_all()
+        gc.collect()
+        tasks, descriptors = len(asyncio.all_tasks()), _descriptors()
+        tracemalloc.start()
+        await _ask_many(agent, provider, count // 10)
+        store.forget_all()
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        await _ask_many(agent, provider, count - count // 10)
+        store.forget_all()
+        gc.collect()
+        after, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert len(asyncio.all_tasks()) == tasks
+        assert _descriptors() == descriptors
+    per_query = (after - before) / count
+    report(f"queries: {count} through one agent, {per_query:.1f} bytes kept for each")
+    assert per_query < 64
+
+
+@pytest.mark.timeout(120)
+async def test_a_thousand_queries_leave_nothing_behind(report: Callable[[str], None]) -> None:
+    await _check(1_000, report)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+async def test_ten_thousand_queries_leave_nothing_behind(report: Callable[[str], None]) -> None:
+    await _check(10_000, report)
