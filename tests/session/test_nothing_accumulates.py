@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ async def echo(text: str) -> str:
 
 
 def _descriptors() -> int:
-    return len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 async def _ask_many(agent: Agent, provider: ScriptedProvider, count: int) -> None:

@@ -19,7 +19,7 @@ from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.remote import AgentRemote
 from holdfast.agent.session import AgentSession
 from holdfast.assembly.composition import Composition
-from holdfast.assembly.configuration import Configuration
+from holdfast.assembly.configuring import configure
 from holdfast.assembly.models import split_model
 from holdfast.serialization.session_state import check_state
 from holdfast.session.live_session import LiveSession
@@ -49,7 +49,7 @@ class Agent:
         for name in ("store", "owner", "project"):
             if isinstance(options.get(name), str):
                 arguments[name] = options[name]
-        self._configuration = Configuration(arguments, places_of(options))
+        self._configuration = configure(arguments, places_of(options))
         resolved = self._configuration.resolved
         self._settings = msgspec.structs.replace(resolved.settings, model=self._configuration.model)
         split_model(self._settings.model)

@@ -5,16 +5,15 @@ import base64
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 import msgspec
 
 from holdfast.assembly.composition import Ingredients
-from holdfast.assembly.configuration import ConfigurationPlaces
+from holdfast.assembly.configuring import ConfigurationPlaces
 from holdfast.assembly.models import OwnAccess, TokenFunction
 from holdfast.blocks.tool_registry.registry import OutputTransform
 from holdfast.blocks.tool_registry.tool import Tool
-from holdfast.config.resolution import Resolved
 from holdfast.engine.scopes import Unanswered
 from holdfast.engine.tool_dispatcher import BeforeTool
 from holdfast.ports.abort import AbortSignal
@@ -43,6 +42,9 @@ from holdfast.vocabulary.settings import (
     Thinking,
     Timeouts,
 )
+
+if TYPE_CHECKING:
+    from holdfast.config.resolution import Resolved
 
 Prompt: TypeAlias = str | Sequence[Part] | UserMessage
 OnAbort: TypeAlias = Literal["raise", "return"]
@@ -137,7 +139,7 @@ _INGREDIENTS = frozenset(
 )
 
 
-def ingredients_of(options: AgentOptions, resolved: Resolved) -> Ingredients:
+def ingredients_of(options: AgentOptions, resolved: "Resolved") -> Ingredients:
     """Pick what an agent is made of from its options, and from what configuration says."""
     chosen: dict[str, Any] = {
         name: value for name, value in options.items() if name in _INGREDIENTS

@@ -1,9 +1,10 @@
 """Composition: the blocks of one agent, each built once and joined."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from holdfast.assembly.configuration import Configuration
+import msgspec
+
 from holdfast.assembly.models import ModelClients, OwnAccess
 from holdfast.assembly.stores import make_store
 from holdfast.assembly.system import SystemClock, system_random
@@ -20,32 +21,32 @@ from holdfast.ports.approver import Approver
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.session_store import Store
-from holdfast.providers.catalogue import Catalogue
-from holdfast.providers.known_models import KnownModels
 from holdfast.session.live_session import SessionParts
 from holdfast.vocabulary.settings import RuntimeSettings
 
+if TYPE_CHECKING:
+    from holdfast.assembly.configuration import Configuration
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ingredients:
+
+class Ingredients(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent is made of; everything has a default but nothing is hidden."""
 
     tools: Iterable[Tool | Callable[..., object]] = ()
     providers: Iterable[ModelClient] = ()
-    own_access: OwnAccess = field(default_factory=OwnAccess)
+    own_access: OwnAccess = msgspec.field(default_factory=OwnAccess)
     store: str | Store = "memory"
     approver: Approver | None = None
     unanswered: Unanswered = "stop"
     before_tool: BeforeTool | None = None
-    runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
-    clock: Clock = field(default_factory=SystemClock)
-    random: Random = field(default_factory=system_random)
+    runtime: RuntimeSettings = msgspec.field(default_factory=RuntimeSettings)
+    clock: Clock = msgspec.field(default_factory=SystemClock)
+    random: Random = msgspec.field(default_factory=system_random)
 
 
 class Composition:
     """The joined blocks of one agent. Holds nothing of any query or session."""
 
-    def __init__(self, ingredients: Ingredients, configuration: Configuration) -> None:
+    def __init__(self, ingredients: Ingredients, configuration: "Configuration") -> None:
         self.clients = ModelClients(
             configuration, given=ingredients.providers, own=ingredients.own_access
         )
@@ -55,12 +56,7 @@ class Composition:
         self._store: Store | None = None
         turns = TurnRunner(
             processor=StreamProcessor(clock=self.clock),
-            catalogue=KnownModels(
-                catalogue=Catalogue(),
-                clock=self.clock,
-                prices=configuration.file.prices,
-                windows=configuration.windows(),
-            ),
+            catalogue=configuration.known_models(self.clock),
             clock=self.clock,
             runtime=ingredients.runtime,
         )

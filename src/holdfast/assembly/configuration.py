@@ -1,17 +1,20 @@
 """Configuration: what arguments, environment and the user's file come to, in that order."""
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from holdfast.assembly.configuring import ConfigurationPlaces
 from holdfast.config.connections import Connection, connection_to
 from holdfast.config.environment import Environment, process_environment
 from holdfast.config.file import ConfigFile
 from holdfast.config.resolution import Resolved, fallback_plan, model_named, resolve
 from holdfast.config.user_file import user_config
+from holdfast.ports.clock import Clock
+from holdfast.ports.model_catalogue import ModelCatalogue
+from holdfast.providers.catalogue import Catalogue
+from holdfast.providers.known_models import KnownModels
 from holdfast.vocabulary.json_types import JsonObject
 
 # What is asked when a key is there and no model is named: a good general model of that provider.
@@ -26,16 +29,6 @@ _DEFAULT_MODELS = {
     "xai": "xai/grok-4",
 }
 EMBEDDED_MODEL = "local/smollm2"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigurationPlaces:
-    """Where configuration is looked for; everything has the usual default."""
-
-    environment: Mapping[str, str] | None = None
-    config_dir: str | Path | None = None
-    config_path: str | Path | None = None
-    cwd: str | Path | None = None
 
 
 class Configuration:
@@ -79,10 +72,13 @@ class Configuration:
         planned = {"fallbacks": msgspec.to_builtins(plan)} if plan else {}
         return {**planned, **changes, "model": model_named(name, self.file)}
 
-    def windows(self) -> dict[str, int]:
-        """Return the context windows that the user's file knows."""
-        return {
+    def known_models(self, clock: Clock) -> ModelCatalogue:
+        """Return what is known of models: the user's own facts first, then the catalogue's."""
+        windows = {
             entry.model: entry.context_window
             for entry in self.file.models.values()
             if entry.context_window is not None
         }
+        return KnownModels(
+            catalogue=Catalogue(), clock=clock, prices=self.file.prices, windows=windows
+        )

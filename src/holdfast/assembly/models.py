@@ -1,18 +1,21 @@
 """Models: finds the client behind `provider/model`, making each client once."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from holdfast.assembly.configuration import Configuration
-from holdfast.config.connections import Connection
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.token_source import TokenSource
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.secrets import Secret
 
 TokenFunction: TypeAlias = Callable[[], "str | Secret | Awaitable[str | Secret]"]
+
+
+if TYPE_CHECKING:
+    from holdfast.assembly.configuration import Configuration
+    from holdfast.config.connections import Connection
 
 
 class OwnAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +47,7 @@ class ModelClients:
     """The clients of one agent, by provider. Owns and closes those that it made itself."""
 
     def __init__(
-        self, configuration: Configuration, *, given: Iterable[ModelClient], own: OwnAccess
+        self, configuration: "Configuration", *, given: Iterable[ModelClient], own: OwnAccess
     ) -> None:
         self._configuration = configuration
         self._given = {client.provider: client for client in given}
@@ -92,7 +95,7 @@ class ModelClients:
         except MissingKeyError as error:
             raise missing_key(error.provider, file=configuration.file) from None
 
-    def _tokens(self, connection: Connection, own: OwnAccess) -> TokenSource | None:
+    def _tokens(self, connection: "Connection", own: OwnAccess) -> TokenSource | None:
         from holdfast.auth.token_sources import (  # noqa: PLC0415 - only what is used
             CallableTokenSource,
             StaticTokenSource,
@@ -112,7 +115,7 @@ class ModelClients:
         return key_source(reference, environment=self._configuration.environment)
 
 
-def _headers(connection: Connection, variables: Mapping[str, str]) -> dict[str, str]:
+def _headers(connection: "Connection", variables: Mapping[str, str]) -> dict[str, str]:
     """Return the headers of a connection; one that refers to a variable is looked up."""
     return {
         name: value if isinstance(value, str) else variables.get(value.env or "", "")

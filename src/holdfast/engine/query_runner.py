@@ -1,7 +1,8 @@
 """QueryRunner: one prompt, answered to rest through as many turns as it takes."""
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.blocks.tool_registry.registry import ToolRegistry
@@ -42,8 +43,7 @@ _CUT_OFF: frozenset[FinishKind] = frozenset({"length", "context_window", "refusa
 """Finishes after which a tool call may be half of one and is not run."""
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(msgspec.Struct):
     """What the loop remembers from turn to turn."""
 
     reminders: tuple[str, ...]

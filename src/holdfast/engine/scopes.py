@@ -1,9 +1,10 @@
 """Scopes: what one query knows of its session and of itself. All per-query state is in here."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.conversation.fold import SessionFold
@@ -27,8 +28,7 @@ Unanswered: TypeAlias = Literal["stop", "deny"]
 """What happens to an approval that nobody is there to give: the query rests, or it is denied."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputSpec:
+class OutputSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The type that an answer must have."""
 
     schema: OutputSchema
@@ -37,8 +37,7 @@ class OutputSpec:
     max_repairs: int = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryInput:
+class QueryInput(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What one query is given; everything else is the session's."""
 
     query_id: QueryId
@@ -56,8 +55,7 @@ class QueryInput:
     """The queued input that this query promotes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionScope:
+class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What the engine needs of a session."""
 
     session_id: SessionId
@@ -70,29 +68,28 @@ class SessionScope:
     unanswered: Unanswered = "stop"
 
 
-@dataclass(slots=True, kw_only=True)
-class QueryScope:
+class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     """The state of one query while it runs."""
 
     session: SessionScope
     input: QueryInput
     stamp: Stamp
     started_at: float
-    abort: AbortController = field(default_factory=AbortController)
-    loop: LoopDetector = field(default_factory=lambda: LoopDetector(None))
+    abort: AbortController = msgspec.field(default_factory=AbortController)
+    loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
     assembly: Assembly | None = None
     turn_stamp: Stamp | None = None
     message_id: MessageId | None = None
     """The answer that is being written, or was last."""
     turns: int = 0
     tool_calls: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = msgspec.field(default_factory=Usage)
     cost: Decimal | None = Decimal(0)
     provider: str = ""
     model: str = ""
     finish_reason: str | None = None
     output: object = None
-    joined: set[QueryId | None] = field(default_factory=set)
+    joined: set[QueryId | None] = msgspec.field(default_factory=set)
     """The ids under which prompts came that joined this query."""
 
     @property
@@ -116,8 +113,7 @@ class QueryScope:
         self.cost = add_costs(self.cost, cost)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueryOutcome:
+class QueryOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """How a query came to rest."""
 
     stop_reason: StopReason

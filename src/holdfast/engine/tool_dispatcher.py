@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from holdfast.blocks.conversation.answers import CallRecord
 from holdfast.blocks.tool_registry.registry import InvalidInput, NotFound, Ready, ToolRegistry
@@ -22,22 +23,19 @@ DispatchOutcome: TypeAlias = Literal["done", "approval", "loop"]
 _DENIED = "This call was not allowed. Do not try it again unless you are asked to."
 
 
-@dataclass(frozen=True, slots=True)
-class Proceed:
+class Proceed(msgspec.Struct, frozen=True):
     """A hook lets a call go on, with other arguments if given."""
 
     arguments: Json | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """A hook refuses a call; the model is told why."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A hook answers a call itself; the tool is not run."""
 
     content: tuple[ResultContent, ...]
@@ -47,8 +45,7 @@ BeforeTool: TypeAlias = Callable[[ToolCallPart], Awaitable[Proceed | Block | Ans
 """Asked about each call before its input is parsed."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Candidate:
+class _Candidate(msgspec.Struct, kw_only=True):
     """A call that may run: parsed, and waiting for its turn or for approval."""
 
     call: ToolCallPart

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 from contextlib import aclosing
-from dataclasses import dataclass
+
+import msgspec
 
 from holdfast.blocks.request_builder import RequestExtras, build_request
 from holdfast.blocks.stream_processor.assembly import Assembly
@@ -20,8 +21,7 @@ from holdfast.vocabulary.settings import RuntimeSettings, Settings
 from holdfast.vocabulary.stream_parts import FinishKind, StreamFinished
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnPlan:
+class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Whom to ask, and with what."""
 
     client: ModelClient
@@ -30,8 +30,7 @@ class TurnPlan:
     attempt: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnOutcome:
+class TurnOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How a model finished."""
 
     finish: FinishKind

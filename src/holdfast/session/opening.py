@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from holdfast.blocks.conversation.fold import SessionFold, fold_entries
 from holdfast.blocks.conversation.paths import current_path
@@ -17,8 +18,7 @@ from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.settings import Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fork:
+class Fork(msgspec.Struct, frozen=True, kw_only=True):
     """Where a session branches off from another."""
 
     parent: SessionId
@@ -27,15 +27,14 @@ class Fork:
     settings: Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRequest:
+class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which session to open, and what it starts with if it is new."""
 
     reference: str | None = None
     """An id or a name; None makes a new session without a name."""
     owner: str = "local"
     project: str = ""
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = msgspec.field(default_factory=Settings)
     busy: Literal["wait", "reject"] = "reject"
     history: tuple[Message, ...] = ()
     must_exist: bool = False

@@ -3,8 +3,9 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from holdfast.blocks.event_stream import EventStream
 from holdfast.engine.scopes import QueryInput, QueryScope
