@@ -112,10 +112,10 @@ class AiohttpTransport:
                     timeout=limits,
                     trace_request_ctx=attempt,
                 )
-            except aiohttp.ServerDisconnectedError:
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
                 # The peer had closed a kept connection and never saw the request; a new one will
                 # do. On a new connection the same would be a failure.
-                if not attempt.is_on_kept_connection:
+                if not attempt.take_kept_connection():
                     raise
 
     def _trust(self, url: str) -> ssl.SSLContext | bool:
@@ -182,14 +182,19 @@ class _Attempt:
     """One request on its way: when it is too late for a reply, and what it travels on."""
 
     def __init__(self, deadline: asyncio.Timeout, first_byte: float) -> None:
-        self.is_on_kept_connection = False
+        self._is_on_kept_connection = False
         self._deadline = deadline
         self._first_byte = first_byte
 
     def connected(self, *, is_kept: bool) -> None:
         """Start the wait for the first byte: there is a connection."""
-        self.is_on_kept_connection = is_kept
+        self._is_on_kept_connection = is_kept
         self._deadline.reschedule(asyncio.get_running_loop().time() + self._first_byte)
+
+    def take_kept_connection(self) -> bool:
+        """Whether it travelled on a kept connection, which is gone now."""
+        was_kept, self._is_on_kept_connection = self._is_on_kept_connection, False
+        return was_kept
 
 
 def _connection_trace() -> "aiohttp.TraceConfig":
