@@ -1,15 +1,15 @@
 """From a provider's failure to a typed error: typed code first, then status, words last.
 
 Each protocol reads its own error body into a `Failure` and brings its own table of typed codes;
-the order of judgement, waiting times, request ids and the removal of keys are the same for all.
+the order of judgement is the same for all.
 """
 
 import re
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 
 import msgspec
 
+from holdfast.providers.wire.error_replies import retry_after, shortened
 from holdfast.vocabulary.errors import AgentError, Basis, ErrorCode, error_of
 
 CODE_OF_STATUS: dict[int, ErrorCode] = {
@@ -28,7 +28,9 @@ CODE_OF_STATUS: dict[int, ErrorCode] = {
 }
 """Statuses that say enough by themselves; 400 and 500 are left for the words."""
 
-PATTERNS: tuple[tuple[re.Pattern[str], ErrorCode], ...] = tuple(
+Patterns = tuple[tuple[re.Pattern[str], ErrorCode], ...]
+
+PATTERNS: Patterns = tuple(
     (re.compile(pattern, re.IGNORECASE), code)
     for pattern, code in (
         (r"(incorrect|invalid) api key|api key (not valid|expired)", ErrorCode.AUTH),
@@ -45,10 +47,8 @@ _WAIT = re.compile(
     r"(ms|milliseconds?|s|seconds?|m|minutes?)\b",
     re.IGNORECASE,
 )
-_SECONDS_IN = {"ms": 0.001, "mil": 0.001, "m": 60.0, "min": 60.0, "s": 1.0, "sec": 1.0}
-_KEY = re.compile(r"(?i)((?:api key|token) provided: ?)[^\s.]+")
-_KEY_SHAPE = re.compile(r"\b(?:sk|xai|gsk|key)-[\w*-]{8,}|\bAIza[\w-]{20,}")
-_LONGEST_MESSAGE = 2_000
+_SECONDS_IN = {"ms": 0.001, "mil": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0}
+_FIRST_SERVER_ERROR = 500
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,27 +65,23 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def classify_failure(
-    failure: Failure,
-    codes: Mapping[str, ErrorCode],
-    patterns: tuple[tuple[re.Pattern[str], ErrorCode], ...] = PATTERNS,
+    failure: Failure, codes: Mapping[str, ErrorCode], patterns: Patterns = PATTERNS
 ) -> AgentError:
     """Make the error of `failure`, judged by `codes` first, then by status, then by words."""
     code, basis = _judge(failure, codes, patterns)
     headers = {name.lower(): value for name, value in failure.headers.items()}
     return error_of(
         code,
-        message_without_keys(failure.message) or f"the provider answered {failure.status}",
+        shortened(failure.message) or f"the provider answered with status {failure.status}",
         basis=basis,
         status=failure.status,
         request_id=headers.get("x-request-id") or headers.get("apim-request-id"),
-        retry_after=_retry_after(failure, headers),
+        retry_after=_wait_of(failure, headers),
     )
 
 
 def _judge(
-    failure: Failure,
-    codes: Mapping[str, ErrorCode],
-    patterns: tuple[tuple[re.Pattern[str], ErrorCode], ...],
+    failure: Failure, codes: Mapping[str, ErrorCode], patterns: Patterns
 ) -> tuple[ErrorCode, Basis]:
     for typed in failure.codes:
         if typed in codes:
@@ -98,40 +94,15 @@ def _judge(
             return code, "pattern"
     if status is None:
         return ErrorCode.SERVER_ERROR, "fallback"
-    return (ErrorCode.SERVER_ERROR if status >= 500 else ErrorCode.BAD_REQUEST), "status"  # noqa: PLR2004
+    is_theirs = status >= _FIRST_SERVER_ERROR
+    return (ErrorCode.SERVER_ERROR if is_theirs else ErrorCode.BAD_REQUEST), "status"
 
 
-def message_without_keys(message: str) -> str:
-    """Return `message` without what looks like a key; providers quote the key they refuse."""
-    return _KEY_SHAPE.sub("***", _KEY.sub(r"\1***", message))[:_LONGEST_MESSAGE]
-
-
-def _retry_after(failure: Failure, headers: Mapping[str, str]) -> float | None:
-    if (seconds := _as_number(headers.get("retry-after-ms"))) is not None:
-        return seconds / 1000
-    if (value := headers.get("retry-after")) is not None:
-        seconds = _as_number(value)
-        return seconds if seconds is not None else _seconds_until(value, headers.get("date"))
+def _wait_of(failure: Failure, headers: Mapping[str, str]) -> float | None:
+    if (seconds := retry_after(headers)) is not None:
+        return seconds
     if failure.retry_after is not None:
         return failure.retry_after
     if found := _WAIT.search(failure.message):
         return round(float(found[1]) * _SECONDS_IN[found[2].lower()[:3]], 3)
     return None
-
-
-def _as_number(text: str | None) -> float | None:
-    try:
-        number = float(text) if text is not None else None
-    except ValueError:
-        return None
-    return number if number is not None and number >= 0 else None
-
-
-def _seconds_until(date: str, now: str | None) -> float | None:
-    """Measure a date against the reply's own clock, so that ours need not be right."""
-    try:
-        return max(
-            0.0, (parsedate_to_datetime(date) - parsedate_to_datetime(now or "")).total_seconds()
-        )
-    except (TypeError, ValueError):
-        return None

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-import msgspec
-
+from holdfast.providers.wire.error_replies import parse_body, readable
 from holdfast.providers.wire.failures import Failure, classify_failure
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.json_types import Json
@@ -28,10 +27,9 @@ CODES = {word: code for code, words in _WORDS.items() for word in words.split()}
 
 def classify(status: int, headers: Mapping[str, str], body: bytes) -> AgentError:
     """Make the error of a reply that is not a success."""
-    try:
-        report: Json = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        report = body.decode("utf-8", "replace")
+    report = parse_body(body)
+    if report is None:
+        report = readable(body, status)
     return error_of_report(report, status, headers)
 
 

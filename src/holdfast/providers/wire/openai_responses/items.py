@@ -83,8 +83,7 @@ class OutputItems:
         self.refusals: list[str] = []
         self._items: list[Item] = []
         self._by_name: dict[int | str, Item] = {}
-        # Reasoning came that cannot be sent back; an id of a later item would ask for it.
-        self._is_unsealed = False
+        self._reasoning_id: str | None = None
 
     # Which item an event speaks of
 
@@ -184,7 +183,7 @@ class OutputItems:
             if piece.kind == "refusal" and piece.words:
                 self._refuse(item, "".join(piece.words))
             elif piece.is_open:
-                native = item.facts("phase") if self._is_unsealed else item.facts("id", "phase")
+                native = self._identity(item) | item.facts("phase")
                 if found := annotations.get(piece.key):
                     native["annotations"] = found
                 self._close(piece, native)
@@ -200,6 +199,11 @@ class OutputItems:
         piece.is_open = False
         native |= self._response_fact()
         self.out.append(PartClosed(key=piece.key, signature=seal, native=native or None))
+
+    def _identity(self, item: Item) -> JsonObject:
+        """Return an item's id and the reasoning that it wants before it when it comes back."""
+        wanted = {"reasoning": self._reasoning_id} if self._reasoning_id else {}
+        return item.facts("id") | wanted
 
     def _response_fact(self) -> JsonObject:
         return {} if self.kept_as is None else {"response_id": self.kept_as}
@@ -224,7 +228,7 @@ class OutputItems:
             piece.is_open = True
             self.out.append(PartOpened(key=piece.key, kind="reasoning"))
         self._close_reasoning(item, seal)
-        self._is_unsealed = self._is_unsealed or seal is None
+        self._reasoning_id = item.value.get("id") or self._reasoning_id
 
     # Tool calls
 
@@ -257,9 +261,7 @@ class OutputItems:
             end = '"}' if item.length else f'{{"{CUSTOM_INPUT}":""}}'
             self.out.append(PartDelta(key=item.key, text=end))
             native["type"] = item.type
-        if not self._is_unsealed:
-            native |= item.facts("id")
-        native |= self._response_fact()
+        native |= self._identity(item) | self._response_fact()
         self.out.append(PartClosed(key=item.key, native=native or None))
 
 

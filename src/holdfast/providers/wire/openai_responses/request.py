@@ -240,23 +240,40 @@ def _assistant_items(message: AssistantMessage) -> list[JsonObject]:
     """Return an answer's items; reasoning only where something it led to follows."""
     items: list[JsonObject] = []
     waiting: list[JsonObject] = []
-    whole = all(_is_sealed(part) for part in message.parts if isinstance(part, ReasoningPart))
+    sent: set[str] = set()
     for part in message.parts:
         if isinstance(part, ReasoningPart):
             _add_reasoning(waiting, part)
-        elif (item := _answer_item(part, message, with_id=whole)) is not None:
-            items += waiting
-            waiting.clear()
-            if items and "id" in item and items[-1].get("id") == item["id"]:
-                # Two texts of one message: an id must not come twice.
-                items[-1]["content"] += item["content"]
-            else:
-                items.append(item)
+            continue
+        item = _answer_item(part, message)
+        if item is None:
+            continue
+        ready = [each for each in waiting if "encrypted_content" in each or "content" in each]
+        items += ready
+        sent |= {each["id"] for each in ready}
+        waiting.clear()
+        _add_item(items, item, sent)
     return items
 
 
-def _is_sealed(part: ReasoningPart) -> bool:
-    return part.signature is not None or bool(part.native and part.native.get("id"))
+def _add_item(items: list[JsonObject], item: JsonObject, sent: set[str]) -> None:
+    """Add an item; with its id only if the reasoning that it wants is there, too."""
+    wanted = item.pop("reasoning", None)
+    if wanted is not None and wanted not in sent:
+        item = _without_id(item)
+    if items and "id" in item and items[-1].get("id") == item["id"]:
+        # Two texts of one message: an id must not come twice.
+        items[-1]["content"] += item["content"]
+    else:
+        items.append(item)
+
+
+def _without_id(item: JsonObject) -> JsonObject:
+    if item["type"] != "message":
+        return {name: value for name, value in item.items() if name != "id"}
+    text = "".join(piece["text"] for piece in item["content"])
+    phase: JsonObject = {"phase": item["phase"]} if "phase" in item else {}
+    return {"role": "assistant", "content": text} | phase
 
 
 def _add_reasoning(waiting: list[JsonObject], part: ReasoningPart) -> None:
@@ -276,40 +293,41 @@ def _add_reasoning(waiting: list[JsonObject], part: ReasoningPart) -> None:
         item["encrypted_content"] = part.signature
 
 
-def _answer_item(part: Part, message: AssistantMessage, *, with_id: bool) -> JsonObject | None:
+def _answer_item(part: Part, message: AssistantMessage) -> JsonObject | None:
     match part:
         case TextPart(text=text) if text:
-            return _text_item(part, with_id=with_id)
+            return _text_item(part)
         case CompactionPart(text=text) if text:
             return {"role": "assistant", "content": text}
         case ToolCallPart():
-            return _call_item(part, with_id=with_id)
+            return _call_item(part)
         case ProviderPart(payload=payload):
-            return payload if _is_answered(payload, message) else None
+            return dict(payload) if _is_answered(payload, message) else None
         case _:
             return None
 
 
-def _text_item(part: TextPart, *, with_id: bool) -> JsonObject:
+def _text_item(part: TextPart) -> JsonObject:
     native = part.native or {}
-    phase: JsonObject = {"phase": native["phase"]} if native.get("phase") else {}
-    if not (with_id and native.get("id")):
-        return {"role": "assistant", "content": part.text} | phase
+    if not native.get("id"):
+        return {"role": "assistant", "content": part.text} | _facts(native, "phase")
     annotations = native.get("annotations", [])
     content = [{"type": "output_text", "text": part.text, "annotations": annotations}]
     item: JsonObject = {"type": "message", "role": "assistant", "status": "completed"}
-    return item | {"id": native["id"], "content": content} | phase
+    return item | {"content": content} | _facts(native, "id", "phase", "reasoning")
 
 
-def _call_item(part: ToolCallPart, *, with_id: bool) -> JsonObject:
-    native = part.native or {}
+def _call_item(part: ToolCallPart) -> JsonObject:
     item: JsonObject = {"type": "function_call", "call_id": part.call_id, "name": part.name}
     if _is_custom(part) and isinstance(part.arguments, dict):
         item |= {"type": "custom_tool_call", "input": str(part.arguments.get(CUSTOM_INPUT, ""))}
     else:
         item["arguments"] = msgspec.json.encode(part.arguments).decode()
-    item |= {name: native[name] for name in ("namespace", "caller") if name in native}
-    return item | ({"id": native["id"]} if with_id and native.get("id") else {})
+    return item | _facts(part.native or {}, "id", "namespace", "caller", "reasoning")
+
+
+def _facts(native: JsonObject, *names: str) -> JsonObject:
+    return {name: native[name] for name in names if native.get(name)}
 
 
 def _is_answered(payload: JsonObject, message: AssistantMessage) -> bool:

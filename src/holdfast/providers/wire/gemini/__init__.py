@@ -1,0 +1,48 @@
+"""Gemini generateContent on the wire: the Gemini API and Vertex AI."""
+
+from functools import partial
+
+import msgspec
+
+from holdfast.providers.wire.gemini.errors import classify
+from holdfast.providers.wire.gemini.reply import GeminiDecoder
+from holdfast.providers.wire.gemini.request import (
+    GEMINI_API,
+    GeminiDialect,
+    encode_count,
+    encode_request,
+)
+from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
+
+_MEDIA = ("image/", "application/pdf", "audio/", "video/", "text/")
+HISTORY = HistoryRules(
+    tool_name_pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$",
+    media=_MEDIA,
+    result_media=("image/", "application/pdf"),
+)
+
+
+class _Count(msgspec.Struct, rename="camel"):
+    total_tokens: int = 0
+
+
+def decode_count(body: bytes) -> int:
+    """Read how many tokens a request holds."""
+    return msgspec.json.decode(body, type=_Count).total_tokens
+
+
+def gemini_protocol(dialect: GeminiDialect = GEMINI_API) -> WireProtocol:
+    """Return the protocol as `dialect` speaks it."""
+    return WireProtocol(
+        name="gemini",
+        framing="sse",
+        encode_request=partial(encode_request, dialect=dialect),
+        decoder=GeminiDecoder,
+        classify=classify,
+        history=HISTORY,
+        encode_count=partial(encode_count, dialect=dialect),
+        decode_count=decode_count,
+    )
+
+
+PROTOCOL = gemini_protocol()

@@ -1,0 +1,239 @@
+"""Lowers a neutral request to the body of a Gemini generateContent call."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from holdfast.providers.history import is_same_model
+from holdfast.providers.wire.gemini.schemas import json_schema, openapi_schema, takes_json_schema
+from holdfast.providers.wire.gemini.thinking import is_gemini_3, thinking_config
+from holdfast.providers.wire.neutral_text import reminder_text
+from holdfast.providers.wire.protocol import WireRequest
+from holdfast.vocabulary.ids import CallId
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.parts import (
+    CompactionPart,
+    MediaPart,
+    Part,
+    ProviderPart,
+    ReasoningPart,
+    ReminderPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.tools import ToolSpec
+
+SERVER_TOOLS: dict[str, JsonObject] = {
+    "google_search": {"googleSearch": {}},
+    "url_context": {"urlContext": {}},
+    "code_execution": {"codeExecution": {}},
+}
+"""Tools that the provider runs itself, by the switch that turns each on."""
+
+UNSIGNED = "skip_thought_signature_validator"
+"""What Gemini 3 takes in place of a signature on a call that it did not make itself."""
+
+
+class GeminiDialect(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an endpoint keeps its models, and how it wants to be asked to count."""
+
+    models: str
+    count_wraps_request: bool
+
+
+GEMINI_API = GeminiDialect(models="v1beta/models", count_wraps_request=True)
+VERTEX = GeminiDialect(models="publishers/google/models", count_wraps_request=False)
+
+
+def encode_request(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> WireRequest:
+    """Lower `request`, whose history already meets the protocol's rules."""
+    return WireRequest(
+        path=_path(request.model, dialect, "streamGenerateContent?alt=sse"),
+        body=msgspec.json.encode(_body(request)),
+    )
+
+
+def encode_count(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> WireRequest:
+    """Lower `request` to the call that counts its tokens."""
+    body = _body(request)
+    if dialect.count_wraps_request:
+        body = {"generateContentRequest": {"model": f"models/{request.model}"} | body}
+    return WireRequest(
+        path=_path(request.model, dialect, "countTokens"), body=msgspec.json.encode(body)
+    )
+
+
+def _path(model: str, dialect: GeminiDialect, method: str) -> str:
+    # A tuned model, or one of another publisher, is named with its own path.
+    if "/" in model:
+        return f"{dialect.models.partition('models')[0]}{model}:{method}"
+    return f"{dialect.models}/{model}:{method}"
+
+
+def _body(request: ModelRequest) -> JsonObject:
+    body: JsonObject = {"contents": contents_of(request.messages, request.model)}
+    system = [*request.system, *_schema_in_words(request)]
+    if system:
+        body["systemInstruction"] = {"parts": [{"text": text} for text in system]}
+    body |= _tools(request)
+    if settings := _generation_config(request):
+        body["generationConfig"] = settings
+    return body
+
+
+# Settings
+
+
+def _generation_config(request: ModelRequest) -> JsonObject:
+    values: JsonObject = {
+        "maxOutputTokens": request.max_tokens or None,
+        "temperature": request.temperature,
+        "stopSequences": list(request.stop) or None,
+        "seed": request.seed,
+        "thinkingConfig": thinking_config(request.model, request.thinking),
+    }
+    settings = {name: value for name, value in values.items() if value is not None}
+    if request.output_schema is not None and _takes_schema(request):
+        settings["responseMimeType"] = "application/json"
+        if takes_json_schema(request.model):
+            settings["responseJsonSchema"] = json_schema(request.output_schema.schema)
+        else:
+            settings["responseSchema"] = openapi_schema(request.output_schema.schema)
+    return settings
+
+
+def _takes_schema(request: ModelRequest) -> bool:
+    """Whether an answer's schema can be sent: before Gemini 3 not together with tools."""
+    has_tools = bool(request.tools) or any(request.betas.get(name) for name in SERVER_TOOLS)
+    return is_gemini_3(request.model) or not has_tools
+
+
+def _schema_in_words(request: ModelRequest) -> Iterator[str]:
+    if request.output_schema is not None and not _takes_schema(request):
+        schema = msgspec.json.encode(request.output_schema.schema).decode()
+        yield f"Answer with nothing but JSON that meets this JSON Schema: {schema}"
+
+
+def _tools(request: ModelRequest) -> JsonObject:
+    tools: list[JsonObject] = []
+    if request.tools:
+        tools.append(
+            {"functionDeclarations": [_declaration(each, request.model) for each in request.tools]}
+        )
+    tools += [tool for name, tool in SERVER_TOOLS.items() if request.betas.get(name)]
+    body: JsonObject = {"tools": tools} if tools else {}
+    if request.require_tool is not None:
+        wish = {"mode": "ANY", "allowedFunctionNames": [request.require_tool]}
+        body["toolConfig"] = {"functionCallingConfig": wish}
+    return body
+
+
+def _declaration(tool: ToolSpec, model: str) -> JsonObject:
+    declaration: JsonObject = {"name": tool.name, "description": tool.description or tool.name}
+    if not tool.input_schema.get("properties") and "$ref" not in tool.input_schema:
+        return declaration
+    if takes_json_schema(model):
+        return declaration | {"parametersJsonSchema": json_schema(tool.input_schema)}
+    return declaration | {"parameters": openapi_schema(tool.input_schema)}
+
+
+# History
+
+
+def contents_of(messages: tuple[Message, ...], model: str) -> list[JsonObject]:
+    """Return the contents of all messages; neighbours of one role become one."""
+    named = {
+        part.call_id: str(part.native["id"])
+        for message in messages
+        for part in message.parts
+        if isinstance(part, ToolCallPart) and part.native and part.native.get("id")
+    }
+    contents: list[JsonObject] = []
+    for message in messages:
+        if isinstance(message, UserMessage):
+            role, parts = "user", _user_parts(message, model, named)
+        else:
+            role, parts = "model", _model_parts(message, model)
+        if not parts:
+            continue
+        if contents and contents[-1]["role"] == role:
+            contents[-1]["parts"] += parts
+        else:
+            contents.append({"role": role, "parts": parts})
+    return contents
+
+
+def _user_parts(message: UserMessage, model: str, named: Mapping[CallId, str]) -> list[JsonObject]:
+    """Return the parts of a user's message: results first, media they cannot hold after them."""
+    results = [part for part in message.parts if isinstance(part, ToolResultPart)]
+    parts = [_result_part(part, model, named) for part in results]
+    if not is_gemini_3(model):
+        parts += [_media(each) for part in results for each in _media_in(part)]
+    for part in message.parts:
+        match part:
+            case TextPart(text=text) | CompactionPart(text=text) if text:
+                parts.append({"text": text})
+            case ReminderPart(text=text):
+                parts.append({"text": reminder_text(text)})
+            case MediaPart():
+                parts.append(_media(part))
+            case _:
+                pass
+    return parts
+
+
+def _result_part(part: ToolResultPart, model: str, named: Mapping[CallId, str]) -> JsonObject:
+    word = "error" if part.is_error else "output"
+    response: JsonObject = {
+        "name": part.name,
+        "response": {word: part.text or (part.outcome if part.is_error else "")},
+    }
+    if part.call_id in named:
+        response["id"] = named[part.call_id]
+    if is_gemini_3(model) and (media := _media_in(part)):
+        response["parts"] = [_media(each) for each in media]
+    return {"functionResponse": response}
+
+
+def _media_in(part: ToolResultPart) -> list[MediaPart]:
+    return [each for each in part.content if isinstance(each, MediaPart)]
+
+
+def _media(part: MediaPart) -> JsonObject:
+    if part.url is not None:
+        return {"fileData": {"mimeType": part.mime, "fileUri": part.url}}
+    return {"inlineData": {"mimeType": part.mime, "data": part.data or ""}}
+
+
+def _model_parts(message: AssistantMessage, model: str) -> list[JsonObject]:
+    is_same = not message.model or is_same_model(message.model, model)
+    parts = [made for part in message.parts if (made := _model_part(part, is_same)) is not None]
+    calls = [part for part in parts if "functionCall" in part]
+    if calls and is_gemini_3(model) and "thoughtSignature" not in calls[0]:
+        calls[0]["thoughtSignature"] = UNSIGNED
+    return parts
+
+
+def _model_part(part: Part, is_same: bool) -> JsonObject | None:  # noqa: FBT001
+    """Lower one part of an answer; signatures go back only to the model that made them."""
+    native = (getattr(part, "native", None) or {}) if is_same else {}
+    signature = native.get("thoughtSignature")
+    signed: JsonObject = {"thoughtSignature": signature} if signature else {}
+    match part:
+        case TextPart(text=text) | CompactionPart(text=text) if text:
+            return {"text": text} | signed
+        case ReasoningPart(text=text, signature=str(seal)):
+            return {"text": text, "thought": True, "thoughtSignature": seal}
+        case ToolCallPart(name=name, arguments=arguments):
+            call: JsonObject = {"name": name}
+            call["args"] = arguments if isinstance(arguments, dict) else {"value": arguments}
+            if native.get("id"):
+                call["id"] = native["id"]
+            return {"functionCall": call} | signed
+        case ProviderPart(payload=payload):
+            return payload
+        case _:
+            return None
