@@ -11,9 +11,12 @@ import msgspec
 
 from holdfast.providers.wire.error_replies import parse_body, readable
 from holdfast.providers.wire.failures import PATTERNS, Failure, Patterns, classify_failure
+from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.providers.wire.message_bytes import MessageBytes, body_with
 from holdfast.providers.wire.neutral_text import reminder_text, result_text
 from holdfast.providers.wire.protocol import Frame, HistoryRules, WireProtocol, WireRequest
-from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, RequestError
+from holdfast.providers.wire.what_fits import keep_what_fits
+from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
@@ -51,7 +54,7 @@ class Function(msgspec.Struct):
 class Call(msgspec.Struct):
     """A tool call; it always comes whole."""
 
-    function: Function
+    function: Function = msgspec.field(default_factory=Function)
     id: str | None = None
 
 
@@ -78,6 +81,16 @@ class Line(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(Line).decode
+
+
+def _read(data: bytes) -> Line:
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        value = decode_lenient(data)
+        return keep_what_fits(value, Line) if isinstance(value, dict) else Line()
+
+
 _FINISH: dict[str, FinishKind] = {"stop": "stop", "length": "length"}
 
 
@@ -101,12 +114,7 @@ class OllamaDecoder:
         for frame in frames:
             if self._is_finished:
                 continue
-            try:
-                line = _decode(frame.data)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise ProviderError(
-                    ErrorCode.PROTOCOL, f"a line is not readable: {error}"
-                ) from error
+            line = _read(frame.data)
             if line.error is not None:
                 raise error_of_words(line.error)
             self._on_line(line, frame.data)
@@ -190,12 +198,30 @@ _LEVELS: dict[Thinking, str] = {
 _HAS_LEVELS = re.compile(r"gpt-oss")
 
 
+class RequestEncoder:
+    """Encodes one request after another, each message only once."""
+
+    def __init__(self) -> None:
+        self._messages = MessageBytes()
+
+    def __call__(self, request: ModelRequest) -> WireRequest:
+        """Return the request that asks for a streamed answer."""
+        system = [
+            msgspec.json.encode({"role": "system", "content": text}) for text in request.system
+        ]
+        said = [self._messages.of(message, _messages_of) for message in request.messages]
+        body = body_with(_fields(request), "messages", [*system, *said])
+        return WireRequest(path="api/chat", body=body)
+
+
 def encode_request(request: ModelRequest) -> WireRequest:
     """Lower `request`, whose history already meets the protocol's rules."""
-    messages: list[JsonObject] = [{"role": "system", "content": text} for text in request.system]
-    for message in request.messages:
-        messages += _messages_of(message)
-    body: JsonObject = {"model": request.model, "messages": messages, "stream": True}
+    return RequestEncoder()(request)
+
+
+def _fields(request: ModelRequest) -> JsonObject:
+    """Return everything but the messages."""
+    body: JsonObject = {"model": request.model, "stream": True}
     # There is no way to demand a tool; offering no other comes close.
     tools = [tool for tool in request.tools if request.require_tool in {None, tool.name}]
     if tools:
@@ -217,8 +243,7 @@ def encode_request(request: ModelRequest) -> WireRequest:
         body["format"] = request.output_schema.schema
     if options := _options(request):
         body["options"] = options
-    body |= request.betas
-    return WireRequest(path="api/chat", body=msgspec.json.encode(body))
+    return body | request.betas
 
 
 def _options(request: ModelRequest) -> JsonObject:
@@ -231,11 +256,10 @@ def _options(request: ModelRequest) -> JsonObject:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _messages_of(message: Message) -> Iterator[JsonObject]:
+def _messages_of(message: Message) -> list[JsonObject]:
     if isinstance(message, UserMessage):
-        yield from _user_messages(message)
-    else:
-        yield _assistant_message(message)
+        return list(_user_messages(message))
+    return [_assistant_message(message)]
 
 
 def _user_messages(message: UserMessage) -> Iterator[JsonObject]:
@@ -307,6 +331,7 @@ PROTOCOL = WireProtocol(
     name="ollama",
     framing="ndjson",
     encode_request=encode_request,
+    new_encoder=RequestEncoder,
     decoder=OllamaDecoder,
     classify=classify,
     history=HistoryRules(),

@@ -2,13 +2,13 @@
 
 from functools import partial
 
-import msgspec
-
 from holdfast.providers.wire.gemini.errors import classify
 from holdfast.providers.wire.gemini.reply import GeminiDecoder
 from holdfast.providers.wire.gemini.request import (
     GEMINI_API,
     GeminiDialect,
+    RequestEncoder,
+    decode_count,
     encode_count,
     encode_request,
 )
@@ -22,21 +22,13 @@ HISTORY = HistoryRules(
 )
 
 
-class _Count(msgspec.Struct, rename="camel"):
-    total_tokens: int = 0
-
-
-def decode_count(body: bytes) -> int:
-    """Read how many tokens a request holds."""
-    return msgspec.json.decode(body, type=_Count).total_tokens
-
-
 def gemini_protocol(dialect: GeminiDialect = GEMINI_API) -> WireProtocol:
     """Return the protocol as `dialect` speaks it."""
     return WireProtocol(
         name="gemini",
         framing="sse",
         encode_request=partial(encode_request, dialect=dialect),
+        new_encoder=partial(RequestEncoder, dialect),
         decoder=GeminiDecoder,
         classify=classify,
         history=HISTORY,

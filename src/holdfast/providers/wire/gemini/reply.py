@@ -12,9 +12,11 @@ import msgspec
 
 from holdfast.providers.wire.gemini.errors import error_of_report
 from holdfast.providers.wire.gemini.partial_arguments import PartialArgument, put_argument
+from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.protocol import Frame
-from holdfast.vocabulary.errors import ErrorCode, ProviderError, RequestError
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.providers.wire.what_fits import keep_what_fits
+from holdfast.vocabulary.errors import ErrorCode, RequestError
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.stream_parts import (
     FinishKind,
     PartClosed,
@@ -131,10 +133,8 @@ class GeminiDecoder:
         for frame in frames:
             try:
                 reply = _decode(frame.data)
-            except msgspec.ValidationError:
+            except (msgspec.DecodeError, UnicodeDecodeError):
                 self._feed_leniently(frame)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise ProviderError(ErrorCode.PROTOCOL, f"a frame is not JSON: {error}") from error
             else:
                 self._on_reply(reply, frame.data)
 
@@ -160,20 +160,14 @@ class GeminiDecoder:
 
     def _feed_leniently(self, frame: Frame) -> None:
         """Read a frame that does not fit: an array of replies, or one with odd fields."""
-        value: Json = _decode_any(frame.data)
+        value = decode_lenient(frame.data)
         for each in value if isinstance(value, list) else (value,):
-            if not isinstance(each, dict):
-                continue
-            data = msgspec.json.encode(each)
-            try:
-                reply = _decode(data)
-            except msgspec.ValidationError:
-                reply = _read_leniently(each)
-            self._on_reply(reply, data)
+            if isinstance(each, dict):
+                self._on_reply(keep_what_fits(each, Reply), msgspec.json.encode(each))
 
     def _on_reply(self, reply: Reply, data: bytes) -> None:
         if bytes(reply.error):
-            raise error_of_report(_decode_any(data))
+            raise error_of_report(decode_lenient(data))
         if not self._is_open:
             self._is_open = True
             self._identity = reply.response_id or hashlib.sha256(data).hexdigest()[:16]
@@ -317,24 +311,3 @@ def _part_at(data: bytes, index: int) -> JsonObject:
     value: JsonObject = _decode_any(data)
     part = value["candidates"][0]["content"]["parts"][index]
     return part if isinstance(part, dict) else {}
-
-
-def _read_leniently(value: JsonObject) -> Reply:
-    """Keep of a reply what fits, field by field."""
-    reply = Reply()
-    for name, kind in _FIELDS.items():
-        try:
-            found = msgspec.convert(value.get(name), kind)
-        except msgspec.ValidationError:
-            continue
-        setattr(reply, Reply.__struct_fields__[Reply.__struct_encode_fields__.index(name)], found)
-    return reply
-
-
-_FIELDS: dict[str, Json] = {
-    "candidates": list[Candidate] | None,
-    "promptFeedback": PromptFeedback | None,
-    "usageMetadata": UsageMetadata | None,
-    "modelVersion": str | None,
-    "responseId": str | None,
-}

@@ -1,14 +1,18 @@
 """Lowers a neutral request to the body of a Gemini generateContent call."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import msgspec
 
 from holdfast.providers.history import is_same_model
 from holdfast.providers.wire.gemini.schemas import json_schema, openapi_schema, takes_json_schema
 from holdfast.providers.wire.gemini.thinking import is_gemini_3, thinking_config
+from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.providers.wire.message_bytes import MessageBytes, body_with
 from holdfast.providers.wire.neutral_text import reminder_text
 from holdfast.providers.wire.protocol import WireRequest
+from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -48,22 +52,59 @@ GEMINI_API = GeminiDialect(models="v1beta/models", count_wraps_request=True)
 VERTEX = GeminiDialect(models="publishers/google/models", count_wraps_request=False)
 
 
+class RequestEncoder:
+    """Encodes one request after another for one endpoint, each message only once."""
+
+    def __init__(self, dialect: GeminiDialect = GEMINI_API) -> None:
+        self._dialect = dialect
+        self._messages: dict[str, MessageBytes] = {}
+
+    def __call__(self, request: ModelRequest) -> WireRequest:
+        """Return the request that asks for a streamed answer."""
+        path = _path(request.model, self._dialect, "streamGenerateContent?alt=sse")
+        return WireRequest(path=path, body=self._body(request))
+
+    def count(self, request: ModelRequest) -> WireRequest:
+        """Return the request that counts tokens."""
+        body = self._body(request)
+        if self._dialect.count_wraps_request:
+            name = msgspec.json.encode(f"models/{request.model}")
+            body = b'{"generateContentRequest":{"model":%b,%b}' % (name, body[1:])
+        return WireRequest(path=_path(request.model, self._dialect, "countTokens"), body=body)
+
+    def _body(self, request: ModelRequest) -> bytes:
+        memo = self._messages.setdefault(request.model, MessageBytes())
+        make = partial(parts_of, model=request.model, named=named_calls(request.messages))
+        contents: list[tuple[str, list[bytes]]] = []
+        for message in request.messages:
+            role = "user" if isinstance(message, UserMessage) else "model"
+            if not (parts := memo.of(message, make)):
+                continue
+            # Neighbours of one role become one.
+            if contents and contents[-1][0] == role:
+                contents[-1][1].append(parts)
+            else:
+                contents.append((role, [parts]))
+        pieces = [body_with({"role": role}, "parts", parts) for role, parts in contents]
+        return body_with(_fields(request), "contents", pieces)
+
+
 def encode_request(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> WireRequest:
     """Lower `request`, whose history already meets the protocol's rules."""
-    return WireRequest(
-        path=_path(request.model, dialect, "streamGenerateContent?alt=sse"),
-        body=msgspec.json.encode(_body(request)),
-    )
+    return RequestEncoder(dialect)(request)
 
 
 def encode_count(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> WireRequest:
     """Lower `request` to the call that counts its tokens."""
-    body = _body(request)
-    if dialect.count_wraps_request:
-        body = {"generateContentRequest": {"model": f"models/{request.model}"} | body}
-    return WireRequest(
-        path=_path(request.model, dialect, "countTokens"), body=msgspec.json.encode(body)
-    )
+    return RequestEncoder(dialect).count(request)
+
+
+def decode_count(body: bytes) -> int:
+    """Read how many tokens a request holds."""
+    count = decode_lenient(body)
+    if not isinstance(count, dict):
+        raise ProviderError(ErrorCode.PROTOCOL, "the provider's token count is malformed")
+    return int(count.get("totalTokens") or 0)
 
 
 def _path(model: str, dialect: GeminiDialect, method: str) -> str:
@@ -73,15 +114,13 @@ def _path(model: str, dialect: GeminiDialect, method: str) -> str:
     return f"{dialect.models}/{model}:{method}"
 
 
-def _body(request: ModelRequest) -> JsonObject:
-    body: JsonObject = {"contents": contents_of(request.messages, request.model)}
+def _fields(request: ModelRequest) -> JsonObject:
+    """Return everything but the contents; the settings are there even when they are empty."""
+    body: JsonObject = {"generationConfig": _generation_config(request)}
     system = [*request.system, *_schema_in_words(request)]
     if system:
         body["systemInstruction"] = {"parts": [{"text": text} for text in system]}
-    body |= _tools(request)
-    if settings := _generation_config(request):
-        body["generationConfig"] = settings
-    return body
+    return body | _tools(request)
 
 
 # Settings
@@ -143,27 +182,21 @@ def _declaration(tool: ToolSpec, model: str) -> JsonObject:
 # History
 
 
-def contents_of(messages: tuple[Message, ...], model: str) -> list[JsonObject]:
-    """Return the contents of all messages; neighbours of one role become one."""
-    named = {
+def named_calls(messages: tuple[Message, ...]) -> Mapping[CallId, str]:
+    """Return the provider's own ids of calls, where it gave some; ours are not sent."""
+    return {
         part.call_id: str(part.native["id"])
         for message in messages
         for part in message.parts
         if isinstance(part, ToolCallPart) and part.native and part.native.get("id")
     }
-    contents: list[JsonObject] = []
-    for message in messages:
-        if isinstance(message, UserMessage):
-            role, parts = "user", _user_parts(message, model, named)
-        else:
-            role, parts = "model", _model_parts(message, model)
-        if not parts:
-            continue
-        if contents and contents[-1]["role"] == role:
-            contents[-1]["parts"] += parts
-        else:
-            contents.append({"role": role, "parts": parts})
-    return contents
+
+
+def parts_of(message: Message, model: str, named: Mapping[CallId, str]) -> list[JsonObject]:
+    """Return the parts of one message."""
+    if isinstance(message, UserMessage):
+        return _user_parts(message, model, named)
+    return _model_parts(message, model)
 
 
 def _user_parts(message: UserMessage, model: str, named: Mapping[CallId, str]) -> list[JsonObject]:

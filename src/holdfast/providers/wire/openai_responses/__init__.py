@@ -2,12 +2,15 @@
 
 from functools import partial
 
-import msgspec
-
 from holdfast.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
 from holdfast.providers.wire.openai_responses.errors import classify
 from holdfast.providers.wire.openai_responses.reply import ResponsesDecoder
-from holdfast.providers.wire.openai_responses.request import encode_count, encode_request
+from holdfast.providers.wire.openai_responses.request import (
+    RequestEncoder,
+    decode_count,
+    encode_count,
+    encode_request,
+)
 from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
 
 HISTORY = HistoryRules(
@@ -15,21 +18,13 @@ HISTORY = HistoryRules(
 )
 
 
-class _Count(msgspec.Struct):
-    input_tokens: int
-
-
-def decode_count(body: bytes) -> int:
-    """Read how many tokens a request holds."""
-    return msgspec.json.decode(body, type=_Count).input_tokens
-
-
 def responses_protocol(dialect: ResponsesDialect = OPENAI) -> WireProtocol:
     """Return the protocol as `dialect` speaks it."""
     return WireProtocol(
-        name="openai_responses",
+        name="openai-responses",
         framing="sse",
         encode_request=partial(encode_request, dialect=dialect),
+        new_encoder=partial(RequestEncoder, dialect),
         decoder=ResponsesDecoder,
         classify=classify,
         history=HISTORY,

@@ -9,7 +9,9 @@ from decimal import Decimal
 
 import msgspec
 
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.providers.wire.what_fits import keep_what_fits
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.usage import Usage
 
 
@@ -47,39 +49,20 @@ class _Tokens(msgspec.Struct):
 _NO_DETAILS = _TokenDetails()
 _USD_TICKS = Decimal(10) ** 10
 _decode = msgspec.json.Decoder(Event).decode
-_decode_any = msgspec.json.Decoder().decode
 
 
 def read_event(data: bytes) -> Event:
-    """Decode one event; raises msgspec.DecodeError if it is not a JSON object."""
+    """Decode one event; raises PROTOCOL if it is not JSON."""
     try:
         return _decode(data)
-    except msgspec.ValidationError:
-        return _read_leniently(data)
-
-
-def _read_leniently(data: bytes) -> Event:
-    value: Json = _decode_any(data)
-    if not isinstance(value, dict):
-        return Event()
-    event = Event()
-    for name, wanted in _FIELD_TYPES.items():
-        if isinstance(found := value.get(name), wanted):
-            raw = wanted is dict
-            setattr(event, name, msgspec.Raw(msgspec.json.encode(found)) if raw else found)
-    return event
-
-
-_FIELD_TYPES: dict[str, type] = {
-    **dict.fromkeys(("type", "delta", "item_id", "text", "refusal", "arguments", "input"), str),
-    **dict.fromkeys(("output_index", "content_index", "summary_index", "sequence_number"), int),
-    **dict.fromkeys(("item", "response"), dict),
-}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        value = decode_lenient(data)
+        return keep_what_fits(value, Event) if isinstance(value, dict) else Event()
 
 
 def read_any(data: bytes | msgspec.Raw) -> JsonObject:
     """Decode a JSON object; anything else, or nothing, counts as an empty one."""
-    value: Json = _decode_any(data) if bytes(data) else None
+    value = decode_lenient(bytes(data)) if bytes(data) else None
     return value if isinstance(value, dict) else {}
 
 

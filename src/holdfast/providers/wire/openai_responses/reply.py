@@ -19,7 +19,7 @@ from holdfast.providers.wire.openai_responses.events import (
 )
 from holdfast.providers.wire.openai_responses.items import OutputItems, PieceKind
 from holdfast.providers.wire.protocol import Frame
-from holdfast.vocabulary.errors import ErrorCode, ProviderError, RequestError
+from holdfast.vocabulary.errors import ErrorCode, RequestError
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.stream_parts import FinishKind, StreamFinished, StreamOpened, StreamPart
 
@@ -70,13 +70,10 @@ class ResponsesDecoder:
         return f"responses/{self.response_id}?stream=true{after}"
 
     def _read(self, frame: Frame) -> Event:
-        try:
-            event = read_event(frame.data)
-            if event.type and event.type != "error" and frame.event != "error":
-                return event
-            value = read_any(frame.data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ProviderError(ErrorCode.PROTOCOL, f"an event is not JSON: {error}") from error
+        event = read_event(frame.data)
+        if event.type and event.type != "error" and frame.event != "error":
+            return event
+        value = read_any(frame.data)
         if value.get("object") == "response" or "output" in value:
             return Event(type="response.completed", response=msgspec.Raw(frame.data))
         if value.get("error") or "error" in {event.type, frame.event}:
