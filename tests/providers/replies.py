@@ -6,8 +6,10 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.providers.reply_reader import ReplyDecoder
 from holdfast.providers.wire.protocol import Frame, WireProtocol
 from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.ids import CallId, MessageId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage
 from holdfast.vocabulary.parts import (
@@ -26,8 +28,6 @@ from holdfast.vocabulary.stream_parts import (
     StreamOpened,
     StreamPart,
 )
-from holdfast.vocabulary.ids import CallId, MessageId
-from tests.providers.framing import frames_of
 
 
 class Reply:
@@ -114,11 +114,13 @@ def _part_of(opened: PartOpened, text: str, closed: PartClosed) -> Part:
 def decode(protocol: WireProtocol, body: bytes, sizes: int | list[int] | None = None) -> Reply:
     """Decode a body that arrives in reads of `sizes` bytes each (None: all at once)."""
     stream: list[StreamPart] = []
-    decoder = protocol.decoder()
+    decoder = ReplyDecoder(protocol)
     try:
-        for frames in frames_of(protocol.framing, _reads(body, sizes)):
-            decoder.feed(frames, stream)
-        decoder.finish(stream)
+        for read in _reads(body, sizes):
+            decoder.take(read, stream)
+            if decoder.is_finished:
+                return Reply(stream, None)
+        decoder.end(stream)
     except AgentError as error:
         return Reply(stream, error)
     return Reply(stream, None)

@@ -158,16 +158,22 @@ def _schema_in_words(request: ModelRequest) -> Iterator[str]:
 
 def _tools(request: ModelRequest) -> JsonObject:
     tools: list[JsonObject] = []
+    config: JsonObject = {}
+    served = [tool for name, tool in SERVER_TOOLS.items() if request.betas.get(name)]
     if request.tools:
-        tools.append(
-            {"functionDeclarations": [_declaration(each, request.model) for each in request.tools]}
-        )
-    tools += [tool for name, tool in SERVER_TOOLS.items() if request.betas.get(name)]
-    body: JsonObject = {"tools": tools} if tools else {}
+        declared = [_declaration(tool, request.model) for tool in request.tools]
+        tools.append({"functionDeclarations": declared})
+        if served and is_gemini_3(request.model):
+            config["includeServerSideToolInvocations"] = True
+        elif served:
+            # Before Gemini 3 it is one or the other, and the user's own tools cannot be spared.
+            served = []
+    tools += served
     if request.require_tool is not None:
         wish = {"mode": "ANY", "allowedFunctionNames": [request.require_tool]}
-        body["toolConfig"] = {"functionCallingConfig": wish}
-    return body
+        config["functionCallingConfig"] = wish
+    body: JsonObject = {"tools": tools} if tools else {}
+    return body | ({"toolConfig": config} if config else {})
 
 
 def _declaration(tool: ToolSpec, model: str) -> JsonObject:

@@ -82,6 +82,9 @@ def _narrowed(schema: Json) -> Json:
 def _rewritten(schema: JsonObject) -> JsonObject:
     """Say with known keywords what unknown ones said."""
     rewritten = dict(schema)
+    if not isinstance(rewritten.get("type", ""), str | list):
+        # Seen in the wild: the number of an enumeration. No type is better than a wrong one.
+        del rewritten["type"]
     if "const" in rewritten:
         rewritten["enum"] = [rewritten.pop("const")]
     for part in rewritten.pop("allOf", ()):
@@ -149,6 +152,8 @@ def _with_plain_type(schema: JsonObject) -> JsonObject:
 
 def _completed(schema: JsonObject) -> JsonObject:
     """Add what is demanded: texts in an enum, items of an array, required names that exist."""
+    if "properties" in schema or "required" in schema:
+        schema["type"] = "object"
     if "enum" in schema:
         schema["enum"] = [str(each) for each in schema["enum"] if each is not None]
         schema["type"] = "string"

@@ -27,6 +27,8 @@ class ResponsesDialect(msgspec.Struct, frozen=True, kw_only=True):
     """The first whose pattern is found counts; none means that thinking is not asked for."""
     smallest_output: int = 1
     """The least `max_output_tokens` that is accepted."""
+    calls_last: bool = False
+    """Whether nothing may stand between the calls of an answer and their results."""
     can_count: bool = False
     """Whether there is an endpoint that counts tokens."""
     summaries: bool = True
@@ -65,6 +67,7 @@ XAI = ResponsesDialect(name="xai", reasoning=_ANY)
 DEEPSEEK = ResponsesDialect(
     name="deepseek",
     reasoning=(ReasoningLevels(models="", levels=_PLAIN, sealed=False),),
+    calls_last=True,
     summaries=False,
 )
 PLAIN = ResponsesDialect(name="plain")

@@ -42,11 +42,18 @@ def custom_calls(messages: tuple[Message, ...]) -> frozenset[CallId]:
     )
 
 
-def items_of(message: Message, custom: frozenset[CallId]) -> list[JsonObject]:
+def items_of(
+    message: Message, custom: frozenset[CallId], *, calls_last: bool = False
+) -> list[JsonObject]:
     """Return the items of one message."""
     if isinstance(message, UserMessage):
         return list(_user_items(message, custom))
-    return _assistant_items(message)
+    items = _assistant_items(message)
+    return sorted(items, key=_is_call) if calls_last else items
+
+
+def _is_call(item: JsonObject) -> bool:
+    return item.get("type") in {"function_call", "custom_tool_call"}
 
 
 def _is_custom(part: ToolCallPart) -> bool:

@@ -62,7 +62,8 @@ class RequestEncoder:
         return WireRequest(path=path, body=self._body(request, fields, after))
 
     def _body(self, request: ModelRequest, fields: JsonObject, after: int) -> bytes:
-        make = partial(items_of, custom=custom_calls(request.messages))
+        custom = custom_calls(request.messages)
+        make = partial(items_of, custom=custom, calls_last=self._dialect.calls_last)
         pieces = [self._messages.of(message, make) for message in request.messages[after:]]
         return body_with(fields, "input", pieces)
 

@@ -1,0 +1,83 @@
+"""Requests to Ollama: golden files, the grammar, and its own types."""
+
+import json
+
+import pytest
+from ollama._types import ChatRequest
+
+from holdfast.providers.wire.ollama import RequestEncoder, encode_request
+from holdfast.vocabulary.messages import Message
+from holdfast.vocabulary.parts import MediaPart, ReasoningPart
+from holdfast.vocabulary.requests import ModelRequest
+from tests.providers.conversations import (
+    CLOCK,
+    WEATHER,
+    assistant,
+    call,
+    everything,
+    image,
+    loop_history,
+    result,
+    user,
+)
+from tests.providers.wire_goldens import check_golden
+from tests.providers.grammar.ollama import RULES
+from tests.providers.grammar.rules import breaches
+
+
+def own_history() -> tuple[Message, ...]:
+    """Return a loop as this protocol's decoder leaves it."""
+    return (
+        user("Weather?"),
+        assistant(
+            ReasoningPart(text="Look."), call("get_weather", "c1", {"city": "Rome"}, id="c1")
+        ),
+        user(result("get_weather", "c1", "sunny")),
+    )
+
+
+REQUESTS = {
+    "plain": ModelRequest(model="qwen3:4b", messages=(user("Hi"),)),
+    "everything": everything("qwen3:4b"),
+    "levels": everything("gpt-oss:20b", thinking="medium", require_tool=None),
+    "own_history": ModelRequest(
+        model="qwen3:4b", messages=own_history(), tools=(WEATHER, CLOCK), thinking="off"
+    ),
+    "other_history": ModelRequest(model="qwen3:4b", messages=loop_history()),
+    "media": ModelRequest(
+        model="gemma3",
+        messages=(
+            user("What?", image(), MediaPart(mime="image/png", url="https://example.org/a.png")),
+        ),
+        betas={"truncate": False},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_is_what_its_golden_file_says(name: str) -> None:
+    check_golden("ollama", name, encode_request(REQUESTS[name]))
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_keeps_to_the_grammar(name: str) -> None:
+    assert breaches(RULES, json.loads(encode_request(REQUESTS[name]).body)) == {}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_the_vendors_types_take_the_request_and_lose_nothing(name: str) -> None:
+    body = json.loads(encode_request(REQUESTS[name]).body)
+    taken = ChatRequest.model_validate(body)
+    # `truncate` is newer than the client's types; a call's `type` is left out there.
+    assert body.keys() - {"truncate"} <= taken.model_dump(exclude_unset=True).keys()
+
+
+def test_a_remembering_encoder_says_the_same_as_a_new_one() -> None:
+    encoder = RequestEncoder()
+    for request in (*REQUESTS.values(), *REQUESTS.values()):
+        assert encoder(request) == encode_request(request)
+
+
+def test_a_required_tool_is_the_only_one_offered() -> None:
+    tools = json.loads(encode_request(REQUESTS["everything"]).body)["tools"]
+    assert [tool["function"]["name"] for tool in tools] == ["clock"]
