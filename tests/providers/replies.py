@@ -56,10 +56,15 @@ class Reply:
     def opaque(self) -> list[JsonObject]:
         return [part.payload for part in self.parts if isinstance(part, ProviderPart)]
 
-    def message(self, provider: str = "", model: str = "") -> AssistantMessage:
-        return AssistantMessage(
-            id=MessageId("msg_1"), parts=self.parts, provider=provider, model=model
+    def message(self, provider: str, model: str) -> AssistantMessage:
+        """Return the answer as a conversation would keep it."""
+        parts = tuple(
+            ProviderPart(provider=provider, model=model, payload=part.payload)
+            if isinstance(part, ProviderPart)
+            else part
+            for part in self.parts
         )
+        return AssistantMessage(id=MessageId("msg_1"), parts=parts, provider=provider, model=model)
 
 
 def assemble(stream: list[StreamPart]) -> tuple[Part, ...]:

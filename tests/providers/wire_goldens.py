@@ -5,11 +5,11 @@ difference before you commit it.
 """
 
 import json
+import os
 from pathlib import Path
 
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.vocabulary.json_types import JsonObject
-from tests.fixtures_wire import os
 
 FOLDER = Path(__file__).parent / "golden"
 

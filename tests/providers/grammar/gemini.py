@@ -90,8 +90,8 @@ def parts_exist(body: JsonObject) -> Iterator[str]:
 
 
 def one_kind(body: JsonObject) -> Iterator[str]:
-    system = body.get("systemInstruction") or {}
-    for part in (*parts(body), *(system.get("parts") or ())):
+    system: list[JsonObject] = (body.get("systemInstruction") or {}).get("parts") or []
+    for part in (*parts(body), *system):
         kinds = _DATA & part.keys()
         if len(kinds) != 1:
             yield str(sorted(kinds))

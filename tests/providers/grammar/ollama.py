@@ -13,7 +13,7 @@ _FIELDS = words(
     " shift"
 )
 _MESSAGE = words("role content thinking images tool_calls tool_name tool_call_id")
-_OPTIONS = {
+_OPTIONS: dict[str, type | tuple[type, ...]] = {
     "num_predict": int,
     "num_ctx": int,
     "seed": int,

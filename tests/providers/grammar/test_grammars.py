@@ -26,7 +26,10 @@ def responses_body() -> JsonObject:
     return body
 
 
-def of_two(change: Callable[[JsonObject], None], other: Callable[[JsonObject], None]):
+Change = Callable[[JsonObject], None]
+
+
+def of_two(change: Change, other: Change) -> Change:
     def both(body: JsonObject) -> None:
         change(body)
         other(body)

@@ -5,9 +5,8 @@ from functools import partial
 
 import msgspec
 
-from holdfast.providers.history import is_same_model
 from holdfast.providers.wire.gemini.schemas import json_schema, openapi_schema, takes_json_schema
-from holdfast.providers.wire.gemini.thinking import is_gemini_3, thinking_config
+from holdfast.providers.wire.gemini.thinking import is_gemini_3, is_same_model, thinking_config
 from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
 from holdfast.providers.wire.neutral_text import reminder_text

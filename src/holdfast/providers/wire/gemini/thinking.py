@@ -74,3 +74,11 @@ def thinking_config(model: str, thinking: Thinking | None) -> JsonObject | None:
 def is_gemini_3(model: str) -> bool:
     """Whether a model checks signatures, and takes media in results and tools with a schema."""
     return re.search(r"gemini-[3-9]", model) is not None
+
+
+_VERSION = re.compile(r"-(latest|\d{3}|preview(-\d\d-\d{2,4})?)$")
+
+
+def is_same_model(first: str, second: str) -> bool:
+    """Whether two names mean one model, whose signatures it knows: versions and aliases do."""
+    return _VERSION.sub("", first) == _VERSION.sub("", second)
