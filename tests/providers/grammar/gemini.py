@@ -102,7 +102,8 @@ def one_kind(body: JsonObject) -> Iterator[str]:
 def system_is_text(body: JsonObject) -> Iterator[str]:
     system = body.get("systemInstruction")
     if system is not None:
-        for part in system.get("parts") or ({},):
+        said: list[JsonObject] = system.get("parts") or [{}]
+        for part in said:
             if not isinstance(part.get("text"), str):
                 yield str(part)[:40]
 
