@@ -1,6 +1,7 @@
 """What servers that speak OpenAI Responses do that its documentation does not say."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -333,3 +334,13 @@ def test_any_words_come_through_in_any_batches(
     one, many = decode_frames(PROTOCOL, events), decode_frames(PROTOCOL, events, batch)
     assert one.stream == many.stream
     assert (one.reasoning, one.text) == ("".join(thoughts), "".join(words))
+
+
+def test_what_llamacpp_streams_is_read_at_any_split() -> None:
+    body = (Path(__file__).parent / "recordings" / "llamacpp_text.sse").read_bytes()
+    whole = decode(PROTOCOL, body)
+    assert whole.text == "I'm a brave and curious AI assistant, just enjoying a lazy day's work"
+    assert whole.finished is not None
+    assert (whole.finished.usage.input, whole.finished.usage.output) == (33, 16)
+    for size in (1, 2, 3, 7):
+        assert decode(PROTOCOL, body, size).stream == whole.stream

@@ -27,7 +27,7 @@ def responses_protocol(dialect: ResponsesDialect = OPENAI) -> WireProtocol:
         new_encoder=partial(RequestEncoder, dialect),
         decoder=ResponsesDecoder,
         classify=classify,
-        history=HISTORY,
+        history=HISTORY if dialect.takes_files else HistoryRules(),
         encode_count=partial(encode_count, dialect=dialect) if dialect.can_count else None,
         decode_count=decode_count if dialect.can_count else None,
     )

@@ -27,6 +27,10 @@ class ResponsesDialect(msgspec.Struct, frozen=True, kw_only=True):
     """The first whose pattern is found counts; none means that thinking is not asked for."""
     smallest_output: int = 1
     """The least `max_output_tokens` that is accepted."""
+    takes_files: bool = True
+    """Whether documents are accepted, and media in results; images always are."""
+    typed_answers: bool = False
+    """Whether an answer without an id is only taken as a typed message, not in the short form."""
     calls_last: bool = False
     """Whether nothing may stand between the calls of an answer and their results."""
     can_count: bool = False
@@ -70,5 +74,5 @@ DEEPSEEK = ResponsesDialect(
     calls_last=True,
     summaries=False,
 )
-PLAIN = ResponsesDialect(name="plain")
+PLAIN = ResponsesDialect(name="plain", typed_answers=True, takes_files=False)
 """Any other server: only what every one of them accepts."""

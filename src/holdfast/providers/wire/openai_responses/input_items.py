@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.providers.wire.neutral_text import reminder_text, result_text
+from holdfast.providers.wire.openai_responses.dialects import ResponsesDialect
 from holdfast.providers.wire.openai_responses.items import CUSTOM_INPUT
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -43,13 +44,23 @@ def custom_calls(messages: tuple[Message, ...]) -> frozenset[CallId]:
 
 
 def items_of(
-    message: Message, custom: frozenset[CallId], *, calls_last: bool = False
+    message: Message, custom: frozenset[CallId], dialect: ResponsesDialect
 ) -> list[JsonObject]:
     """Return the items of one message."""
     if isinstance(message, UserMessage):
         return list(_user_items(message, custom))
     items = _assistant_items(message)
-    return sorted(items, key=_is_call) if calls_last else items
+    if dialect.typed_answers:
+        items = [_typed(item) for item in items]
+    return sorted(items, key=_is_call) if dialect.calls_last else items
+
+
+def _typed(item: JsonObject) -> JsonObject:
+    """Write the short form of an answer as a typed message."""
+    if "type" in item:
+        return item
+    content = [{"type": "output_text", "text": item["content"], "annotations": []}]
+    return item | {"type": "message", "status": "completed", "content": content}
 
 
 def _is_call(item: JsonObject) -> bool:

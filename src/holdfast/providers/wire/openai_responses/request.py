@@ -63,7 +63,7 @@ class RequestEncoder:
 
     def _body(self, request: ModelRequest, fields: JsonObject, after: int) -> bytes:
         custom = custom_calls(request.messages)
-        make = partial(items_of, custom=custom, calls_last=self._dialect.calls_last)
+        make = partial(items_of, custom=custom, dialect=self._dialect)
         pieces = [self._messages.of(message, make) for message in request.messages[after:]]
         return body_with(fields, "input", pieces)
 
