@@ -1,7 +1,7 @@
 """Compares an encoded request with the golden file of its name.
 
-After a change that is meant, `python -m tests.providers.wire_goldens_update` writes the files anew; look
-at the difference before you commit it.
+After a change that is meant, `python -m tests.providers.wire_goldens_update` writes the files anew;
+look at the difference before you commit it.
 """
 
 import json

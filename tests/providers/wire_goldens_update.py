@@ -7,9 +7,9 @@ from holdfast.providers.wire.ollama import encode_request as encode_ollama
 from holdfast.providers.wire.openai_responses.request import encode_request as encode_responses
 from holdfast.providers.wire.protocol import WireRequest
 from tests.providers.gemini.requests import REQUESTS as GEMINI
-from tests.providers.wire_goldens import FOLDER, shown
 from tests.providers.ollama.requests import REQUESTS as OLLAMA
 from tests.providers.responses.requests import REQUESTS as RESPONSES
+from tests.providers.wire_goldens import FOLDER, shown
 
 
 def golden() -> dict[str, WireRequest]:

@@ -23,9 +23,9 @@ from tests.fixtures_wire import require_wire
 from tests.providers.conversations import everything, user
 from tests.providers.gemini.requests import REQUESTS, SEAL, own_history
 from tests.providers.gemini.vendor_types import types
-from tests.providers.wire_goldens import check_golden
 from tests.providers.grammar.gemini import RULES
 from tests.providers.grammar.rules import breaches
+from tests.providers.wire_goldens import check_golden
 
 
 def body_of(name: str) -> JsonObject:

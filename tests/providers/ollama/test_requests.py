@@ -6,10 +6,10 @@ import pytest
 from ollama._types import ChatRequest
 
 from holdfast.providers.wire.ollama import RequestEncoder, encode_request
-from tests.providers.wire_goldens import check_golden
 from tests.providers.grammar.ollama import RULES
 from tests.providers.grammar.rules import breaches
 from tests.providers.ollama.requests import REQUESTS
+from tests.providers.wire_goldens import check_golden
 
 
 @pytest.mark.parametrize("name", REQUESTS)

@@ -18,10 +18,10 @@ from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import CompactionPart, ProviderPart
 from holdfast.vocabulary.requests import ModelRequest
 from tests.providers.conversations import assistant, call, everything, result, user
-from tests.providers.wire_goldens import check_golden
 from tests.providers.grammar.responses import RULES
 from tests.providers.grammar.rules import breaches
 from tests.providers.responses.requests import REQUESTS, kept_history, own_history
+from tests.providers.wire_goldens import check_golden
 
 NOT_OPENAI = {"xai", "deepseek", "any_server", "openrouter"}
 """Requests to others, which the rules and types of OpenAI do not bind in every point."""

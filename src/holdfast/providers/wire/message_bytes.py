@@ -2,25 +2,30 @@
 
 from collections.abc import Callable, Sequence
 
-from holdfast.providers.message_memo import MessageMemo
+from holdfast.providers.prefix_memo import PrefixMemo, settled_length
 from holdfast.providers.wire.lenient_json import encode_lenient
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
 
 
 class MessageBytes:
-    """What was made of messages, as the inside of a JSON array. For one model and endpoint."""
+    """What was made of messages, each as the inside of a JSON array. For one model and endpoint."""
 
     def __init__(self) -> None:
-        self._memo: MessageMemo[bytes] = MessageMemo()
+        self._memo: PrefixMemo[tuple[bytes, ...]] = PrefixMemo()
 
-    def of(self, message: Message, make: Callable[[Message], Sequence[JsonObject]]) -> bytes:
-        """Return the objects that `make` makes of `message`, with commas between them."""
-        known = self._memo.get(message)
-        if known is None:
-            known = encode_lenient(make(message))[1:-1]
-            self._memo.put(message, known, weight=len(known))
-        return known
+    def of(
+        self, messages: tuple[Message, ...], make: Callable[[Message], Sequence[JsonObject]]
+    ) -> list[bytes]:
+        """Return, for each message, the objects that `make` makes of it, with commas between."""
+        known, made = self._memo.recall(messages)
+        pieces = list(made or ())
+        pieces += [encode_lenient(make(message))[1:-1] for message in messages[known:]]
+        settled = settled_length(messages)
+        if settled > known:
+            kept = tuple(pieces[:settled])
+            self._memo.keep(messages[:settled], kept, weight=sum(map(len, kept)))
+        return pieces
 
 
 def body_with(fields: JsonObject, name: str, pieces: Sequence[bytes]) -> bytes:

@@ -209,7 +209,7 @@ class RequestEncoder:
         system = [
             msgspec.json.encode({"role": "system", "content": text}) for text in request.system
         ]
-        said = [self._messages.of(message, _messages_of) for message in request.messages]
+        said = self._messages.of(request.messages, _messages_of)
         body = body_with(_fields(request), "messages", [*system, *said])
         return WireRequest(path="api/chat", body=body)
 

@@ -75,17 +75,18 @@ class RequestEncoder:
         memo = self._messages.setdefault(request.model, MessageBytes())
         make = partial(parts_of, model=request.model, named=named_calls(request.messages))
         contents: list[tuple[str, list[bytes]]] = []
-        for message in request.messages:
+        pieces = memo.of(request.messages, make)
+        for message, parts in zip(request.messages, pieces, strict=True):
             role = "user" if isinstance(message, UserMessage) else "model"
-            if not (parts := memo.of(message, make)):
+            if not parts:
                 continue
             # Neighbours of one role become one.
             if contents and contents[-1][0] == role:
                 contents[-1][1].append(parts)
             else:
                 contents.append((role, [parts]))
-        pieces = [body_with({"role": role}, "parts", parts) for role, parts in contents]
-        return body_with(_fields(request), "contents", pieces)
+        made = [body_with({"role": role}, "parts", parts) for role, parts in contents]
+        return body_with(_fields(request), "contents", made)
 
 
 def encode_request(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> WireRequest:

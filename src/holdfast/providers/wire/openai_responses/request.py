@@ -64,8 +64,7 @@ class RequestEncoder:
     def _body(self, request: ModelRequest, fields: JsonObject, after: int) -> bytes:
         custom = custom_calls(request.messages)
         make = partial(items_of, custom=custom, dialect=self._dialect)
-        pieces = [self._messages.of(message, make) for message in request.messages[after:]]
-        return body_with(fields, "input", pieces)
+        return body_with(fields, "input", self._messages.of(request.messages, make)[after:])
 
 
 def encode_request(request: ModelRequest, dialect: ResponsesDialect = OPENAI) -> WireRequest:
