@@ -40,8 +40,6 @@ def test_an_error_is_what_the_table_says(row: list[str]) -> None:
     sent = (None, None) if status == "200" else (int(status), 3)
     assert (error.status, error.retry_after) == sent
 
-    )
-
 
 def test_every_typed_code_is_in_the_table() -> None:
     kinds = {row[1] for row in rows("Anthropic Messages")}

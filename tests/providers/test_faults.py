@@ -212,6 +212,35 @@ async def test_a_finished_stream_gives_its_connection_back() -> None:
         await client.close()
 
 
+async def test_a_kept_connection_that_the_server_closed_is_not_an_error() -> None:
+    async def answer(connection: Connection) -> None:
+        if server.connections_ever == 1 and len(server.requests) > 1:
+            return
+        await replies(TEXT)(connection)
+
+    async with faulty_server(answer) as server:
+        client = client_for(server.url)
+        for _ in range(2):
+            parts, error = await ask(client)
+            assert error is None
+            assert text_of(parts) == "Grüße, world 🌍"
+        await client.close()
+        assert server.connections_ever == 2
+
+
+async def test_a_new_connection_that_the_server_closes_is_a_network_error() -> None:
+    async def answer(connection: Connection) -> None:
+        pass
+
+    async with faulty_server(answer) as server:
+        client = client_for(server.url)
+        _, error = await ask(client)
+        await client.close()
+        assert error is not None
+        assert error.code is ErrorCode.NETWORK
+        assert len(server.requests) == 1
+
+
 async def test_a_redirect_is_not_followed() -> None:
     async with faulty_server(replies(TEXT)) as other:
         elsewhere = refuses(307, b"", location=f"{other.url}/v1/messages")

@@ -85,7 +85,7 @@ def adapt_history(
     The request comes back as the same object when nothing has to change. `memo` is for one
     provider, model and set of rules.
     """
-    names = _Names(rules.tool_name_pattern)
+    names = _Names(rules.tool_name_pattern, [tool.name for tool in request.tools])
     tools = tuple(names.of_tool(tool) for tool in request.tools)
     if _same(tools, request.tools):
         tools = request.tools
@@ -118,26 +118,26 @@ def _extended(
 ) -> _Adapted:
     """Go on from what was made of the first `known` messages."""
     added = messages[known:]
-    opening = fit.opening(added[0]) if added and not known else added[:1]
-    kept = _sendable(before.messages, map(fit.message, (*opening, *added[1:])))
+    kept = _sendable(before.messages, added, fit)
     is_same = before.is_same and len(kept) == len(messages) and _same(kept[known:], added)
     return _Adapted(messages=messages if is_same else tuple(kept), is_same=is_same)
 
 
-def _sendable(before: tuple[Message, ...], messages: Iterable[Message]) -> list[Message]:
+def _sendable(
+    before: tuple[Message, ...], added: tuple[Message, ...], fit: "_MessageFit"
+) -> list[Message]:
     """Leave out empty messages, join neighbouring ones of the user, begin with the user."""
     kept = list(before)
-    for message in messages:
-        if not message.parts:
-            continue
-        last = kept[-1] if kept else None
-        if isinstance(message, UserMessage):
-            if isinstance(last, UserMessage):
-                kept[-1] = replace(last, parts=_joined(last.parts, message.parts))
+    for given in added:
+        for piece in (given,) if kept else fit.opening(given):
+            message = fit.message(piece)
+            last = kept[-1] if kept else None
+            if not message.parts:
                 continue
-        elif last is None and not _is_summary(message):
-            continue
-        kept.append(message)
+            if isinstance(message, UserMessage) and isinstance(last, UserMessage):
+                kept[-1] = replace(last, parts=_joined(last.parts, message.parts))
+            elif last is not None or isinstance(message, UserMessage) or _is_summary(message):
+                kept.append(message)
     return kept
 
 
@@ -285,11 +285,12 @@ def _media(part: MediaPart, accepted: tuple[str, ...]) -> MediaPart | TextPart:
 class _Names:
     """Gives tools names that the protocol accepts, each tool its own, always the same."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, tools: Iterable[str]) -> None:
         self.changed: dict[str, str] = {}
         self._matches = re.compile(pattern).fullmatch
         self._given: dict[str, str] = {}
-        self._taken: set[str] = set()
+        # A name that is fine as it is comes before one that has to be made.
+        self._taken = {name for name in tools if self._matches(name)}
 
     def of_tool(self, tool: ToolSpec) -> ToolSpec:
         name = self.of(tool.name)
@@ -305,7 +306,7 @@ class _Names:
 
     def _make(self, name: str) -> str:
         plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_NAME_LIMIT] or "tool"
-        if plain in self._taken or plain in self._given or not self._matches(plain):
+        if plain in self._taken or not self._matches(plain):
             digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8]
             plain = f"t_{plain[: _NAME_LIMIT - 11]}_{digest}"
         self.changed[plain] = name

@@ -6,7 +6,6 @@ This is the only module that imports aiohttp, and the only border where its erro
 import asyncio
 import contextlib
 import ssl
-import weakref
 from collections.abc import Mapping
 from email.utils import formatdate
 from types import MappingProxyType, SimpleNamespace
@@ -40,9 +39,7 @@ class AiohttpTransport:
 
     def __init__(self, *, environment: Mapping[str, str] = _NO_ENVIRONMENT) -> None:
         self._environment = environment
-        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._pools: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
         self._certificates: ssl.SSLContext | None = None
         self._closed = False
 
@@ -55,7 +52,7 @@ class AiohttpTransport:
         host = urlsplit(request.url).hostname or request.url
         try:
             async with asyncio.timeout(limits.connect + limits.first_byte) as deadline:
-                response = await self._post(pool, request, deadline)
+                response = await self._post(pool, request, _Attempt(deadline, limits.first_byte))
         except Exception as error:
             raise _before_reply(error, host=host, limits=limits) from error
         return AiohttpReply(response, limits)
@@ -80,6 +77,7 @@ class AiohttpTransport:
         if pool is None or pool.closed:
             import aiohttp  # noqa: PLC0415 - a tenth of a second that only requests should pay
 
+            self._forget_ended_loops()
             pool = self._pools[loop] = aiohttp.ClientSession(
                 # Sessions wait for their provider, never for each other.
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
@@ -89,23 +87,36 @@ class AiohttpTransport:
             )
         return pool
 
+    def _forget_ended_loops(self) -> None:
+        for loop in [loop for loop in self._pools if loop.is_closed()]:
+            _abandon(self._pools.pop(loop))
+
     async def _post(
-        self, pool: "aiohttp.ClientSession", request: HttpRequest, deadline: asyncio.Timeout
+        self, pool: "aiohttp.ClientSession", request: HttpRequest, attempt: "_Attempt"
     ) -> "aiohttp.ClientResponse":
         import aiohttp  # noqa: PLC0415 - see _pool
         from yarl import URL  # noqa: PLC0415 - comes with aiohttp
 
-        return await pool.post(
-            URL(request.url, encoded=True),
-            data=request.body,
-            headers=request.headers,
-            # A redirect would carry the credential to whoever the reply names.
-            allow_redirects=False,
-            proxy=proxy_for(request.url, self._environment),
-            ssl=self._trust(request.url),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=request.timeouts.connect),
-            trace_request_ctx=(deadline, request.timeouts.first_byte),
-        )
+        url = URL(request.url, encoded=True)
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=request.timeouts.connect)
+        while True:
+            try:
+                return await pool.post(
+                    url,
+                    data=request.body,
+                    headers=request.headers,
+                    # A redirect would carry the credential to whoever the reply names.
+                    allow_redirects=False,
+                    proxy=proxy_for(request.url, self._environment),
+                    ssl=self._trust(request.url),
+                    timeout=limits,
+                    trace_request_ctx=attempt,
+                )
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                # The peer had closed a kept connection and never saw the request; a new one will
+                # do. On a new connection the same would be a failure.
+                if not attempt.take_kept_connection():
+                    raise
 
     def _trust(self, url: str) -> ssl.SSLContext | bool:
         if not url.startswith("https:"):
@@ -167,21 +178,38 @@ class AiohttpReply:
         return content.read_nowait()
 
 
+class _Attempt:
+    """One request on its way: when it is too late for a reply, and what it travels on."""
+
+    def __init__(self, deadline: asyncio.Timeout, first_byte: float) -> None:
+        self._is_on_kept_connection = False
+        self._deadline = deadline
+        self._first_byte = first_byte
+
+    def connected(self, *, is_kept: bool) -> None:
+        """Start the wait for the first byte: there is a connection."""
+        self._is_on_kept_connection = is_kept
+        self._deadline.reschedule(asyncio.get_running_loop().time() + self._first_byte)
+
+    def take_kept_connection(self) -> bool:
+        """Whether it travelled on a kept connection, which is gone now."""
+        was_kept, self._is_on_kept_connection = self._is_on_kept_connection, False
+        return was_kept
+
+
 def _connection_trace() -> "aiohttp.TraceConfig":
-    """Make a trace that starts the wait for the first byte when there is a connection."""
+    """Make a trace that tells an attempt of its connection."""
     import aiohttp  # noqa: PLC0415 - loaded already
 
-    async def connected(
-        pool: "aiohttp.ClientSession",  # noqa: ARG001 - aiohttp's signature
-        context: SimpleNamespace,
-        parameters: object,  # noqa: ARG001 - aiohttp's signature
-    ) -> None:
-        deadline, seconds = context.trace_request_ctx
-        deadline.reschedule(asyncio.get_running_loop().time() + seconds)
+    async def made(_pool: object, context: SimpleNamespace, _parameters: object) -> None:
+        context.trace_request_ctx.connected(is_kept=False)
+
+    async def kept(_pool: object, context: SimpleNamespace, _parameters: object) -> None:
+        context.trace_request_ctx.connected(is_kept=True)
 
     trace = aiohttp.TraceConfig()
-    trace.on_connection_create_end.append(connected)
-    trace.on_connection_reuseconn.append(connected)
+    trace.on_connection_create_end.append(made)
+    trace.on_connection_reuseconn.append(kept)
     return trace
 
 

@@ -57,7 +57,8 @@ class Transport(Protocol):
 
     - A redirect is a reply like any other; it is never followed.
     - It raises NETWORK when the peer cannot be reached and TIMEOUT when it does not answer in time.
-    - Nothing is sent twice.
+    - Nothing is sent twice, unless it never reached anybody: on a kept connection that the peer
+      had closed.
     """
 
     async def send(self, request: HttpRequest) -> Reply:

@@ -1,0 +1,44 @@
+"""Gemini by Google's Vertex AI, with a bearer token, in a project and a place."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from holdfast.ports.token_source import TokenSource
+from holdfast.providers.client import Endpoint, WireModelClient
+from holdfast.providers.transport.protocol import Transport
+from holdfast.providers.wire.gemini import gemini_protocol
+from holdfast.providers.wire.gemini.request import VERTEX
+
+PROJECT_NAMES = ("GOOGLE_CLOUD_PROJECT",)
+LOCATION_NAMES = ("GOOGLE_CLOUD_LOCATION",)
+"""Names of the environment that users have set already."""
+BASE_URL_NAMES = ("GOOGLE_VERTEX_BASE_URL",)
+
+
+def vertex(
+    *,
+    tokens: TokenSource,
+    transport: Transport,
+    project: str,
+    location: str = "global",
+    base_url: str | None = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> WireModelClient:
+    """Make the client; `base_url` is without version, project and location."""
+    place = f"v1/projects/{project}/locations/{location}"
+    return WireModelClient(
+        provider="vertex",
+        protocol=gemini_protocol(VERTEX),
+        endpoint=Endpoint(
+            base_url=f"{(base_url or base_url_of(location)).rstrip('/')}/{place}",
+            headers=dict(headers),
+        ),
+        tokens=tokens,
+        transport=transport,
+    )
+
+
+def base_url_of(location: str) -> str:
+    """Return where Vertex AI listens in a location; `global` has no prefix."""
+    prefix = "" if location == "global" else f"{location}-"
+    return f"https://{prefix}aiplatform.googleapis.com"

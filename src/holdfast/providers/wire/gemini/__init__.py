@@ -1,0 +1,40 @@
+"""Gemini generateContent on the wire: the Gemini API and Vertex AI."""
+
+from functools import partial
+
+from holdfast.providers.wire.gemini.errors import classify
+from holdfast.providers.wire.gemini.reply import GeminiDecoder
+from holdfast.providers.wire.gemini.request import (
+    GEMINI_API,
+    GeminiDialect,
+    RequestEncoder,
+    decode_count,
+    encode_count,
+    encode_request,
+)
+from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
+
+_MEDIA = ("image/", "application/pdf", "audio/", "video/", "text/")
+HISTORY = HistoryRules(
+    tool_name_pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$",
+    media=_MEDIA,
+    result_media=("image/", "application/pdf"),
+)
+
+
+def gemini_protocol(dialect: GeminiDialect = GEMINI_API) -> WireProtocol:
+    """Return the protocol as `dialect` speaks it."""
+    return WireProtocol(
+        name="gemini",
+        framing="sse",
+        encode_request=partial(encode_request, dialect=dialect),
+        new_encoder=partial(RequestEncoder, dialect),
+        decoder=GeminiDecoder,
+        classify=classify,
+        history=HISTORY,
+        encode_count=partial(encode_count, dialect=dialect),
+        decode_count=decode_count,
+    )
+
+
+PROTOCOL = gemini_protocol()

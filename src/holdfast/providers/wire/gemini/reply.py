@@ -1,0 +1,313 @@
+"""Decodes the frames of a Gemini generateContent reply into stream parts.
+
+There is no last event: an answer is complete when its body ends after a finish reason, and more
+text may follow one. A signature can sit on any part and must come back on the same one, so a part
+with a signature is never joined with its neighbours; one that has nothing else is carried whole.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.providers.wire.gemini.errors import error_of_report
+from holdfast.providers.wire.gemini.partial_arguments import PartialArgument, put_argument
+from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.providers.wire.protocol import Frame
+from holdfast.providers.wire.what_fits import keep_what_fits
+from holdfast.vocabulary.errors import ErrorCode, RequestError
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.stream_parts import (
+    FinishKind,
+    PartClosed,
+    PartDelta,
+    PartOpaque,
+    PartOpened,
+    StreamFinished,
+    StreamOpened,
+    StreamPart,
+)
+from holdfast.vocabulary.usage import Usage
+
+
+class FunctionCall(msgspec.Struct, rename="camel"):
+    """A function call, whole or a piece of one."""
+
+    name: str | None = None
+    args: JsonObject | None = None
+    id: str | None = None
+    partial_args: list[PartialArgument] | None = None
+    will_continue: bool = False
+
+
+class ContentPart(msgspec.Struct, rename="camel"):
+    """A part, as far as we model it."""
+
+    text: str | None = None
+    thought: bool = False
+    thought_signature: str | None = None
+    function_call: FunctionCall | None = None
+
+
+class Content(msgspec.Struct):
+    """What the model says in one frame."""
+
+    parts: list[ContentPart] | None = None
+
+
+class Candidate(msgspec.Struct, rename="camel"):
+    """One answer; we never ask for more than one."""
+
+    content: Content | None = None
+    finish_reason: str | None = None
+    grounding_metadata: msgspec.Raw = msgspec.Raw()
+    url_context_metadata: msgspec.Raw = msgspec.Raw()
+    citation_metadata: msgspec.Raw = msgspec.Raw()
+
+
+class PromptFeedback(msgspec.Struct, rename="camel"):
+    """What was found wrong with the prompt."""
+
+    block_reason: str | None = None
+
+
+class UsageMetadata(msgspec.Struct, rename="camel"):
+    """Tokens so far; thoughts are not in the candidates, nor tool results in the prompt."""
+
+    prompt_token_count: int | None = None
+    candidates_token_count: int | None = None
+    thoughts_token_count: int | None = None
+    tool_use_prompt_token_count: int | None = None
+    cached_content_token_count: int | None = None
+    total_token_count: int | None = None
+
+
+class Reply(msgspec.Struct, rename="camel"):
+    """One frame."""
+
+    candidates: list[Candidate] | None = None
+    prompt_feedback: PromptFeedback | None = None
+    usage_metadata: UsageMetadata | None = None
+    model_version: str | None = None
+    response_id: str | None = None
+    error: msgspec.Raw = msgspec.Raw()
+
+
+_decode = msgspec.json.Decoder(Reply).decode
+_decode_any = msgspec.json.Decoder().decode
+
+_FINISH: dict[str, FinishKind] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    **dict.fromkeys(
+        (
+            *("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE"),
+            *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "MODEL_ARMOR"),
+        ),
+        "refusal",
+    ),
+}
+
+
+class GeminiDecoder:
+    """Holds what one reply has said so far."""
+
+    def __init__(self) -> None:
+        self._out: list[StreamPart] = []
+        self._is_open = False
+        self._count = 0
+        self._open: PartOpened | None = None
+        self._arguments: JsonObject | None = None
+        """What a call that comes in pieces holds so far; None between calls."""
+        self._call_native: JsonObject = {}
+        self._has_calls = False
+        self._sources: JsonObject = {}
+        self._reason: str | None = None
+        self._blocked: str | None = None
+        self._usage = Usage()
+        self._identity = ""
+
+    def feed(self, frames: Sequence[Frame], out: list[StreamPart]) -> None:
+        """Decode `frames` and append their parts to `out`."""
+        self._out = out
+        for frame in frames:
+            try:
+                reply = _decode(frame.data)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                self._feed_leniently(frame)
+            else:
+                self._on_reply(reply, frame.data)
+
+    def finish(self, out: list[StreamPart]) -> None:
+        """End the answer, if it came to an end."""
+        self._out = out
+        if self._reason is None and self._blocked is None:
+            words = "the stream ended without a finish reason"
+            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words)
+        self._end_call(is_cut=True)
+        self._close()
+        kind = _FINISH.get(self._reason or "", "other") if self._blocked is None else "refusal"
+        if kind == "stop" and self._has_calls:
+            kind = "tool_calls"
+        out.append(
+            StreamFinished(
+                kind=kind,
+                reason=self._blocked or self._reason or "",
+                usage=self._usage,
+                native=self._sources or None,
+            )
+        )
+
+    def _feed_leniently(self, frame: Frame) -> None:
+        """Read a frame that does not fit: an array of replies, or one with odd fields."""
+        value = decode_lenient(frame.data)
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, dict):
+                self._on_reply(keep_what_fits(each, Reply), msgspec.json.encode(each))
+
+    def _on_reply(self, reply: Reply, data: bytes) -> None:
+        if bytes(reply.error):
+            raise error_of_report(decode_lenient(data))
+        if not self._is_open:
+            self._is_open = True
+            self._identity = reply.response_id or hashlib.sha256(data).hexdigest()[:16]
+            model = reply.model_version or ""
+            self._out.append(StreamOpened(model=model, response_id=reply.response_id))
+        if reply.usage_metadata is not None:
+            self._on_usage(reply.usage_metadata)
+        if reply.prompt_feedback is not None:
+            self._blocked = reply.prompt_feedback.block_reason or self._blocked
+        if reply.candidates:
+            self._on_candidate(reply.candidates[0], data)
+
+    def _on_usage(self, usage: UsageMetadata) -> None:
+        if usage.total_token_count is None and usage.prompt_token_count is None:
+            return
+        thoughts = usage.thoughts_token_count or 0
+        self._usage = Usage(
+            input=(usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0),
+            output=(usage.candidates_token_count or 0) + thoughts,
+            cache_read=usage.cached_content_token_count or 0,
+            reasoning=thoughts,
+        )
+
+    def _on_candidate(self, candidate: Candidate, data: bytes) -> None:
+        self._reason = candidate.finish_reason or self._reason
+        self._note_source("groundingMetadata", candidate.grounding_metadata)
+        self._note_source("urlContextMetadata", candidate.url_context_metadata)
+        self._note_source("citationMetadata", candidate.citation_metadata)
+        parts = candidate.content.parts if candidate.content is not None else None
+        for index, part in enumerate(parts or ()):
+            if part.function_call is not None:
+                self._on_call(part.function_call, part.thought_signature)
+            elif part.text is not None:
+                self._on_text(part, part.text)
+            else:
+                self._on_opaque(_part_at(data, index))
+
+    def _note_source(self, name: str, raw: msgspec.Raw) -> None:
+        if bytes(raw) and (value := _decode_any(raw)):
+            self._sources[name] = value
+
+    # Text and thoughts
+
+    def _on_text(self, part: ContentPart, text: str) -> None:
+        kind = "reasoning" if part.thought else "text"
+        if part.thought_signature is None:
+            if text:
+                if self._open is None or self._open.kind != kind:
+                    self._begin(kind)
+                self._say(text)
+            return
+        self._close()
+        if not text:
+            self._out.append(PartOpaque(payload=msgspec.to_builtins(_bare(part))))
+            return
+        self._begin(kind)
+        self._say(text)
+        self._close(part.thought_signature)
+
+    def _begin(self, kind: str) -> None:
+        self._end_call()
+        self._close()
+        key = self._next_key()
+        self._open = PartOpened(key=key, kind="reasoning" if kind == "reasoning" else "text")
+        self._out.append(self._open)
+
+    def _say(self, text: str) -> None:
+        if self._open is not None:
+            self._out.append(PartDelta(key=self._open.key, text=text))
+
+    def _close(self, signature: str | None = None) -> None:
+        """Close the text that is open; the last one says where it is from."""
+        if (part := self._open) is None:
+            return
+        self._open = None
+        if part.kind == "reasoning":
+            self._out.append(PartClosed(key=part.key, signature=signature))
+            return
+        native: JsonObject = dict(self._sources)
+        if signature is not None:
+            native["thoughtSignature"] = signature
+        self._out.append(PartClosed(key=part.key, native=native or None))
+
+    def _next_key(self) -> str:
+        self._count += 1
+        return str(self._count)
+
+    def _on_opaque(self, payload: JsonObject) -> None:
+        if payload:
+            self._end_call()
+            self._close()
+            self._out.append(PartOpaque(payload=payload))
+
+    # Calls
+
+    def _on_call(self, call: FunctionCall, signature: str | None) -> None:
+        if call.name:
+            self._begin_call(call, signature)
+        elif signature is not None:
+            self._call_native["thoughtSignature"] = signature
+        if self._arguments is None:
+            return
+        self._arguments |= call.args or {}
+        for piece in call.partial_args or ():
+            put_argument(self._arguments, piece)
+        if not call.will_continue:
+            self._end_call()
+
+    def _begin_call(self, call: FunctionCall, signature: str | None) -> None:
+        self._end_call()
+        self._close()
+        self._has_calls = True
+        self._arguments = {}
+        self._call_native = {"thoughtSignature": signature} if signature else {}
+        if call.id:
+            self._call_native["id"] = call.id
+        key = self._next_key()
+        call_id = call.id or f"call_{self._identity}_{key}"
+        opened = PartOpened(key=key, kind="tool_call", call_id=call_id, name=call.name)
+        self._out.append(opened)
+        self._open = opened
+
+    def _end_call(self, *, is_cut: bool = False) -> None:
+        """End the call that is open; one that was cut off must not look like valid JSON."""
+        if self._arguments is None or self._open is None:
+            return
+        key, self._open = self._open.key, None
+        text = msgspec.json.encode(self._arguments).decode()
+        self._arguments = None
+        self._out.append(PartDelta(key=key, text=text[:-1] if is_cut else text))
+        self._out.append(PartClosed(key=key, native=self._call_native or None))
+
+
+def _bare(part: ContentPart) -> JsonObject:
+    """Return a part that has no text but a signature, as it came."""
+    bare: JsonObject = {"text": "", "thoughtSignature": part.thought_signature}
+    return bare | ({"thought": True} if part.thought else {})
+
+
+def _part_at(data: bytes, index: int) -> JsonObject:
+    value: JsonObject = _decode_any(data)
+    part = value["candidates"][0]["content"]["parts"][index]
+    return part if isinstance(part, dict) else {}

@@ -1,0 +1,278 @@
+"""Lowers a neutral request to the body of a Gemini generateContent call."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import msgspec
+
+from holdfast.providers.wire.gemini.schemas import json_schema, openapi_schema, takes_json_schema
+from holdfast.providers.wire.gemini.thinking import is_gemini_3, is_same_model, thinking_config
+from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.providers.wire.message_bytes import MessageBytes, body_with
+from holdfast.providers.wire.neutral_text import reminder_text
+from holdfast.providers.wire.protocol import WireRequest
+from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.vocabulary.ids import CallId
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.parts import (
+    CompactionPart,
+    MediaPart,
+    Part,
+    ProviderPart,
+    ReasoningPart,
+    ReminderPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.tools import ToolSpec
+
+SERVER_TOOLS: dict[str, JsonObject] = {
+    "google_search": {"googleSearch": {}},
+    "url_context": {"urlContext": {}},
+    "code_execution": {"codeExecution": {}},
+}
+"""Tools that the provider runs itself, by the switch that turns each on."""
+
+UNSIGNED = "skip_thought_signature_validator"
+"""What Gemini 3 takes in place of a signature on a call that it did not make itself."""
+
+
+class GeminiDialect(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an endpoint keeps its models, and how it wants to be asked to count."""
+
+    models: str
+    count_wraps_request: bool
+
+
+GEMINI_API = GeminiDialect(models="v1beta/models", count_wraps_request=True)
+VERTEX = GeminiDialect(models="publishers/google/models", count_wraps_request=False)
+
+
+class RequestEncoder:
+    """Encodes one request after another for one endpoint, each message only once."""
+
+    def __init__(self, dialect: GeminiDialect = GEMINI_API) -> None:
+        self._dialect = dialect
+        self._messages: dict[str, MessageBytes] = {}
+
+    def __call__(self, request: ModelRequest) -> WireRequest:
+        """Return the request that asks for a streamed answer."""
+        path = _path(request.model, self._dialect, "streamGenerateContent?alt=sse")
+        return WireRequest(path=path, body=self._body(request))
+
+    def count(self, request: ModelRequest) -> WireRequest:
+        """Return the request that counts tokens."""
+        body = self._body(request)
+        if self._dialect.count_wraps_request:
+            name = msgspec.json.encode(f"models/{request.model}")
+            body = b'{"generateContentRequest":{"model":%b,%b}' % (name, body[1:])
+        return WireRequest(path=_path(request.model, self._dialect, "countTokens"), body=body)
+
+    def _body(self, request: ModelRequest) -> bytes:
+        memo = self._messages.setdefault(request.model, MessageBytes())
+        make = partial(parts_of, model=request.model, named=named_calls(request.messages))
+        contents: list[tuple[str, list[bytes]]] = []
+        pieces = memo.of(request.messages, make)
+        for message, parts in zip(request.messages, pieces, strict=True):
+            role = "user" if isinstance(message, UserMessage) else "model"
+            if not parts:
+                continue
+            # Neighbours of one role become one.
+            if contents and contents[-1][0] == role:
+                contents[-1][1].append(parts)
+            else:
+                contents.append((role, [parts]))
+        made = [body_with({"role": role}, "parts", parts) for role, parts in contents]
+        return body_with(_fields(request), "contents", made)
+
+
+def encode_request(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> WireRequest:
+    """Lower `request`, whose history already meets the protocol's rules."""
+    return RequestEncoder(dialect)(request)
+
+
+def encode_count(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> WireRequest:
+    """Lower `request` to the call that counts its tokens."""
+    return RequestEncoder(dialect).count(request)
+
+
+def decode_count(body: bytes) -> int:
+    """Read how many tokens a request holds."""
+    count = decode_lenient(body)
+    if not isinstance(count, dict):
+        raise ProviderError(ErrorCode.PROTOCOL, "the provider's token count is malformed")
+    return int(count.get("totalTokens") or 0)
+
+
+def _path(model: str, dialect: GeminiDialect, method: str) -> str:
+    # A tuned model, or one of another publisher, is named with its own path.
+    if "/" in model:
+        return f"{dialect.models.partition('models')[0]}{model}:{method}"
+    return f"{dialect.models}/{model}:{method}"
+
+
+def _fields(request: ModelRequest) -> JsonObject:
+    """Return everything but the contents; the settings are there even when they are empty."""
+    body: JsonObject = {"generationConfig": _generation_config(request)}
+    system = [*request.system, *_schema_in_words(request)]
+    if system:
+        body["systemInstruction"] = {"parts": [{"text": text} for text in system]}
+    return body | _tools(request)
+
+
+# Settings
+
+
+def _generation_config(request: ModelRequest) -> JsonObject:
+    values: JsonObject = {
+        "maxOutputTokens": request.max_tokens or None,
+        "temperature": request.temperature,
+        "stopSequences": list(request.stop) or None,
+        "seed": request.seed,
+        "thinkingConfig": thinking_config(request.model, request.thinking),
+    }
+    settings = {name: value for name, value in values.items() if value is not None}
+    if request.output_schema is not None and _takes_schema(request):
+        settings["responseMimeType"] = "application/json"
+        if takes_json_schema(request.model):
+            settings["responseJsonSchema"] = json_schema(request.output_schema.schema)
+        else:
+            settings["responseSchema"] = openapi_schema(request.output_schema.schema)
+    return settings
+
+
+def _takes_schema(request: ModelRequest) -> bool:
+    """Whether an answer's schema can be sent: before Gemini 3 not together with tools."""
+    has_tools = bool(request.tools) or any(request.betas.get(name) for name in SERVER_TOOLS)
+    return is_gemini_3(request.model) or not has_tools
+
+
+def _schema_in_words(request: ModelRequest) -> Iterator[str]:
+    if request.output_schema is not None and not _takes_schema(request):
+        schema = msgspec.json.encode(request.output_schema.schema).decode()
+        yield f"Answer with nothing but JSON that meets this JSON Schema: {schema}"
+
+
+def _tools(request: ModelRequest) -> JsonObject:
+    tools: list[JsonObject] = []
+    config: JsonObject = {}
+    served = [tool for name, tool in SERVER_TOOLS.items() if request.betas.get(name)]
+    if request.tools:
+        declared = [_declaration(tool, request.model) for tool in request.tools]
+        tools.append({"functionDeclarations": declared})
+        if served and is_gemini_3(request.model):
+            config["includeServerSideToolInvocations"] = True
+        elif served:
+            # Before Gemini 3 it is one or the other, and the user's own tools cannot be spared.
+            served = []
+    tools += served
+    if request.require_tool is not None:
+        wish = {"mode": "ANY", "allowedFunctionNames": [request.require_tool]}
+        config["functionCallingConfig"] = wish
+    body: JsonObject = {"tools": tools} if tools else {}
+    return body | ({"toolConfig": config} if config else {})
+
+
+def _declaration(tool: ToolSpec, model: str) -> JsonObject:
+    declaration: JsonObject = {"name": tool.name, "description": tool.description or tool.name}
+    if not tool.input_schema.get("properties") and "$ref" not in tool.input_schema:
+        return declaration
+    if takes_json_schema(model):
+        return declaration | {"parametersJsonSchema": json_schema(tool.input_schema)}
+    return declaration | {"parameters": openapi_schema(tool.input_schema)}
+
+
+# History
+
+
+def named_calls(messages: tuple[Message, ...]) -> Mapping[CallId, str]:
+    """Return the provider's own ids of calls, where it gave some; ours are not sent."""
+    return {
+        part.call_id: str(part.native["id"])
+        for message in messages
+        for part in message.parts
+        if isinstance(part, ToolCallPart) and part.native and part.native.get("id")
+    }
+
+
+def parts_of(message: Message, model: str, named: Mapping[CallId, str]) -> list[JsonObject]:
+    """Return the parts of one message."""
+    if isinstance(message, UserMessage):
+        return _user_parts(message, model, named)
+    return _model_parts(message, model)
+
+
+def _user_parts(message: UserMessage, model: str, named: Mapping[CallId, str]) -> list[JsonObject]:
+    """Return the parts of a user's message: results first, media they cannot hold after them."""
+    results = [part for part in message.parts if isinstance(part, ToolResultPart)]
+    parts = [_result_part(part, model, named) for part in results]
+    if not is_gemini_3(model):
+        parts += [_media(each) for part in results for each in _media_in(part)]
+    for part in message.parts:
+        match part:
+            case TextPart(text=text) | CompactionPart(text=text) if text:
+                parts.append({"text": text})
+            case ReminderPart(text=text):
+                parts.append({"text": reminder_text(text)})
+            case MediaPart():
+                parts.append(_media(part))
+            case _:
+                pass
+    return parts
+
+
+def _result_part(part: ToolResultPart, model: str, named: Mapping[CallId, str]) -> JsonObject:
+    word = "error" if part.is_error else "output"
+    response: JsonObject = {
+        "name": part.name,
+        "response": {word: part.text or (part.outcome if part.is_error else "")},
+    }
+    if part.call_id in named:
+        response["id"] = named[part.call_id]
+    if is_gemini_3(model) and (media := _media_in(part)):
+        response["parts"] = [_media(each) for each in media]
+    return {"functionResponse": response}
+
+
+def _media_in(part: ToolResultPart) -> list[MediaPart]:
+    return [each for each in part.content if isinstance(each, MediaPart)]
+
+
+def _media(part: MediaPart) -> JsonObject:
+    if part.url is not None:
+        return {"fileData": {"mimeType": part.mime, "fileUri": part.url}}
+    return {"inlineData": {"mimeType": part.mime, "data": part.data or ""}}
+
+
+def _model_parts(message: AssistantMessage, model: str) -> list[JsonObject]:
+    is_same = not message.model or is_same_model(message.model, model)
+    parts = [made for part in message.parts if (made := _model_part(part, is_same)) is not None]
+    calls = [part for part in parts if "functionCall" in part]
+    if calls and is_gemini_3(model) and "thoughtSignature" not in calls[0]:
+        calls[0]["thoughtSignature"] = UNSIGNED
+    return parts
+
+
+def _model_part(part: Part, is_same: bool) -> JsonObject | None:  # noqa: FBT001
+    """Lower one part of an answer; signatures go back only to the model that made them."""
+    native = (getattr(part, "native", None) or {}) if is_same else {}
+    signature = native.get("thoughtSignature")
+    signed: JsonObject = {"thoughtSignature": signature} if signature else {}
+    match part:
+        case TextPart(text=text) | CompactionPart(text=text) if text:
+            return {"text": text} | signed
+        case ReasoningPart(text=text, signature=str(seal)):
+            return {"text": text, "thought": True, "thoughtSignature": seal}
+        case ToolCallPart(name=name, arguments=arguments):
+            call: JsonObject = {"name": name}
+            call["args"] = arguments if isinstance(arguments, dict) else {"value": arguments}
+            if native.get("id"):
+                call["id"] = native["id"]
+            return {"functionCall": call} | signed
+        case ProviderPart(payload=payload):
+            return payload
+        case _:
+            return None

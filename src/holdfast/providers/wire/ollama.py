@@ -1,0 +1,338 @@
+"""Ollama's native protocol on the wire: `/api/chat`, one JSON object per line.
+
+Reads the lines of `/api/generate`, too: they differ only in where the text is.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from holdfast.providers.wire.error_replies import parse_body, readable
+from holdfast.providers.wire.failures import PATTERNS, Failure, Patterns, classify_failure
+from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.providers.wire.message_bytes import MessageBytes, body_with
+from holdfast.providers.wire.neutral_text import reminder_text, result_text
+from holdfast.providers.wire.protocol import Frame, HistoryRules, WireProtocol, WireRequest
+from holdfast.providers.wire.what_fits import keep_what_fits
+from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
+from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.parts import (
+    CompactionPart,
+    MediaPart,
+    ReasoningPart,
+    ReminderPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.settings import Thinking
+from holdfast.vocabulary.stream_parts import (
+    FinishKind,
+    PartClosed,
+    PartDelta,
+    PartOpened,
+    StreamFinished,
+    StreamOpened,
+    StreamPart,
+)
+from holdfast.vocabulary.usage import Usage
+
+# Reply types
+
+
+class Function(msgspec.Struct):
+    """The function of a call."""
+
+    name: str = ""
+    arguments: Json = None
+
+
+class Call(msgspec.Struct):
+    """A tool call; it always comes whole."""
+
+    function: Function = msgspec.field(default_factory=Function)
+    id: str | None = None
+
+
+class Said(msgspec.Struct):
+    """What one line adds to the answer."""
+
+    content: str | None = None
+    thinking: str | None = None
+    tool_calls: list[Call] | None = None
+
+
+class Line(msgspec.Struct):
+    """One line of a reply."""
+
+    model: str = ""
+    message: Said | None = None
+    response: str | None = None
+    thinking: str | None = None
+    done: bool = False
+    done_reason: str | None = None
+    prompt_eval_count: int | None = None
+    eval_count: int | None = None
+    error: Json = None
+
+
+_decode = msgspec.json.Decoder(Line).decode
+
+
+def _read(data: bytes) -> Line:
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        value = decode_lenient(data)
+        return keep_what_fits(value, Line) if isinstance(value, dict) else Line()
+
+
+_FINISH: dict[str, FinishKind] = {"stop": "stop", "length": "length"}
+
+
+# Decoder
+
+
+class OllamaDecoder:
+    """Holds what one reply has said so far."""
+
+    def __init__(self) -> None:
+        self._out: list[StreamPart] = []
+        self._is_open = False
+        self._is_finished = False
+        self._count = 0
+        self._open: PartOpened | None = None
+        self._has_calls = False
+
+    def feed(self, frames: Sequence[Frame], out: list[StreamPart]) -> None:
+        """Decode `frames` and append their parts to `out`."""
+        self._out = out
+        for frame in frames:
+            if self._is_finished:
+                continue
+            line = _read(frame.data)
+            if line.error is not None:
+                raise error_of_words(line.error)
+            self._on_line(line, frame.data)
+
+    def finish(self, out: list[StreamPart]) -> None:  # noqa: ARG002
+        """Take note that the body ended."""
+        if not self._is_finished:
+            words = "the stream ended before the model was done"
+            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words)
+
+    def _on_line(self, line: Line, data: bytes) -> None:
+        if not self._is_open:
+            self._is_open = True
+            self._out.append(StreamOpened(model=line.model))
+        said = line.message or Said(content=line.response, thinking=line.thinking)
+        self._say("reasoning", said.thinking)
+        self._say("text", said.content)
+        for call in said.tool_calls or ():
+            self._on_call(call, data)
+        if line.done:
+            self._on_done(line)
+
+    def _say(self, kind: str, text: str | None) -> None:
+        if not text:
+            return
+        if self._open is None or self._open.kind != kind:
+            self._close()
+            key = self._next_key()
+            self._open = PartOpened(key=key, kind="reasoning" if kind == "reasoning" else "text")
+            self._out.append(self._open)
+        self._out.append(PartDelta(key=self._open.key, text=text))
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._out.append(PartClosed(key=self._open.key))
+            self._open = None
+
+    def _next_key(self) -> str:
+        self._count += 1
+        return str(self._count)
+
+    def _on_call(self, call: Call, data: bytes) -> None:
+        self._close()
+        self._has_calls = True
+        key = self._next_key()
+        # The line has its time in it, so an id made of it is as good as new, yet always the same.
+        call_id = call.id or f"call_{hashlib.sha256(data).hexdigest()[:16]}_{key}"
+        name = call.function.name
+        self._out.append(PartOpened(key=key, kind="tool_call", call_id=call_id, name=name))
+        arguments = call.function.arguments
+        if not isinstance(arguments, str):
+            arguments = msgspec.json.encode(arguments or {}).decode()
+        self._out.append(PartDelta(key=key, text=arguments or "{}"))
+        native: JsonObject | None = {"id": call.id} if call.id else None
+        self._out.append(PartClosed(key=key, native=native))
+
+    def _on_done(self, line: Line) -> None:
+        self._close()
+        self._is_finished = True
+        # Servers before 0.1.39 do not say why.
+        reason = line.done_reason or "stop"
+        kind = _FINISH.get(reason, "other")
+        usage = Usage(input=line.prompt_eval_count or 0, output=line.eval_count or 0)
+        is_call = kind == "stop" and self._has_calls
+        self._out.append(
+            StreamFinished(kind="tool_calls" if is_call else kind, reason=reason, usage=usage)
+        )
+
+
+# Request
+
+_LEVELS: dict[Thinking, str] = {
+    "off": "low",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+_HAS_LEVELS = re.compile(r"gpt-oss")
+
+
+class RequestEncoder:
+    """Encodes one request after another, each message only once."""
+
+    def __init__(self) -> None:
+        self._messages = MessageBytes()
+
+    def __call__(self, request: ModelRequest) -> WireRequest:
+        """Return the request that asks for a streamed answer."""
+        system = [
+            msgspec.json.encode({"role": "system", "content": text}) for text in request.system
+        ]
+        said = self._messages.of(request.messages, _messages_of)
+        body = body_with(_fields(request), "messages", [*system, *said])
+        return WireRequest(path="api/chat", body=body)
+
+
+def encode_request(request: ModelRequest) -> WireRequest:
+    """Lower `request`, whose history already meets the protocol's rules."""
+    return RequestEncoder()(request)
+
+
+def _fields(request: ModelRequest) -> JsonObject:
+    """Return everything but the messages."""
+    body: JsonObject = {"model": request.model, "stream": True}
+    # There is no way to demand a tool; offering no other comes close.
+    tools = [tool for tool in request.tools if request.require_tool in {None, tool.name}]
+    if tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.input_schema,
+                },
+            }
+            for tool in tools
+        ]
+    if request.thinking is not None:
+        has_levels = _HAS_LEVELS.search(request.model) is not None
+        body["think"] = _LEVELS[request.thinking] if has_levels else request.thinking != "off"
+    if request.output_schema is not None:
+        body["format"] = request.output_schema.schema
+    if options := _options(request):
+        body["options"] = options
+    return body | request.betas
+
+
+def _options(request: ModelRequest) -> JsonObject:
+    values = {
+        "num_predict": request.max_tokens or None,
+        "temperature": request.temperature,
+        "stop": list(request.stop) or None,
+        "seed": request.seed,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _messages_of(message: Message) -> list[JsonObject]:
+    if isinstance(message, UserMessage):
+        return list(_user_messages(message))
+    return [_assistant_message(message)]
+
+
+def _user_messages(message: UserMessage) -> Iterator[JsonObject]:
+    texts: list[str] = []
+    images: list[str] = []
+    for part in message.parts:
+        match part:
+            case ToolResultPart(name=name):
+                yield {"role": "tool", "tool_name": name, "content": result_text(part)}
+            case TextPart(text=text) | CompactionPart(text=text) if text:
+                texts.append(text)
+            case ReminderPart(text=text):
+                texts.append(reminder_text(text))
+            case MediaPart(data=str(data)):
+                images.append(data)
+            case MediaPart(url=url):
+                # Nothing is fetched here, and the server fetches nothing either.
+                texts.append(f"[image: {url}]")
+            case _:
+                pass
+    if texts or images:
+        said: JsonObject = {"role": "user", "content": "\n\n".join(texts)}
+        yield said | ({"images": images} if images else {})
+
+
+def _assistant_message(message: AssistantMessage) -> JsonObject:
+    made: JsonObject = {"role": "assistant"}
+    kept = [part.text for part in message.parts if isinstance(part, TextPart | CompactionPart)]
+    made["content"] = "".join(kept)
+    thoughts = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
+    if thoughts:
+        made["thinking"] = thoughts
+    calls = [_call(part) for part in message.parts if isinstance(part, ToolCallPart)]
+    return made | ({"tool_calls": calls} if calls else {})
+
+
+def _call(part: ToolCallPart) -> JsonObject:
+    arguments = part.arguments if isinstance(part.arguments, dict) else {"value": part.arguments}
+    return {"type": "function", "function": {"name": part.name, "arguments": arguments}}
+
+
+# Errors
+
+_PATTERNS: Patterns = (
+    (re.compile(r"requires more system memory", re.IGNORECASE), ErrorCode.BAD_REQUEST),
+    (re.compile(r"error was encountered while running the model"), ErrorCode.SERVER_ERROR),
+    *PATTERNS,
+)
+
+
+def classify(status: int, headers: Mapping[str, str], body: bytes) -> AgentError:
+    """Make the error of a reply that is not a success."""
+    report = parse_body(body)
+    words = report.get("error") if isinstance(report, dict) else None
+    return error_of_words(words or readable(body, status), status, headers)
+
+
+def error_of_words(
+    words: Json, status: int | None = None, headers: Mapping[str, str] | None = None
+) -> AgentError:
+    """Make the error of what the server said: it has words only, no codes."""
+    if isinstance(words, dict):
+        words = words.get("message")
+    failure = Failure(status=status, message=str(words or ""), headers=headers or {})
+    return classify_failure(failure, {}, _PATTERNS)
+
+
+PROTOCOL = WireProtocol(
+    name="ollama",
+    framing="ndjson",
+    encode_request=encode_request,
+    new_encoder=RequestEncoder,
+    decoder=OllamaDecoder,
+    classify=classify,
+    history=HistoryRules(),
+)

@@ -1,0 +1,36 @@
+"""OpenAI Responses on the wire: what OpenAI, Azure, OpenRouter, xAI, DeepSeek and others speak."""
+
+from functools import partial
+
+from holdfast.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
+from holdfast.providers.wire.openai_responses.errors import classify
+from holdfast.providers.wire.openai_responses.reply import ResponsesDecoder
+from holdfast.providers.wire.openai_responses.request import (
+    RequestEncoder,
+    decode_count,
+    encode_count,
+    encode_request,
+)
+from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
+
+HISTORY = HistoryRules(
+    media=("image/", "application/pdf"), result_media=("image/", "application/pdf")
+)
+
+
+def responses_protocol(dialect: ResponsesDialect = OPENAI) -> WireProtocol:
+    """Return the protocol as `dialect` speaks it."""
+    return WireProtocol(
+        name="openai-responses",
+        framing="sse",
+        encode_request=partial(encode_request, dialect=dialect),
+        new_encoder=partial(RequestEncoder, dialect),
+        decoder=ResponsesDecoder,
+        classify=classify,
+        history=HISTORY if dialect.takes_files else HistoryRules(),
+        encode_count=partial(encode_count, dialect=dialect) if dialect.can_count else None,
+        decode_count=decode_count if dialect.can_count else None,
+    )
+
+
+PROTOCOL = responses_protocol()

@@ -1,0 +1,78 @@
+"""What endpoints that speak OpenAI Responses do differently, as values."""
+
+import re
+
+import msgspec
+
+from holdfast.vocabulary.settings import Thinking
+
+
+class ReasoningLevels(msgspec.Struct, frozen=True, kw_only=True):
+    """How the models whose name matches take a wish for thinking."""
+
+    models: str
+    """A pattern that is searched in the model's name."""
+    levels: dict[Thinking, str]
+    """Their word for each of our levels; a level that is missing sends none."""
+    sealed: bool = True
+    """Whether they give encrypted reasoning, and refuse a temperature."""
+
+
+class ResponsesDialect(msgspec.Struct, frozen=True, kw_only=True):
+    """One endpoint's ways."""
+
+    name: str
+    path: str = "responses"
+    reasoning: tuple[ReasoningLevels, ...] = ()
+    """The first whose pattern is found counts; none means that thinking is not asked for."""
+    smallest_output: int = 1
+    """The least `max_output_tokens` that is accepted."""
+    takes_files: bool = True
+    """Whether documents are accepted, and media in results; images always are."""
+    typed_answers: bool = False
+    """Whether an answer without an id is only taken as a typed message, not in the short form."""
+    calls_last: bool = False
+    """Whether nothing may stand between the calls of an answer and their results."""
+    can_count: bool = False
+    """Whether there is an endpoint that counts tokens."""
+    summaries: bool = True
+    """Whether summaries of the reasoning can be asked for."""
+
+    def reasoning_of(self, model: str) -> ReasoningLevels | None:
+        """Return how `model` takes a wish for thinking."""
+        return next((row for row in self.reasoning if re.search(row.models, model)), None)
+
+
+_PLAIN: dict[Thinking, str] = {
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "high",
+    "max": "high",
+}
+_OPENAI = (
+    ReasoningLevels(models=r"gpt-5[\d.]*-chat", levels={}, sealed=False),
+    # From 5.2 on, and in the largest Codex models, there is a level above high.
+    ReasoningLevels(
+        models=r"gpt-5\.([2-9]|\d\d)|gpt-[6-9]|codex-max",
+        levels=_PLAIN | {"off": "none", "xhigh": "xhigh", "max": "xhigh"},
+    ),
+    ReasoningLevels(models=r"gpt-5\.1", levels=_PLAIN | {"off": "none"}),
+    ReasoningLevels(models=r"gpt-5", levels=_PLAIN | {"off": "minimal", "minimal": "minimal"}),
+    ReasoningLevels(models=r"\bo[1-9]\b|codex", levels=_PLAIN | {"off": "low"}),
+)
+_ANY = (ReasoningLevels(models="", levels=_PLAIN),)
+
+OPENAI = ResponsesDialect(name="openai", reasoning=_OPENAI, smallest_output=16, can_count=True)
+AZURE = ResponsesDialect(name="azure", reasoning=_OPENAI, smallest_output=16)
+OPENROUTER = ResponsesDialect(name="openrouter", reasoning=_ANY, smallest_output=16)
+XAI = ResponsesDialect(name="xai", reasoning=_ANY)
+DEEPSEEK = ResponsesDialect(
+    name="deepseek",
+    reasoning=(ReasoningLevels(models="", levels=_PLAIN, sealed=False),),
+    calls_last=True,
+    summaries=False,
+)
+PLAIN = ResponsesDialect(name="plain", typed_answers=True, takes_files=False)
+"""Any other server: only what every one of them accepts."""

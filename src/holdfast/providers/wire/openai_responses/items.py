@@ -1,0 +1,274 @@
+"""Turns the output items of a response into stream parts, piece by piece.
+
+An item has pieces: the texts of a message, the summaries of a reasoning item. Items are told
+apart by `output_index`, else by their id, else by order: some gateways change ids in the middle of
+a stream, and some servers send neither index nor id.
+"""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.providers.wire.openai_responses.events import Event
+from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.stream_parts import (
+    PartClosed,
+    PartDelta,
+    PartOpaque,
+    PartOpened,
+    StreamPart,
+)
+
+CUSTOM_INPUT = "__input__"
+"""The argument that holds the free text of a custom tool's call; no schema has such a name."""
+
+CALLS = frozenset({"function_call", "custom_tool_call"})
+
+PieceKind: TypeAlias = Literal["text", "reasoning", "refusal"]
+
+
+class Piece:
+    """One text of an item, as far as it has come."""
+
+    __slots__ = ("is_open", "key", "kind", "length", "words")
+
+    def __init__(self, key: str, kind: PieceKind) -> None:
+        self.key = key
+        self.kind: PieceKind = kind
+        self.length = 0
+        self.is_open = False
+        self.words: list[str] = []
+        """What has come, to be compared with what the provider sums up at the end."""
+
+    def rest_of(self, whole: str) -> str:
+        """Return what `whole` adds to the deltas; nothing if it does not begin with them."""
+        if len(whole) <= self.length:
+            return ""
+        return whole[self.length :] if whole.startswith("".join(self.words)) else ""
+
+
+class Item:
+    """One item of the output, as far as it has come."""
+
+    __slots__ = ("is_announced", "is_closed", "key", "length", "pieces", "value")
+
+    def __init__(self, key: str, value: JsonObject) -> None:
+        self.key = key
+        self.value = value
+        self.pieces: dict[str, Piece] = {}
+        self.is_announced = False
+        """Whether a tool call was opened."""
+        self.length = 0
+        """How many characters of a tool call's arguments have come."""
+        self.is_closed = False
+
+    @property
+    def type(self) -> str:
+        """The item's type."""
+        return str(self.value.get("type") or "")
+
+    def facts(self, *names: str) -> JsonObject:
+        """Return those of the named fields that the item has."""
+        return {name: self.value[name] for name in names if self.value.get(name)}
+
+
+class OutputItems:
+    """The items of one response. Appends to `out`, which the decoder changes for every read."""
+
+    def __init__(self) -> None:
+        self.out: list[StreamPart] = []
+        self.kept_as: str | None = None
+        """The id of the response if the provider keeps it: a later request can go on from it."""
+        self.has_calls = False
+        self.refusals: list[str] = []
+        self._items: list[Item] = []
+        self._by_name: dict[int | str, Item] = {}
+        self._reasoning_id: str | None = None
+
+    # Which item an event speaks of
+
+    def item_of(self, event: Event, kind: str) -> Item:
+        """Find the item that `event` speaks of, or begin one."""
+        if event.output_index is not None:
+            found = self._by_name.get(event.output_index)
+        elif event.item_id is not None and event.item_id in self._by_name:
+            found = self._by_name[event.item_id]
+        else:
+            found = self._latest(kind)
+        return found or self.add({"type": kind, "id": event.item_id}, event.output_index)
+
+    def _latest(self, kind: str) -> Item | None:
+        unfinished = (item for item in reversed(self._items) if not item.is_closed)
+        return next((item for item in unfinished if item.type == kind), None)
+
+    def add(self, value: JsonObject, index: int | None) -> Item:
+        """Begin an item."""
+        if index is not None and index in self._by_name:
+            return self._by_name[index]
+        item = Item(str(len(self._items)), value)
+        self._items.append(item)
+        for name in (index, value.get("id"), value.get("call_id")):
+            if isinstance(name, int | str):
+                self._by_name[name] = item
+        if item.type in CALLS:
+            self._announce(item)
+        return item
+
+    def end_all(self, output: Json) -> None:
+        """End what is still open when the response is over, with what its output adds."""
+        for index, value in enumerate(output if isinstance(output, list) else ()):
+            if isinstance(value, dict) and (item := self._counterpart(index, value)):
+                self.end(item, value)
+        for item in self._items:
+            if item.type in CALLS or item.pieces:
+                self.end(item, {})
+
+    def _counterpart(self, index: int, value: JsonObject) -> Item | None:
+        """Find the item that the final output repeats; the order tells, ids may have changed."""
+        item = self._by_name.get(index)
+        if item is None and index < len(self._items):
+            item = self._items[index]
+        if item is None:
+            return self.add(value, index)
+        kind = str(value.get("type") or "")
+        return item if item.type == kind else self._latest(kind)
+
+    # Text
+
+    def piece_of(self, item: Item, name: str, kind: PieceKind) -> Piece:
+        """Find a piece of an item, or begin one."""
+        if (piece := item.pieces.get(name)) is None:
+            piece = item.pieces[name] = Piece(f"{item.key}.{name}", kind)
+        return piece
+
+    def say(self, item: Item, piece: Piece, text: str) -> None:
+        """Add text to a piece; the first text opens it."""
+        if not text or item.is_closed:
+            return
+        piece.length += len(text)
+        piece.words.append(text)
+        if piece.kind == "refusal":
+            return
+        if not piece.is_open:
+            if piece.kind == "reasoning":
+                self._close_reasoning(item)
+            piece.is_open = True
+            self.out.append(PartOpened(key=piece.key, kind=piece.kind))
+        self.out.append(PartDelta(key=piece.key, text=text))
+
+    def end(self, item: Item, value: JsonObject) -> None:
+        """End an item; `value` is the item as the provider sums it up."""
+        if item.is_closed:
+            return
+        item.value = item.value | value
+        if item.type == "message":
+            self._end_message(item)
+        elif item.type == "reasoning":
+            self._end_reasoning(item)
+        elif item.type in CALLS:
+            self._end_call(item)
+        else:
+            self.out.append(PartOpaque(payload=item.value))
+        item.is_closed = True
+
+    def _end_message(self, item: Item) -> None:
+        annotations: dict[str, Json] = {}
+        for index, content in enumerate(_objects(item.value.get("content"))):
+            kind: PieceKind = "refusal" if content.get("type") == "refusal" else "text"
+            piece = self.piece_of(item, f"c{index}", kind)
+            whole = content.get("refusal") or content.get("text") or ""
+            self.say(item, piece, piece.rest_of(whole))
+            annotations[piece.key] = content.get("annotations")
+        for piece in item.pieces.values():
+            if piece.kind == "refusal" and piece.words:
+                self._refuse(item, "".join(piece.words))
+            elif piece.is_open:
+                native = self._identity(item) | item.facts("phase")
+                if found := annotations.get(piece.key):
+                    native["annotations"] = found
+                self._close(piece, native)
+
+    def _refuse(self, item: Item, words: str) -> None:
+        """Carry a refusal as the message it is: it is no text of an answer."""
+        self.refusals.append(words)
+        message: JsonObject = {"type": "message", "role": "assistant", "status": "completed"}
+        content = [{"type": "refusal", "refusal": words}]
+        self.out.append(PartOpaque(payload=message | item.facts("id") | {"content": content}))
+
+    def _close(self, piece: Piece, native: JsonObject, seal: str | None = None) -> None:
+        piece.is_open = False
+        native |= self._response_fact()
+        self.out.append(PartClosed(key=piece.key, signature=seal, native=native or None))
+
+    def _identity(self, item: Item) -> JsonObject:
+        """Return an item's id and the reasoning that it wants before it when it comes back."""
+        wanted = {"reasoning": self._reasoning_id} if self._reasoning_id else {}
+        return item.facts("id") | wanted
+
+    def _response_fact(self) -> JsonObject:
+        return {} if self.kept_as is None else {"response_id": self.kept_as}
+
+    # Reasoning
+
+    def _close_reasoning(self, item: Item, seal: str | None = None) -> None:
+        """Close the open piece of the reasoning; the last one carries the seal of the whole."""
+        for name, piece in item.pieces.items():
+            if piece.is_open:
+                raw: JsonObject = {"raw": True} if name.startswith("c") else {}
+                self._close(piece, item.facts("id") | raw, seal)
+
+    def _end_reasoning(self, item: Item) -> None:
+        for letter, field in (("s", "summary"), ("c", "content")):
+            for index, text in enumerate(_objects(item.value.get(field))):
+                piece = self.piece_of(item, f"{letter}{index}", "reasoning")
+                self.say(item, piece, piece.rest_of(text.get("text") or ""))
+        seal = item.value.get("encrypted_content") or None
+        if seal and not any(piece.is_open for piece in item.pieces.values()):
+            piece = self.piece_of(item, "s0", "reasoning")
+            piece.is_open = True
+            self.out.append(PartOpened(key=piece.key, kind="reasoning"))
+        self._close_reasoning(item, seal)
+        self._reasoning_id = item.value.get("id") or self._reasoning_id
+
+    # Tool calls
+
+    def _announce(self, item: Item) -> None:
+        name = item.value.get("name")
+        if item.is_announced or not name:
+            return
+        item.is_announced = self.has_calls = True
+        call_id = item.value.get("call_id") or item.value.get("id") or f"call_{item.key}"
+        self.out.append(PartOpened(key=item.key, kind="tool_call", call_id=call_id, name=name))
+
+    def argue(self, item: Item, text: str) -> None:
+        """Add to a call's arguments; free text becomes one string of a JSON object."""
+        if not text or not item.is_announced or item.is_closed:
+            return
+        if item.type == "custom_tool_call":
+            text = ("" if item.length else f'{{"{CUSTOM_INPUT}":"') + _escaped(text)
+        item.length += len(text)
+        self.out.append(PartDelta(key=item.key, text=text))
+
+    def _end_call(self, item: Item) -> None:
+        self._announce(item)
+        if not item.is_announced:
+            return
+        is_custom = item.type == "custom_tool_call"
+        if not item.length:
+            self.argue(item, str(item.value.get("input" if is_custom else "arguments") or ""))
+        native = item.facts("namespace", "caller")
+        if is_custom:
+            end = '"}' if item.length else f'{{"{CUSTOM_INPUT}":""}}'
+            self.out.append(PartDelta(key=item.key, text=end))
+            native["type"] = item.type
+        native |= self._identity(item) | self._response_fact()
+        self.out.append(PartClosed(key=item.key, native=native or None))
+
+
+def _objects(value: Json) -> list[JsonObject]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _escaped(text: str) -> str:
+    """Return text as it stands between the quotes of a JSON string."""
+    return msgspec.json.encode(text)[1:-1].decode()

@@ -1,0 +1,199 @@
+"""Lowers a neutral request to the body of an OpenAI Responses call.
+
+The API has no field for stop sequences or a seed; they are not sent. Prompts are cached without
+being asked.
+"""
+
+import re
+from functools import partial
+
+from holdfast.providers.wire.message_bytes import MessageBytes, body_with
+from holdfast.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
+from holdfast.providers.wire.openai_responses.events import read_any
+from holdfast.providers.wire.openai_responses.input_items import custom_calls, items_of
+from holdfast.providers.wire.protocol import WireRequest
+from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.messages import AssistantMessage, Message
+from holdfast.vocabulary.parts import CompactionPart
+from holdfast.vocabulary.requests import ModelRequest, OutputSchema
+
+BODY_SWITCHES = frozenset({"store", "background"})
+SERVER_TOOLS: dict[str, JsonObject] = {
+    "web_search": {"type": "web_search"},
+    "code_interpreter": {"type": "code_interpreter", "container": {"type": "auto"}},
+    "image_generation": {"type": "image_generation"},
+}
+"""Tools that the provider runs itself, by the switch that turns each on."""
+_NOT_COUNTED = (
+    *("stream", "store", "include", "max_output_tokens", "temperature", "background"),
+    "context_management",
+)
+CHAIN = "previous_response_id"
+"""The switch that lets the provider keep the history, so that only what is new is sent."""
+
+_SCHEMA_NAME = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class RequestEncoder:
+    """Encodes one request after another for one endpoint, each message only once."""
+
+    def __init__(self, dialect: ResponsesDialect = OPENAI) -> None:
+        self._dialect = dialect
+        self._messages = MessageBytes()
+
+    def __call__(self, request: ModelRequest) -> WireRequest:
+        """Return the request that asks for a streamed answer."""
+        fields, after = _fields(request, self._dialect)
+        known = BODY_SWITCHES | SERVER_TOOLS.keys() | {CHAIN}
+        betas = [name for name, is_on in request.betas.items() if is_on and name not in known]
+        return WireRequest(
+            path=self._dialect.path,
+            body=self._body(request, fields, after),
+            headers={"openai-beta": ",".join(betas)} if betas else {},
+        )
+
+    def count(self, request: ModelRequest) -> WireRequest:
+        """Return the request that counts tokens."""
+        fields, after = _fields(request, self._dialect)
+        for name in _NOT_COUNTED:
+            fields.pop(name, None)
+        path = f"{self._dialect.path}/input_tokens"
+        return WireRequest(path=path, body=self._body(request, fields, after))
+
+    def _body(self, request: ModelRequest, fields: JsonObject, after: int) -> bytes:
+        custom = custom_calls(request.messages)
+        make = partial(items_of, custom=custom, dialect=self._dialect)
+        return body_with(fields, "input", self._messages.of(request.messages, make)[after:])
+
+
+def encode_request(request: ModelRequest, dialect: ResponsesDialect = OPENAI) -> WireRequest:
+    """Lower `request`, whose history already meets the protocol's rules."""
+    return RequestEncoder(dialect)(request)
+
+
+def encode_count(request: ModelRequest, dialect: ResponsesDialect = OPENAI) -> WireRequest:
+    """Lower `request` to the call that counts its tokens."""
+    return RequestEncoder(dialect).count(request)
+
+
+def decode_count(body: bytes) -> int:
+    """Read how many tokens a request holds."""
+    count = read_any(body).get("input_tokens")
+    if not isinstance(count, int):
+        raise ProviderError(ErrorCode.PROTOCOL, "the provider's token count is malformed")
+    return count
+
+
+def _fields(request: ModelRequest, dialect: ResponsesDialect) -> tuple[JsonObject, int]:
+    """Return everything but the input, and which message the input begins with."""
+    switches = request.betas
+    chain = switches.get(CHAIN, False)
+    after, previous = _last_kept(request.messages) if chain else (0, None)
+    body: JsonObject = {
+        "model": request.model,
+        "stream": True,
+        "store": chain or switches.get("background", False),
+    }
+    if previous is not None:
+        body["previous_response_id"] = previous
+    if request.system:
+        body["instructions"] = "\n\n".join(request.system)
+    body |= _limits(request, dialect) | _reasoning(request, dialect) | _tools(request)
+    if request.output_schema is not None:
+        body["text"] = {"format": _format(request.output_schema)}
+    if request.compaction.enabled:
+        rule: JsonObject = {"type": "compaction"}
+        if request.compaction.input_tokens is not None:
+            rule["compact_threshold"] = request.compaction.input_tokens
+        body["context_management"] = [rule]
+    body |= {name: value for name, value in switches.items() if name in BODY_SWITCHES}
+    return body, after
+
+
+def _last_kept(messages: tuple[Message, ...]) -> tuple[int, str | None]:
+    """Find the last answer that the provider keeps: what follows it, and its response's id."""
+    if any(isinstance(part, CompactionPart) for message in messages for part in message.parts):
+        return 0, None
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if isinstance(message, AssistantMessage) and not message.interrupted:
+            for part in message.parts:
+                native = getattr(part, "native", None) or {}
+                if isinstance(native.get("response_id"), str):
+                    return index + 1, native["response_id"]
+    return 0, None
+
+
+# Settings
+
+
+def _limits(request: ModelRequest, dialect: ResponsesDialect) -> JsonObject:
+    body: JsonObject = {}
+    if request.max_tokens:
+        body["max_output_tokens"] = max(request.max_tokens, dialect.smallest_output)
+    levels = dialect.reasoning_of(request.model)
+    refuses_temperature = levels is not None and levels.sealed and dialect.name != "xai"
+    if request.temperature is not None and not refuses_temperature:
+        body["temperature"] = request.temperature
+    return body
+
+
+def _reasoning(request: ModelRequest, dialect: ResponsesDialect) -> JsonObject:
+    levels = dialect.reasoning_of(request.model)
+    if levels is None:
+        return {}
+    body: JsonObject = {"include": ["reasoning.encrypted_content"]} if levels.sealed else {}
+    effort = levels.levels.get(request.thinking) if request.thinking else None
+    if effort is not None:
+        body["reasoning"] = {"effort": effort}
+        if dialect.summaries and request.thinking != "off":
+            body["reasoning"]["summary"] = "auto"
+    return body
+
+
+def _tools(request: ModelRequest) -> JsonObject:
+    tools: list[JsonObject] = [
+        {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.input_schema,
+            # Said aloud, because the default would rewrite the schema.
+            "strict": False,
+        }
+        for tool in request.tools
+    ]
+    tools += [tool for name, tool in SERVER_TOOLS.items() if request.betas.get(name)]
+    if not tools:
+        return {}
+    body: JsonObject = {"tools": tools, "parallel_tool_calls": request.parallel_tool_calls}
+    if request.require_tool is not None:
+        body["tool_choice"] = {"type": "function", "name": request.require_tool}
+    return body
+
+
+def _format(output: OutputSchema) -> JsonObject:
+    return {
+        "type": "json_schema",
+        "name": _SCHEMA_NAME.sub("_", output.name)[:64] or "output",
+        "schema": output.schema,
+        "strict": is_strict(output.schema),
+    }
+
+
+def is_strict(schema: Json) -> bool:
+    """Whether every object in `schema` is closed and demands all it names, as strict mode wants."""
+    if isinstance(schema, list):
+        return all(is_strict(each) for each in schema)
+    if not isinstance(schema, dict):
+        return True
+    if "properties" in schema or schema.get("type") == "object":
+        names = schema.get("properties", {})
+        if schema.get("additionalProperties") is not False:
+            return False
+        if set(schema.get("required", ())) != set(names):
+            return False
+    if schema.keys() & {"allOf", "oneOf", "not", "patternProperties", "default", "if"}:
+        return False
+    return all(is_strict(value) for name, value in schema.items() if name not in {"enum", "const"})

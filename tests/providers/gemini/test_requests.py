@@ -1,0 +1,172 @@
+"""Requests to Gemini: golden files, the grammar, and the vendor's own types."""
+
+import json
+
+import pytest
+
+from holdfast.providers.wire.gemini import PROTOCOL
+from holdfast.providers.wire.gemini.request import (
+    GEMINI_API,
+    UNSIGNED,
+    VERTEX,
+    RequestEncoder,
+    encode_count,
+    encode_request,
+)
+from holdfast.providers.wire.gemini.schemas import json_schema, openapi_schema
+from holdfast.providers.wire.gemini.thinking import ROWS, thinking_config
+from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.tools import ToolSpec
+from tests.fixtures_wire import require_wire
+from tests.providers.conversations import everything, user
+from tests.providers.gemini.requests import REQUESTS, SEAL, own_history
+from tests.providers.gemini.vendor_types import types
+from tests.providers.grammar.gemini import RULES
+from tests.providers.grammar.rules import breaches
+from tests.providers.wire_goldens import check_golden
+
+
+def body_of(name: str) -> JsonObject:
+    request, dialect = REQUESTS[name]
+    body: JsonObject = json.loads(encode_request(request, dialect).body)
+    return {"model": request.model} | body
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_is_what_its_golden_file_says(name: str) -> None:
+    request, dialect = REQUESTS[name]
+    check_golden("gemini", name, encode_request(request, dialect))
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_keeps_to_the_grammar(name: str) -> None:
+    assert breaches(RULES, body_of(name)) == {}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_the_vendors_types_take_the_request(name: str) -> None:
+    body = body_of(name)
+    for content in body["contents"]:
+        types.Content.model_validate(content)
+    for tool in body.get("tools", ()):
+        types.Tool.model_validate(tool)
+    if "systemInstruction" in body:
+        types.Content.model_validate(body["systemInstruction"])
+    if "toolConfig" in body:
+        types.ToolConfig.model_validate(body["toolConfig"])
+    types.GenerationConfig.model_validate(body["generationConfig"])
+
+
+def test_a_remembering_encoder_says_the_same_as_a_new_one() -> None:
+    encoder = RequestEncoder()
+    messages = own_history("gemini-3-pro-preview")
+    for model in ("gemini-3-pro-preview", "gemini-2.5-flash"):
+        for count in range(1, len(messages) + 1):
+            request = ModelRequest(model=model, messages=messages[:count])
+            assert encoder(request) == encode_request(request)
+            assert encoder(request) == encode_request(request)
+
+
+def test_a_call_of_another_model_gets_the_word_that_stands_for_a_signature() -> None:
+    parts = body_of("other_model")["contents"][1]["parts"]
+    signatures = [part.get("thoughtSignature") for part in parts if "functionCall" in part]
+    assert signatures == [UNSIGNED, None]
+    own = body_of("own_history")["contents"][1]["parts"]
+    assert [part.get("thoughtSignature") for part in own if "functionCall" in part] == [SEAL, None]
+
+
+def test_tools_of_the_user_go_before_those_of_the_provider_where_both_cannot_be() -> None:
+    request = everything("gemini-2.5-flash", betas={"google_search": True})
+    tools = json.loads(encode_request(request).body)["tools"]
+    assert [list(tool) for tool in tools] == [["functionDeclarations"]]
+
+
+def test_tokens_are_counted_of_the_same_request() -> None:
+    request = everything("gemini-2.5-pro")
+    asked = json.loads(encode_request(request).body)
+    counted = encode_count(request, GEMINI_API)
+    assert counted.path == "v1beta/models/gemini-2.5-pro:countTokens"
+    wrapped = json.loads(counted.body)["generateContentRequest"]
+    assert wrapped == asked | {"model": "models/gemini-2.5-pro"}
+    assert json.loads(encode_count(request, VERTEX).body) == asked
+    assert PROTOCOL.decode_count is not None
+    assert PROTOCOL.decode_count(b'{"totalTokens": 11}') == 11
+    with pytest.raises(AgentError):
+        PROTOCOL.decode_count(b"[]")
+
+
+def test_a_model_with_a_path_of_its_own_keeps_it() -> None:
+    request = ModelRequest(model="tunedModels/mine", messages=(user("Hi"),))
+    assert encode_request(request).path.startswith("v1beta/tunedModels/mine:stream")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.models)
+def test_every_level_of_thinking_has_a_value_for_every_model_that_thinks(row: object) -> None:
+    assert {*row.values} == {  # type: ignore[attr-defined]
+        *("off", "minimal", "low", "medium", "high", "xhigh", "max"),
+    }
+
+
+def test_a_model_that_does_not_think_is_not_asked_to() -> None:
+    assert thinking_config("gemini-2.0-flash", "high") is None
+    assert thinking_config("gemini-2.5-flash", None) is None
+    assert thinking_config("gemini-2.5-flash", "off") == {
+        "thinkingBudget": 0,
+        "includeThoughts": False,
+    }
+
+
+HARD: JsonObject = {
+    "type": "object",
+    "definitions": {
+        "Node": {"type": "object", "properties": {"next": {"$ref": "#/definitions/Node"}}}
+    },
+    "properties": {
+        "node": {"$ref": "#/definitions/Node"},
+        "kind": {"const": "a"},
+        "size": {"type": ["integer", "null"], "exclusiveMinimum": 0},
+        "either": {"oneOf": [{"type": "string"}, {"type": "null"}]},
+        "both": {"allOf": [{"type": "object", "properties": {"x": {"type": "string"}}}]},
+        "tags": {"type": "array", "uniqueItems": True},
+        "map": {"type": "object", "additionalProperties": {"type": "string", "minLength": 1}},
+        "anything": True,
+    },
+    "required": ["node", "gone"],
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+}
+
+
+@pytest.mark.parametrize("model", ["gemini-2.5-flash", "gemini-2.0-flash"])
+def test_a_hard_schema_is_brought_into_a_form_that_is_accepted(model: str) -> None:
+    tool = ToolSpec(name="hard", input_schema=HARD)
+    request = ModelRequest(model=model, messages=(user("Hi"),), tools=(tool,))
+    body = {"model": model} | json.loads(encode_request(request).body)
+    assert breaches(RULES, body) == {}
+    for each in body["tools"]:
+        types.Tool.model_validate(each)
+
+
+def test_what_a_schema_says_in_other_words_is_kept() -> None:
+    kept = json_schema(HARD)
+    assert kept["properties"]["kind"] == {"enum": ["a"]}
+    assert kept["properties"]["both"]["properties"] == {"x": {"type": "string"}}
+    assert kept["properties"]["node"] == {"$ref": "#/$defs/Node"}
+    opened = openapi_schema(HARD)
+    assert opened["properties"]["size"] == {"type": "integer", "nullable": True}
+    assert opened["properties"]["either"] == {"type": "string", "nullable": True}
+    assert opened["required"] == ["node"]
+
+
+@pytest.mark.parametrize("model", ["gemini-2.5-flash", "gemini-2.0-flash"])
+def test_real_tool_schemas_are_accepted(model: str) -> None:
+    lines = (require_wire() / "toolschemas" / "open.jsonl").read_text("utf-8").splitlines()
+    tools = tuple(
+        ToolSpec(name=f"t{index}", input_schema=json.loads(line)["schema"])
+        for index, line in enumerate(lines)
+    )
+    assert tools
+    request = ModelRequest(model=model, messages=(user("Hi"),), tools=tools)
+    body = {"model": model} | json.loads(encode_request(request).body)
+    assert breaches(RULES, body) == {}

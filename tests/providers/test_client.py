@@ -1,0 +1,271 @@
+"""The client: what it adds to a request, what it asks for a token, what it gives back."""
+
+import asyncio
+import contextlib
+import json
+import sys
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.auth.token_sources import CallableTokenSource, StaticTokenSource
+from holdfast.ports.model_client import ModelClient
+from holdfast.providers.anthropic import IDENTITY, anthropic
+from holdfast.providers.client import Endpoint, WireModelClient
+from holdfast.providers.transport.http import AiohttpTransport
+from holdfast.providers.wire.anthropic_messages import PROTOCOL
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.ids import CallId
+from holdfast.vocabulary.parts import TextPart, ToolCallPart, ToolResultPart
+from holdfast.vocabulary.requests import ModelRequest, TokenCount
+from holdfast.vocabulary.stream_parts import PartOpened
+from holdfast.vocabulary.tools import ToolSpec
+from tests.providers.exchanges import KEY, REQUEST, ask, case, client_for, text_of
+from tests.providers.faulty_server import Connection, faulty_server, refuses, replies, stalls_after
+from tests.providers.golden_requests import assistant, user
+
+TEXT = case("text")
+
+
+async def test_a_request_carries_key_version_and_name() -> None:
+    async with faulty_server(replies(TEXT)) as server:
+        client: ModelClient = client_for(f"{server.url}/v1/")
+        async for _ in client.stream(REQUEST):
+            pass
+        await client.close()
+        (request,) = server.requests
+        assert request.path == "/v1/messages"
+        assert request.headers["x-api-key"] == KEY
+        assert request.headers["anthropic-version"] == "2023-06-01"
+        assert request.headers["user-agent"].startswith("holdfast")
+        assert "authorization" not in request.headers
+        assert "anthropic-beta" not in request.headers
+
+
+async def test_feature_headers_come_from_the_request_and_the_users_headers_win() -> None:
+    async with faulty_server(replies(TEXT)) as server:
+        client = anthropic(
+            tokens=StaticTokenSource(KEY),
+            transport=AiohttpTransport(),
+            base_url=server.url,
+            headers={"User-Agent": "mine", "X-Team": "tern"},
+        )
+        await ask(client, replace(REQUEST, betas={"a-2025": True}))
+        await client.close()
+        headers = server.requests[0].headers
+        assert (headers["user-agent"], headers["x-team"]) == ("mine", "tern")
+        assert headers["anthropic-beta"] == "a-2025"
+
+
+async def test_a_login_is_sent_as_bearer_with_the_identity_first() -> None:
+    async with faulty_server(replies(TEXT)) as server:
+        client = client_for(server.url, StaticTokenSource("token-of-a-login", kind="oauth"))
+        await ask(
+            client, replace(REQUEST, system=("Be brief.",), betas={"oauth-2025-04-20": False})
+        )
+        await client.close()
+        (request,) = server.requests
+        assert request.headers["authorization"] == "Bearer token-of-a-login"
+        assert "x-api-key" not in request.headers
+        assert request.headers["anthropic-beta"] == "oauth-2025-04-20"
+        texts = [block["text"] for block in json.loads(request.body)["system"]]
+        assert texts == [IDENTITY, "Be brief."]
+
+
+async def test_a_key_does_without_the_identity() -> None:
+    async with faulty_server(replies(TEXT)) as server:
+        client = client_for(server.url)
+        await ask(client)
+        await client.close()
+        assert "system" not in json.loads(server.requests[0].body)
+
+
+async def test_the_token_is_asked_for_once_per_request() -> None:
+    asked = []
+
+    async def token() -> str:
+        asked.append(1)
+        return f"key-{len(asked)}"
+
+    async with faulty_server(replies(TEXT)) as server:
+        client = client_for(server.url, CallableTokenSource(token))
+        for _ in range(3):
+            await ask(client)
+        await client.close()
+        sent = [request.headers["x-api-key"] for request in server.requests]
+        assert sent == ["key-1", "key-2", "key-3"]
+
+
+async def test_a_key_is_not_sent_to_another_origin() -> None:
+    client = WireModelClient(
+        provider="anthropic",
+        protocol=PROTOCOL,
+        endpoint=Endpoint(
+            base_url="http://127.0.0.1:1/x", paths={"/v1/messages": "../../@127.0.0.1:2/"}
+        ),
+        tokens=StaticTokenSource(KEY),
+        transport=AiohttpTransport(),
+    )
+    # A path cannot leave the origin, however it is written.
+    assert client._endpoint.url("/v1/messages").startswith("http://127.0.0.1:1/")
+    await client.close()
+
+
+@pytest.mark.parametrize("url", ["", "api.example.org", "ftp://example.org", "http://"])
+def test_a_base_url_that_is_none_is_refused_at_the_door(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        WireModelClient(
+            provider="x",
+            protocol=PROTOCOL,
+            endpoint=Endpoint(base_url=url),
+            tokens=StaticTokenSource(KEY),
+            transport=AiohttpTransport(),
+        )
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
+    assert "base_url" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("base", "url"),
+    [
+        ("https://a.example", "https://a.example/v1/messages"),
+        ("https://a.example/", "https://a.example/v1/messages"),
+        ("https://a.example/v1", "https://a.example/v1/messages"),
+        ("https://a.example/proxy/v1/", "https://a.example/proxy/v1/messages"),
+    ],
+)
+def test_a_base_url_may_have_the_version_or_not(base: str, url: str) -> None:
+    assert Endpoint(base_url=base).url("/v1/messages") == url
+
+
+def test_an_endpoint_may_ask_for_a_query_and_move_paths() -> None:
+    endpoint = Endpoint(
+        base_url="https://a.example/x",
+        query={"api-version": "2026-01-01"},
+        paths={"/v1/messages": "/anthropic/messages?region=eu"},
+    )
+    moved = "https://a.example/x/anthropic/messages?region=eu&api-version=2026-01-01"
+    assert endpoint.url("/v1/messages") == moved
+    assert endpoint.url("/other") == "https://a.example/x/other?api-version=2026-01-01"
+
+
+async def test_tokens_are_counted_by_the_provider() -> None:
+    async with faulty_server(refuses(200, b'{"input_tokens": 14}')) as server:
+        client = client_for(server.url)
+        assert await client.count_tokens(REQUEST) == TokenCount(tokens=14, exact=True)
+        await client.close()
+        (request,) = server.requests
+        assert request.path == "/v1/messages/count_tokens"
+        assert set(json.loads(request.body)) == {"model", "messages"}
+
+
+async def test_tokens_are_estimated_where_a_protocol_cannot_count() -> None:
+    client = WireModelClient(
+        provider="x",
+        protocol=replace(PROTOCOL, encode_count=None),
+        endpoint=Endpoint(base_url="http://127.0.0.1:1"),
+        tokens=None,
+        transport=AiohttpTransport(),
+    )
+    count = await client.count_tokens(REQUEST)
+    assert not count.exact
+    assert 10 < count.tokens < 60
+    await client.close()
+
+
+async def test_tools_get_their_own_names_back() -> None:
+    dotted = ToolSpec(name="sea.weather")
+    calls = case("thinking_and_tools").replace(b'"weather"', b'"sea_weather"')
+    request = ModelRequest(
+        model="claude-sonnet-5",
+        messages=(
+            user(TextPart(text="Hi")),
+            assistant(ToolCallPart(call_id=CallId("call:1"), name="sea.weather")),
+            user(ToolResultPart(call_id=CallId("call:1"), name="sea.weather")),
+        ),
+        tools=(dotted,),
+    )
+    async with faulty_server(replies(calls)) as server:
+        client = client_for(server.url)
+        parts, error = await ask(client, request)
+        await client.close()
+        assert error is None
+        names = [part.name for part in parts if isinstance(part, PartOpened) and part.name]
+        assert names == ["sea.weather", "sea.weather", "now"]
+        body = json.loads(server.requests[0].body)
+        assert body["tools"][0]["name"] == "sea_weather"
+        call, result = body["messages"][1]["content"][0], body["messages"][2]["content"][0]
+        assert call["name"] == "sea_weather"
+        assert call["id"] == result["tool_use_id"] != "call:1"
+
+
+async def test_cancelling_the_task_closes_the_connection() -> None:
+    seen = asyncio.Event()
+
+    async def read(client: WireModelClient) -> None:
+        async for _ in client.stream(REQUEST):
+            seen.set()
+
+    async with faulty_server(
+        stalls_after(TEXT[: TEXT.index(b"event: content_block_stop")])
+    ) as server:
+        client = client_for(server.url)
+        task = asyncio.ensure_future(read(client))
+        await seen.wait()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        await server.until_no_connection_is_left()
+        await client.close()
+
+
+async def test_one_read_is_one_list() -> None:
+    async with faulty_server(replies(TEXT)) as server:
+        client = client_for(server.url)
+        batches = [len(batch) async for batch in client.stream(REQUEST)]
+        await client.close()
+        assert batches == [6]
+
+
+async def test_two_streams_at_once_do_not_mix() -> None:
+    async def answer(connection: Connection) -> None:
+        text = json.loads(connection.request.body)["messages"][0]["content"][0]["text"]
+        await replies(TEXT.replace(b"world", text.encode()), size=5)(connection)
+
+    async with faulty_server(answer) as server:
+        client = client_for(server.url)
+        asked = ["ana", "bo", "cy"]
+        requests = [replace(REQUEST, messages=(user(TextPart(text=text)),)) for text in asked]
+        answers = await asyncio.gather(*(ask(client, request) for request in requests))
+        await client.close()
+        assert [text_of(parts) for parts, _ in answers] == [f"Grüße, {text} 🌍" for text in asked]
+
+
+def test_a_transport_serves_one_loop_after_another() -> None:
+    transport = AiohttpTransport()
+
+    async def once() -> str:
+        async with faulty_server(replies(TEXT, size=400)) as server:
+            client = anthropic(
+                tokens=StaticTokenSource(KEY), transport=transport, base_url=server.url
+            )
+            stream = client.stream(REQUEST)
+            parts = [part async for batch in stream for part in batch]
+            # The server waits for its connections to end; a pool keeps them.
+            server.connections = 0
+            server._none_left.set()
+            return text_of(parts)
+
+    assert asyncio.run(once()) == asyncio.run(once()) == "Grüße, world 🌍"
+    asyncio.run(transport.close())
+
+
+def test_nothing_is_loaded_before_a_request_is_made() -> None:
+    code = (
+        "import sys; from holdfast.providers.anthropic import anthropic;"
+        "from holdfast.providers.transport.http import AiohttpTransport;"
+        "AiohttpTransport(); sys.exit('aiohttp' in sys.modules)"
+    )
+    import subprocess
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,28 @@
+"""Writes the golden requests anew, after a change that is meant."""
+
+import json
+
+from holdfast.providers.wire.gemini.request import encode_request as encode_gemini
+from holdfast.providers.wire.ollama import encode_request as encode_ollama
+from holdfast.providers.wire.openai_responses.request import encode_request as encode_responses
+from holdfast.providers.wire.protocol import WireRequest
+from tests.providers.gemini.requests import REQUESTS as GEMINI
+from tests.providers.ollama.requests import REQUESTS as OLLAMA
+from tests.providers.responses.requests import REQUESTS as RESPONSES
+from tests.providers.wire_goldens import FOLDER, shown
+
+
+def golden() -> dict[str, WireRequest]:
+    """Return every golden request by the path of its file."""
+    found = {f"responses/{name}": encode_responses(*each) for name, each in RESPONSES.items()}
+    found |= {f"gemini/{name}": encode_gemini(*each) for name, each in GEMINI.items()}
+    found |= {f"ollama/{name}": encode_ollama(each) for name, each in OLLAMA.items()}
+    return found
+
+
+if __name__ == "__main__":
+    for name, request in golden().items():
+        path = FOLDER / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(shown(request), indent=1, ensure_ascii=False)
+        path.write_text(text + "\n", encoding="utf-8")
