@@ -38,6 +38,81 @@ def _anthropic(access: Access) -> ModelClient:
     )
 
 
+def _openai(access: Access) -> ModelClient:
+    """Make OpenAI's own client, which speaks Responses; `openai-chat` speaks Chat Completions."""
+    from holdfast.providers.openai import openai  # noqa: PLC0415
+
+    return openai(
+        tokens=needed(access),
+        transport=access.transport,
+        base_url=access.connection.base_url,
+        headers=_openai_headers(access),
+    )
+
+
+def _openai_chat(access: Access) -> ModelClient:
+    from holdfast.providers.openai_compatible import VENDORS, openai_compatible  # noqa: PLC0415
+
+    return openai_compatible(
+        msgspec.structs.replace(VENDORS["openai"], name=access.connection.provider),
+        tokens=needed(access),
+        transport=access.transport,
+        base_url=access.connection.base_url,
+        headers=_openai_headers(access),
+    )
+
+
+def _openai_headers(access: Access) -> dict[str, str]:
+    known = {
+        "openai-organization": access.connection.organization,
+        "openai-project": access.connection.project,
+    }
+    return {**{name: value for name, value in known.items() if value}, **access.headers}
+
+
+def _gemini(access: Access) -> ModelClient:
+    from holdfast.providers.gemini import gemini  # noqa: PLC0415
+
+    return gemini(
+        tokens=needed(access),
+        transport=access.transport,
+        base_url=access.connection.base_url,
+        headers=access.headers,
+    )
+
+
+def _vertex(access: Access) -> ModelClient:
+    from holdfast.providers.vertex import vertex  # noqa: PLC0415
+
+    connection = access.connection
+    if not connection.project:
+        raise ConfigError(
+            ErrorCode.CONFIG_MISSING,
+            "vertex needs a project: set GOOGLE_CLOUD_PROJECT, or write project into "
+            "[providers.vertex] of the configuration file",
+            provider=connection.provider,
+        )
+    return vertex(
+        tokens=needed(access),
+        transport=access.transport,
+        project=connection.project,
+        location=connection.location or "global",
+        base_url=connection.base_url,
+        headers=access.headers,
+    )
+
+
+def _ollama(access: Access) -> ModelClient:
+    from holdfast.providers.ollama import ollama  # noqa: PLC0415
+
+    return ollama(
+        tokens=access.tokens,
+        transport=access.transport,
+        host=access.connection.base_url,
+        headers=access.headers,
+    )
+
+
 def _azure(access: Access) -> ModelClient:
     from holdfast.providers.openai_compatible import azure_openai  # noqa: PLC0415
 
@@ -78,7 +153,15 @@ def _compatible(access: Access) -> ModelClient:
     )
 
 
-MAKERS: dict[str, Maker] = {"anthropic": _anthropic, "azure": _azure}
+MAKERS: dict[str, Maker] = {
+    "anthropic": _anthropic,
+    "azure": _azure,
+    "gemini": _gemini,
+    "ollama": _ollama,
+    "openai": _openai,
+    "openai-chat": _openai_chat,
+    "vertex": _vertex,
+}
 
 
 def make_client(access: Access) -> ModelClient:

@@ -52,6 +52,7 @@ PROVIDER_VARIABLES: Mapping[str, ProviderVariables] = {
         base_url=("OPENAI_BASE_URL",),
         more={"organization": ("OPENAI_ORG_ID",), "project": ("OPENAI_PROJECT_ID",)},
     ),
+    "openai-chat": ProviderVariables(keys=("OPENAI_API_KEY",), base_url=("OPENAI_BASE_URL",)),
     "gemini": ProviderVariables(
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         base_url=("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL"),

@@ -3,8 +3,9 @@
 from holdfast.engine.scopes import QueryOutcome, QueryScope
 from holdfast.vocabulary.entries import ApprovalSettled, QueryEnded, ToolEnded, TurnEnded
 from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
-from holdfast.vocabulary.parts import TextPart
+from holdfast.vocabulary.parts import ProviderPart, TextPart
 from holdfast.vocabulary.results import AgentResult
 
 _CANCELLED = "This call was cancelled while it ran. It may or may not have taken effect."
@@ -72,7 +73,7 @@ def result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
     messages = _messages_of(scope, fold.messages())
     answers = [item for item in messages if isinstance(item, AssistantMessage)]
     return AgentResult(
-        text=answers[-1].text if answers else "",
+        text=_text_of(answers[-1]) if answers else "",
         output=scope.output,
         messages=messages,
         tool_calls=tuple(call for answer in answers for call in answer.tool_calls),
@@ -89,6 +90,19 @@ def result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
         pending=fold.pending_approvals(),
         resumed=scope.input.resumes is not None,
     )
+
+
+def _text_of(answer: AssistantMessage) -> str:
+    """Return what the model said; where it only refused, the words it refused with."""
+    return answer.text or "".join(
+        _refusal_in(part.payload) for part in answer.parts if isinstance(part, ProviderPart)
+    )
+
+
+def _refusal_in(payload: JsonObject) -> str:
+    """Find a refusal in an opaque part: providers put it on the part, or into its content."""
+    places = [payload, *(item for item in payload.get("content") or () if isinstance(item, dict))]
+    return "".join(str(place.get("refusal") or "") for place in places)
 
 
 def _messages_of(scope: QueryScope, messages: tuple[Message, ...]) -> tuple[Message, ...]:
