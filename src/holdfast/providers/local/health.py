@@ -3,7 +3,7 @@
 import asyncio
 from urllib.parse import urlsplit
 
-from holdfast.providers.local.process import Endpoint
+from holdfast.providers.local.model_process import Endpoint
 
 _REQUEST = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 

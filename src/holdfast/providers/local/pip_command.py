@@ -6,6 +6,7 @@ on the path is taken, or the one that Python carries along for `ensurepip`, run 
 """
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import re
@@ -32,9 +33,14 @@ runpy.run_module("pip", run_name="__main__", alter_sys=True)
 the room was checked."""
 
 _OPTIONS = (
-    "--no-deps --only-binary :all: --no-cache-dir --no-input --disable-pip-version-check "
-    "--progress-bar off --retries 2"
-).split()
+    "--no-deps",
+    "--only-binary=:all:",
+    "--no-cache-dir",
+    "--no-input",
+    "--disable-pip-version-check",
+    "--progress-bar=off",
+    "--retries=2",
+)
 _WATCH_SECONDS = 0.2
 _TAIL_LINES = 3
 
@@ -42,13 +48,13 @@ _FAILURES: tuple[tuple[str, ErrorCode, str], ...] = (
     (r"No space left|Errno 28\b|File too large|Errno 27\b|quota", ErrorCode.FULL, "no room for it"),
     (r"DO NOT MATCH THE HASHES", ErrorCode.CORRUPT, "what came is not what the index promised"),
     (
-        r"IncompleteRead|Connection broken|incomplete-download|ConnectionReset|Read timed out",
+        # The last one is how an older pip says that a wheel is shorter than it was said to be.
+        r"IncompleteRead|Connection broken|incomplete-download|ConnectionReset|whl is invalid",
         ErrorCode.NETWORK,
         "the connection broke; what is complete is kept, try again to go on",
     ),
     (
-        r"NewConnectionError|Max retries exceeded|name resolution|Network is unreachable|"
-        r"Connection refused|ConnectTimeout|ProxyError|Name or service not known",
+        r"NewConnectionError|Max retries exceeded|Network is unreachable|ProxyError",
         ErrorCode.CONFIG_MISSING,
         "the index that pip is set up with cannot be reached",
     ),
@@ -146,7 +152,7 @@ async def download_wheel(
                 async with asyncio.timeout(_WATCH_SECONDS):
                     await process.wait()
             except TimeoutError:
-                watch(await asyncio.to_thread(_largest_file, staging))
+                watch(await asyncio.to_thread(_wheel_size, staging))
     finally:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -170,13 +176,10 @@ def explain_failure(requirement: str, output: str) -> AgentError:
     return error_of(ErrorCode.NETWORK, message, provider="local", basis="fallback")
 
 
-def _largest_file(folder: Path) -> int:
-    """Return the size of the largest file below `folder`: the wheel that is growing."""
-    largest = 0
-    for root, _, names in os.walk(folder):
-        for name in names:
-            try:
-                largest = max(largest, (Path(root) / name).stat().st_size)
-            except FileNotFoundError:
-                continue
-    return largest
+def _wheel_size(folder: Path) -> int:
+    """Return the size of the wheel that grows below `folder`; pip keeps other files there, too."""
+    size = 0
+    for path in folder.rglob("*.whl"):
+        with contextlib.suppress(FileNotFoundError):
+            size = max(size, path.stat().st_size)
+    return size

@@ -9,7 +9,7 @@ import asyncio
 import threading
 
 from holdfast.providers.local.health import is_healthy
-from holdfast.providers.local.process import Endpoint, ModelProcess, ServeParameters
+from holdfast.providers.local.model_process import Endpoint, ModelProcess, ServeParameters
 from holdfast.vocabulary.errors import ErrorCode, RequestError, SessionError
 
 STARTUP_SECONDS = 180.0
