@@ -3,12 +3,12 @@
 import asyncio
 from urllib.parse import urlsplit
 
-from holdfast.providers.local.model_process import Endpoint
+from holdfast.providers.local.model_process import ProcessEndpoint
 
 _REQUEST = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 
 
-async def is_healthy(endpoint: Endpoint, *, seconds: float = 5.0) -> bool:
+async def is_healthy(endpoint: ProcessEndpoint, *, seconds: float = 5.0) -> bool:
     """Ask the process how it is; no answer within `seconds` is an answer, too."""
     address = urlsplit(endpoint.url)
     try:

@@ -44,7 +44,7 @@ class ServeParameters(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of address space that the process may have."""
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Where a model process listens."""
 
     url: str
@@ -68,7 +68,7 @@ class ModelProcess:
         self._unwanted = False
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
         self._ended = threading.Event()
-        self.started: Future[Endpoint] = Future()
+        self.started: Future[ProcessEndpoint] = Future()
         """Holds the endpoint once the model is loaded, or why it was not."""
         # Several callers wait for it, and one that gives up must not cancel it for the others.
         self.started.set_running_or_notify_cancel()
@@ -164,7 +164,7 @@ class ModelProcess:
             return
         message: dict[str, str] = msgspec.json.decode(line.removeprefix(serve.READY))
         if "url" in message:
-            self.started.set_result(Endpoint(url=message["url"], key=self._key))
+            self.started.set_result(ProcessEndpoint(url=message["url"], key=self._key))
         elif message["failed"] == "import":
             self._fail(
                 ConfigError(

@@ -9,7 +9,7 @@ import asyncio
 import threading
 
 from holdfast.providers.local.health import is_healthy
-from holdfast.providers.local.model_process import Endpoint, ModelProcess, ServeParameters
+from holdfast.providers.local.model_process import ModelProcess, ProcessEndpoint, ServeParameters
 from holdfast.vocabulary.errors import ErrorCode, RequestError, SessionError
 
 STARTUP_SECONDS = 180.0
@@ -72,7 +72,7 @@ class ModelProcessLease:
         process = self._shared.process
         return process.pid if process is not None and process.is_usable else None
 
-    async def endpoint(self) -> Endpoint:
+    async def endpoint(self) -> ProcessEndpoint:
         """Return where the model listens; starts it, or starts it again.
 
         Raises:
@@ -106,7 +106,7 @@ class ModelProcessLease:
             await asyncio.to_thread(process.stop)
 
 
-async def _started(process: ModelProcess) -> Endpoint:
+async def _started(process: ModelProcess) -> ProcessEndpoint:
     try:
         async with asyncio.timeout(STARTUP_SECONDS):
             return await asyncio.wrap_future(process.started)
