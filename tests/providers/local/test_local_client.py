@@ -58,6 +58,23 @@ async def test_cancelling_the_task_stops_the_generation(local_client: LocalModel
             pass
 
 
+async def test_an_abort_is_noticed_while_a_prompt_is_read(local_client: LocalModelClient) -> None:
+    await local_client.start("smollm2")
+
+    async def listen() -> None:
+        prompt = f"{os.urandom(8).hex()} tower" + " tower" * 430
+        await answer(local_client, ask(prompt, max_tokens=1))
+
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(listen())
+        while not await is_generating(local_client):
+            pass
+        task.cancel()
+    async with asyncio.timeout(3):
+        while await is_generating(local_client):
+            pass
+
+
 class City(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     population: int

@@ -153,10 +153,9 @@ async def test_a_model_process_ends_when_its_input_closes(smollm2: Path) -> None
     )
     told = {"parent": os.getpid(), "path": sys.path, "key": "k"}
     told |= msgspec.to_builtins(ServeParameters(weights=str(smollm2), alias="it", context=256))
-    assert process.stdin is not None
-    process.stdin.write(msgspec.json.encode(told) + b"\n")
-    await process.communicate()
+    printed, _ = await process.communicate(msgspec.json.encode(told) + b"\n")
     assert process.returncode == 0
+    assert b'"url"' in printed
 
 
 async def test_nothing_is_printed_and_the_key_is_nowhere_to_be_read(

@@ -6,7 +6,7 @@ them all. What a model process does is llama.cpp's; what we say to it is our Cha
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -176,8 +176,9 @@ class LocalModelClient:
             template=read_template(weights) if weights else "",
             memory=2 * size + _MEMORY_SPARE,
         )
-        context = self._context or (weights.context if weights else known.context)
-        return replace(known, context=context)
+        if weights is not None:
+            known = replace(known, context=weights.context, batch=weights.batch)
+        return replace(known, context=self._context or known.context)
 
     async def _client(self, served: _ServedModel) -> WireModelClient:
         """Return a client of the model's process, which is started if it does not run."""
@@ -207,12 +208,35 @@ def _patient(request: ModelRequest, alias: str) -> ModelRequest:
 def _protocol() -> WireProtocol:
     """Return Chat Completions as llama.cpp speaks it, with its way to count tokens."""
     protocol = chat_protocol(LLAMA_CPP)
+    new_encoder = protocol.new_encoder
 
     def encode_count(request: ModelRequest) -> WireRequest:
         wire = protocol.encode_request(request)
         return replace(wire, path=f"{wire.path}/input_tokens")
 
-    return replace(protocol, encode_count=encode_count, decode_count=_decode_count)
+    return replace(
+        protocol,
+        encode_request=_reporting(protocol.encode_request),
+        new_encoder=None if new_encoder is None else lambda: _reporting(new_encoder()),
+        encode_count=encode_count,
+        decode_count=_decode_count,
+    )
+
+
+def _reporting(
+    encode: Callable[[ModelRequest], WireRequest],
+) -> Callable[[ModelRequest], WireRequest]:
+    """Make requests ask for reports while the prompt is read.
+
+    llama.cpp notices that a connection is closed only when it writes to it. Without reports, an
+    abort while it reads a prompt would be noticed after the whole prompt.
+    """
+
+    def encode_with_reports(request: ModelRequest) -> WireRequest:
+        wire = encode(request)
+        return replace(wire, body=b'{"return_progress":true,' + wire.body.removeprefix(b"{"))
+
+    return encode_with_reports
 
 
 class _Count(msgspec.Struct):

@@ -35,6 +35,8 @@ class ServeParameters(msgspec.Struct, frozen=True, kw_only=True):
     """What the model is called in answers; a path is nobody's business."""
     context: int = 4096
     """Tokens that one conversation may have."""
+    batch: int = 16
+    """Tokens of a prompt that are read in one go; an abort is noticed after each."""
     slots: int = 2
     """Answers that are written at the same time; more of them wait."""
     threads: int = 1
@@ -100,16 +102,18 @@ class ModelProcess:
         """End the process and wait until it is gone; blocks for `GRACE_SECONDS` at most."""
         if self._owner != os.getpid():
             return
-        self._signal(signal.SIGTERM)
+        # A process that is held still hears of its end only when it goes on.
+        self._signal(signal.SIGTERM, signal.SIGCONT)
         if not self._ended.wait(GRACE_SECONDS):
             self._signal(signal.SIGKILL)
         self._thread.join()
 
-    def _signal(self, number: signal.Signals) -> None:
+    def _signal(self, *numbers: signal.Signals) -> None:
         with self._lock:
             self._unwanted = True
             if self._child is not None and self._child.poll() is None:
-                os.killpg(self._child.pid, number)
+                for number in numbers:
+                    os.killpg(self._child.pid, number)
 
     def _own(self) -> None:
         try:
@@ -149,7 +153,9 @@ class ModelProcess:
 
     def _tell_parameters(self, child: subprocess.Popen[str]) -> None:
         assert child.stdin is not None  # noqa: S101 - for the type checker
-        told = {"parent": os.getpid(), "path": sys.path, "key": self._key}
+        # Not the working folder: nothing is to be imported from where a user happens to be.
+        path = [folder for folder in sys.path if Path(folder).is_absolute()]
+        told = {"parent": os.getpid(), "path": path, "key": self._key}
         message = msgspec.json.encode(msgspec.to_builtins(self._parameters) | told).decode()
         try:
             child.stdin.write(message + "\n")

@@ -22,7 +22,6 @@ _PR_SET_PDEATHSIG = 1
 _HTTP_THREADS = 32
 """A waiting request occupies one of these; health checks need one, too."""
 _PROMPT_CACHE_MIB = 256
-_BATCH_TOKENS = 512
 
 
 def main() -> None:
@@ -85,7 +84,7 @@ def _server_parameters(llama: Any, parameters: dict[str, Any]) -> Any:  # noqa: 
     server.n_threads_http = _HTTP_THREADS
     server.n_ctx = parameters["context"] * parameters["slots"]
     server.n_parallel = parameters["slots"]
-    server.n_batch = _BATCH_TOKENS
+    server.n_batch = server.n_ubatch = parameters["batch"]
     server.cache_ram_mib = _PROMPT_CACHE_MIB
     server.use_jinja = True
     if parameters["template"]:

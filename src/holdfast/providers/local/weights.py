@@ -42,6 +42,8 @@ class LocalWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     size: int
     sha256: str
     parts: tuple[WheelPart, ...]
+    batch: int = 16
+    """Tokens of a prompt that are read in one go; an abort is noticed after each."""
     template: str | None = None
     """The chat template beside this file that replaces the one in the weights."""
 
