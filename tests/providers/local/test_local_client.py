@@ -30,6 +30,14 @@ async def test_an_answer_streams_from_opened_to_finished(local_client: LocalMode
     assert text_of(parts).strip()
 
 
+async def test_one_request_follows_another_without_a_lost_connection(
+    local_client: LocalModelClient,
+) -> None:
+    for number in range(6):
+        parts = await answer(local_client, ask(f"Say {number}.", max_tokens=4))
+        assert isinstance(parts[-1], StreamFinished)
+
+
 async def test_closing_a_stream_stops_the_generation(local_client: LocalModelClient) -> None:
     async with aclosing(local_client.stream(ask(LONG, max_tokens=400))) as stream:
         async for parts in stream:

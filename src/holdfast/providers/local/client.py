@@ -37,6 +37,9 @@ _PROVIDER = "local"
 _PATIENCE_SECONDS = 900.0
 """How long a prompt may be read before the first word. A CPU takes minutes for a long one, and a
 process that dies cuts the connection at once: silence is no sign of failure here."""
+_ONE_REQUEST_EACH = {"connection": "close"}
+"""After a long answer the server hangs up without a word; the next request would be lost on a
+connection that is used again, and a new one costs nothing on loopback."""
 _MEMORY_SPARE = 3 << 30
 _DOUBTFUL = frozenset(
     {
@@ -188,7 +191,7 @@ class LocalModelClient:
             served.client = WireModelClient(
                 provider=_PROVIDER,
                 protocol=self._protocol,
-                endpoint=Endpoint(base_url=endpoint.url),
+                endpoint=Endpoint(base_url=endpoint.url, headers=_ONE_REQUEST_EACH),
                 tokens=StaticTokenSource(endpoint.key),
                 transport=self._transport,
             )
