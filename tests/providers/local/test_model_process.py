@@ -119,6 +119,24 @@ async def test_a_process_that_hangs_is_replaced(client: LocalModelClient) -> Non
     assert not is_alive(pid)
 
 
+async def test_a_process_that_is_doubted_without_reason_is_kept(client: LocalModelClient) -> None:
+    await client.start("smollm2")
+    pid, lease = client.process_of("smollm2"), client._served["smollm2"].lease
+    endpoint = await lease.endpoint()
+    lease.doubt()
+    assert await lease.endpoint() == endpoint
+    assert client.process_of("smollm2") == pid
+
+
+async def test_a_lease_that_was_given_back_is_closed(smollm2: Path) -> None:
+    lease = ModelProcessPool().lease(ServeParameters(weights=str(smollm2), alias="it"))
+    await lease.release()
+    await lease.release()
+    with pytest.raises(AgentError) as caught:
+        await lease.endpoint()
+    assert caught.value.code == ErrorCode.CLOSED
+
+
 PARENT = """
 import asyncio, sys
 from pathlib import Path

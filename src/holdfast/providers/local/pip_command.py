@@ -152,7 +152,7 @@ async def download_wheel(
                 async with asyncio.timeout(_WATCH_SECONDS):
                     await process.wait()
             except TimeoutError:
-                watch(await asyncio.to_thread(_wheel_size, staging))
+                watch(await asyncio.to_thread(wheel_size, staging))
     finally:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -176,10 +176,15 @@ def explain_failure(requirement: str, output: str) -> AgentError:
     return error_of(ErrorCode.NETWORK, message, provider="local", basis="fallback")
 
 
-def _wheel_size(folder: Path) -> int:
-    """Return the size of the wheel that grows below `folder`; pip keeps other files there, too."""
+def wheel_size(folder: Path) -> int:
+    """Return the size of the wheel that grows below `folder`.
+
+    pip keeps other files there, too, and removes folders while we look.
+    """
     size = 0
-    for path in folder.rglob("*.whl"):
-        with contextlib.suppress(FileNotFoundError):
-            size = max(size, path.stat().st_size)
+    for root, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(".whl"):
+                with contextlib.suppress(FileNotFoundError):
+                    size = max(size, (Path(root) / name).stat().st_size)
     return size
