@@ -34,7 +34,7 @@ from tests.providers.local.fake_index import (
     weights_of,
 )
 
-PIECE = random.Random(7).randbytes(200_000)  # noqa: S311 - content, not a secret
+PIECE = random.Random(7).randbytes(200_000)
 WHEELS = {
     "tiny-one": make_wheel("tiny-one", PIECE[:120_000]),
     "tiny-two": make_wheel("tiny-two", PIECE[120_000:]),
