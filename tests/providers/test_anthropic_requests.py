@@ -221,7 +221,7 @@ SHOWN = {"type": "adaptive", "display": "summarized"}
         ("smollm2", "high", None, None),
     ],
 )
-def test_each_model_is_told_how_much_to_think_in_its_own_way(  # noqa: PLR0917 - a table
+def test_each_model_is_told_how_much_to_think_in_its_own_way(
     model: str, level: Thinking, thinking: JsonObject | None, effort: str | None
 ) -> None:
     body = body_of(replace(REQUESTS["plain"], model=model, thinking=level))

@@ -78,7 +78,7 @@ def test_a_request_that_fits_is_the_same_object() -> None:
         ("p", "m", "never", "text tool_call provider"),
     ],
 )
-def test_reasoning_goes_back_to_whom_the_rule_says(  # noqa: PLR0917 - a table
+def test_reasoning_goes_back_to_whom_the_rule_says(
     provider: str, model: str, rule: str, kept: str
 ) -> None:
     rules = msgspec.convert({"reasoning": rule}, HistoryRules)
