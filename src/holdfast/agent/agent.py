@@ -5,7 +5,7 @@ from typing import Any, Self, Unpack
 
 import msgspec
 
-from holdfast.agent.options import (
+from holdfast.agent.keywords import (
     AgentOptions,
     Prompt,
     QueryOptions,

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
-from holdfast.agent.options import OnAbort
+from holdfast.agent.keywords import OnAbort
 from holdfast.ports.abort import AbortSignal
 from holdfast.session.query_handle import QueryHandle
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError

@@ -4,14 +4,14 @@ from collections.abc import Container
 from typing import Any, Unpack
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.options import AgentOptions, Prompt, QueryOptions, SessionOptions
+from holdfast.agent.keywords import AgentOptions, Prompt, QueryOptions, SessionOptions
 from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session import AgentSession
 from holdfast.vocabulary.results import AgentResult
 
 
-class RunOptions(AgentOptions, QueryOptions, total=False):
+class OneCallOptions(AgentOptions, QueryOptions, total=False):
     """What a single query may be told about its agent and itself."""
 
 
@@ -22,7 +22,7 @@ class CreateSessionOptions(AgentOptions, SessionOptions, total=False):
     """A name or id; without one the session is new."""
 
 
-async def run_agent(prompt: Prompt, **options: Unpack[RunOptions]) -> AgentResult[Any]:
+async def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentResult[Any]:
     """Answer one prompt.
 
     Raises:
@@ -32,7 +32,7 @@ async def run_agent(prompt: Prompt, **options: Unpack[RunOptions]) -> AgentResul
     return await run_agent_stream(prompt, **options).result()
 
 
-def run_agent_stream(prompt: Prompt, **options: Unpack[RunOptions]) -> QueryStream[Any]:
+def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> QueryStream[Any]:
     """Answer one prompt and watch the answer come."""
     agent_options, query_options = _split(options)
     query = make_query(prompt, query_options)
@@ -57,7 +57,7 @@ async def create_agent_session(**options: Unpack[CreateSessionOptions]) -> Agent
     return session
 
 
-def _split(options: RunOptions) -> tuple[AgentOptions, QueryOptions]:
+def _split(options: OneCallOptions) -> tuple[AgentOptions, QueryOptions]:
     """Part what is the agent's from what is the query's."""
     agent: AgentOptions = {}
     query: QueryOptions = {}

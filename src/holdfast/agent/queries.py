@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.agent.consumption import Consumption
-from holdfast.agent.options import Prompt, QueryOptions, make_prompt
+from holdfast.agent.keywords import Prompt, QueryOptions, make_prompt
 from holdfast.agent.output_types import output_spec
 from holdfast.agent.query_stream import QueryStream
 from holdfast.engine.scopes import QueryInput

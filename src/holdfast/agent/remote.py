@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 
-from holdfast.agent.options import Prompt, make_prompt
+from holdfast.agent.keywords import Prompt, make_prompt
 from holdfast.session.remote import RemoteSession
 from holdfast.vocabulary.approvals import ApprovalScope
 from holdfast.vocabulary.entries import Entry

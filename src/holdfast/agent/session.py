@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Self, TypeVar, Unpack
 
-from holdfast.agent.options import Prompt, QueryOptions, SettingsOptions, settings_changes
+from holdfast.agent.keywords import Prompt, QueryOptions, SettingsOptions, settings_changes
 from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.serialization.session_state import SessionState

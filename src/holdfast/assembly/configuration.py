@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.assembly.configuring import ConfigurationPlaces
+from holdfast.assembly.configuration_places import ConfigurationPlaces
 from holdfast.config.connections import Connection, connection_to
 from holdfast.config.environment import Environment, process_environment
 from holdfast.config.file import ConfigFile

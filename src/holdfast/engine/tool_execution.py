@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from holdfast.blocks.tool_registry.registry import HandlerFailed, Ready, Succeeded
+from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
 from holdfast.engine.scopes import QueryScope
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Clock
@@ -92,7 +92,7 @@ class ToolExecution:
             abort.abort("the call has ended")
             forget()
             running.cancel()
-        if isinstance(outcome, HandlerFailed):
+        if isinstance(outcome, FunctionFailed):
             return ToolError(ErrorCode.TOOL_FAILED, outcome.message)
         return outcome
 

@@ -3,7 +3,7 @@
 from typing import Any, Self, Unpack
 
 from holdfast.agent.agent import Agent as AsyncAgent
-from holdfast.agent.options import AgentOptions, Prompt, QueryOptions, SessionOptions
+from holdfast.agent.keywords import AgentOptions, Prompt, QueryOptions, SessionOptions
 from holdfast.sync.portal import portal
 from holdfast.sync.query_stream import QueryStream
 from holdfast.sync.session import AgentSession

@@ -3,20 +3,20 @@
 from typing import Any, Unpack
 
 from holdfast.agent import one_call
-from holdfast.agent.one_call import CreateSessionOptions, RunOptions
-from holdfast.agent.options import Prompt
+from holdfast.agent.keywords import Prompt
+from holdfast.agent.one_call import CreateSessionOptions, OneCallOptions
 from holdfast.sync.portal import portal
 from holdfast.sync.query_stream import QueryStream
 from holdfast.sync.session import AgentSession
 from holdfast.vocabulary.results import AgentResult
 
 
-def run_agent(prompt: Prompt, **options: Unpack[RunOptions]) -> AgentResult[Any]:
+def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentResult[Any]:
     """Answer one prompt."""
     return portal.call(one_call.run_agent(prompt, **options))
 
 
-def run_agent_stream(prompt: Prompt, **options: Unpack[RunOptions]) -> QueryStream[Any]:
+def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> QueryStream[Any]:
     """Answer one prompt and watch the answer come."""
     return QueryStream(one_call.run_agent_stream(prompt, **options))
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Self, TypeVar, Unpack
 
-from holdfast.agent.options import Prompt, QueryOptions, SettingsOptions
+from holdfast.agent.keywords import Prompt, QueryOptions, SettingsOptions
 from holdfast.agent.session import AgentSession as AsyncAgentSession
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.recovery import Unfinished

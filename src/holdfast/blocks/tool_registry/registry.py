@@ -23,7 +23,7 @@ class Succeeded(msgspec.Struct, frozen=True):
     content: tuple[ResultContent, ...]
 
 
-class HandlerFailed(msgspec.Struct, frozen=True):
+class FunctionFailed(msgspec.Struct, frozen=True):
     """The tool's function raised."""
 
     message: str
@@ -42,7 +42,7 @@ class Ready(msgspec.Struct, frozen=True):
 
     async def run(
         self, context: ToolContext, *, transform: OutputTransform | None = None
-    ) -> Succeeded | HandlerFailed:
+    ) -> Succeeded | FunctionFailed:
         """Run the tool on the input that was parsed. A cancelled run raises CancelledError."""
         arguments = {name: getattr(self.parsed, name) for name in self.parsed.__struct_fields__}
         if self.tool.signature.context_parameter is not None:
@@ -53,7 +53,7 @@ class Ready(msgspec.Struct, frozen=True):
                 value = transform(self.tool.name, value)
             return Succeeded(to_content(value))
         except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model hears of it
-            return HandlerFailed(f"{type(error).__name__}: {error}")
+            return FunctionFailed(f"{type(error).__name__}: {error}")
 
 
 class NotFound(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Options: what users may say, checked at the door."""
+"""Keywords: what users may say to agents, sessions and queries, checked at the door."""
 
 import asyncio
 import base64
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 import msgspec
 
 from holdfast.assembly.composition import Ingredients
-from holdfast.assembly.configuring import ConfigurationPlaces
+from holdfast.assembly.configuration_places import ConfigurationPlaces
 from holdfast.assembly.models import OwnAccess, TokenFunction
 from holdfast.blocks.tool_registry.registry import OutputTransform
 from holdfast.blocks.tool_registry.tool import Tool
