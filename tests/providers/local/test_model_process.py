@@ -245,6 +245,7 @@ def test_a_process_that_is_stopped_while_it_starts_is_gone(smollm2: Path) -> Non
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 async def test_many_cycles_leave_no_process_behind(model_folder: Path) -> None:
     pids = set()
     for _ in range(100):
