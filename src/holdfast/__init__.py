@@ -1,11 +1,16 @@
 """Holdfast: LLM agent sessions that hold."""
 
+from holdfast.administration.local_models import (
+    list_local_models,
+    pull_model,
+    remove_local_model,
+)
 from holdfast.agent.agent import Agent
 from holdfast.agent.one_call import create_agent_session, run_agent, run_agent_stream
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session import AgentSession
 from holdfast.blocks.error_classification import to_agent_error
-from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.blocks.tool_registry.tool import tool
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.tool_context import ToolContext
 from holdfast.serialization.session_state import SessionState
@@ -41,7 +46,6 @@ from holdfast.vocabulary.events import (
     ReasoningDelta,
     StatusChanged,
     TextDelta,
-    ToolInputDelta,
     ToolProgress,
 )
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -91,12 +95,10 @@ __all__ = [
     "TextDelta",
     "TextPart",
     "Timeouts",
-    "Tool",
     "ToolCallPart",
     "ToolContext",
     "ToolEnded",
     "ToolError",
-    "ToolInputDelta",
     "ToolProgress",
     "ToolResultPart",
     "ToolStarted",
@@ -107,6 +109,9 @@ __all__ = [
     "UserMessage",
     "create_agent_session",
     "is_agent_error",
+    "list_local_models",
+    "pull_model",
+    "remove_local_model",
     "run_agent",
     "run_agent_stream",
     "to_agent_error",

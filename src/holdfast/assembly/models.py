@@ -33,6 +33,8 @@ def split_model(model: str) -> tuple[str, str]:
         ConfigError: CONFIG_INVALID when one of them is missing.
 
     """
+    if model.startswith("local:"):
+        return "local", model.removeprefix("local:")
     provider, _, name = model.partition("/")
     if not provider or not name:
         raise ConfigError(
@@ -52,7 +54,7 @@ class ModelClients:
         self._configuration = configuration
         self._given = {client.provider: client for client in given}
         self._own = own
-        self._own_provider = configuration.model.partition("/")[0]
+        self._own_provider = split_model(configuration.model)[0]
         self._made: dict[str, ModelClient] = {}
 
     async def route(self, model: str) -> tuple[ModelClient, str]:
@@ -71,12 +73,19 @@ class ModelClients:
 
     def _make(self, provider: str) -> ModelClient:
         # Only what is used is imported: HTTP, and one vendor.
-        from holdfast.assembly.vendors import Access, MissingKeyError, make_client  # noqa: PLC0415
+        from holdfast.assembly.vendors import (  # noqa: PLC0415
+            Access,
+            MissingKeyError,
+            local_client,
+            make_client,
+        )
         from holdfast.config.connections import missing_key  # noqa: PLC0415
         from holdfast.providers.entry_points import offered_client  # noqa: PLC0415
         from holdfast.providers.transport.http import AiohttpTransport  # noqa: PLC0415
 
         configuration = self._configuration
+        if provider == "local":
+            return local_client(configuration)
         connection = configuration.connection(provider)
         own = self._own if provider == self._own_provider else OwnAccess()
         if own.base_url is not None:

@@ -1,18 +1,35 @@
-"""Stores by their strings: `memory`, and more as their packages are there."""
+"""Stores by their strings: `memory`, `jsonl:DIR`, `sqlite:FILE`."""
+
+from pathlib import Path
 
 from holdfast.ports.session_store import Store
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 
 
 def make_store(location: str) -> Store:
-    """Make the store that a string names; nothing is opened before it is used.
+    """Make the store that a string names.
 
     Raises:
         ConfigError: CONFIG_INVALID when no store is called that.
 
     """
+    # Only what is used is imported: a driver costs time and memory.
+    kind, separator, place = location.partition(":")
     if location == "memory":
-        from holdfast.stores.memory import MemoryStore  # noqa: PLC0415 - only what is used
+        from holdfast.stores.memory import MemoryStore  # noqa: PLC0415
 
         return MemoryStore()
-    raise ConfigError(ErrorCode.CONFIG_INVALID, f"{location!r} names no store; 'memory' is one")
+    if separator and not place:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"store {location!r} does not say where")
+    if kind == "jsonl":
+        from holdfast.stores.jsonl.store import JsonlStore  # noqa: PLC0415
+
+        return JsonlStore(Path(place).expanduser())
+    if kind == "sqlite":
+        from holdfast.stores.sqlite.store import SqliteStore  # noqa: PLC0415
+
+        return SqliteStore(Path(place).expanduser())
+    raise ConfigError(
+        ErrorCode.CONFIG_INVALID,
+        f"{location!r} names no store; use 'memory', 'jsonl:FOLDER' or 'sqlite:FILE'",
+    )

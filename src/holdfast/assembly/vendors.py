@@ -1,7 +1,7 @@
 """Vendors: the client of each known provider, made from its connection, imported when used."""
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -10,6 +10,9 @@ from holdfast.ports.model_client import ModelClient
 from holdfast.ports.token_source import TokenSource
 from holdfast.providers.transport.protocol import Transport
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+
+if TYPE_CHECKING:
+    from holdfast.assembly.configuration import Configuration
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,6 +170,13 @@ MAKERS: dict[str, Maker] = {
 def make_client(access: Access) -> ModelClient:
     """Make the client of a provider by its kind; whoever is not known speaks Chat Completions."""
     return MAKERS.get(access.connection.kind, _compatible)(access)
+
+
+def local_client(configuration: "Configuration") -> ModelClient:
+    """Make the client of models on this machine; weights are never fetched by asking a question."""
+    from holdfast.providers.local.client import LocalModelClient  # noqa: PLC0415
+
+    return LocalModelClient(folder=configuration.model_folder)
 
 
 def needed(access: Access) -> TokenSource:

@@ -10,16 +10,19 @@ from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_limits import WRAP_UP, is_last_turn
 from holdfast.engine.scopes import QueryOutcome, QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
+from holdfast.engine.tool_execution import record_failure
 from holdfast.engine.turn_runner import TurnOutcome
 from holdfast.ports.clock import Clock
+from holdfast.serialization.canonical import canonical_json
 from holdfast.vocabulary.entries import (
     Entry,
     InputPromoted,
     InputQueued,
     QueryStarted,
+    ToolEnded,
     TurnDiscarded,
 )
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.vocabulary.errors import ErrorCode, ProviderError, ToolError
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
 from holdfast.vocabulary.messages import AssistantMessage, Sender, UserMessage
@@ -152,6 +155,8 @@ class QueryRunner:
         if turn.finish in ("pause", "compaction"):
             return None
         if turn.finish not in _CUT_OFF:
+            if await self._took_output_call(scope):
+                return "complete"
             if scope.fold.calls:
                 progress.empty_turns = 0
                 return "limit" if progress.wrapping_up else None
@@ -165,6 +170,33 @@ class QueryRunner:
         if progress.wrapping_up and scope.turns > 1:
             return "limit"
         return _STOP_REASONS[turn.finish]
+
+    async def _took_output_call(self, scope: QueryScope) -> bool:
+        """Take the answer from a call named after its schema: some models can only answer so.
+
+        Arguments that do not fit are answered as a failed call, and the model tries again.
+        """
+        output = scope.input.output
+        named = [call for call in scope.fold.calls.values() if call.ended is None]
+        if output is None or len(named) != 1 or named[0].part.name != output.schema.name:
+            return False
+        call = named[0].part
+        try:
+            scope.output = output.parse(canonical_json(call.arguments).decode())
+        except ValueError as error:
+            failure = ToolError(ErrorCode.TOOL_INVALID_INPUT, f"the answer does not fit: {error}")
+            await record_failure(scope, call, failure)
+            return False
+        stamp = scope.turn_stamp or scope.stamp
+        taken = ToolEnded(
+            **stamp(),
+            call_id=call.call_id,
+            tool=call.name,
+            outcome="ok",
+            content=(TextPart(text="The answer was taken."),),
+        )
+        await scope.recorder.record([taken])
+        return True
 
     async def _take_back(self, scope: QueryScope, progress: _Progress) -> None:
         """Discard a turn that promised tool calls and made none, and let the model try again."""

@@ -18,14 +18,14 @@ import pytest
 from holdfast.providers.local.download import pull_model, pull_weights
 from holdfast.providers.local.model_shelf import ModelShelf
 from holdfast.providers.local.pip_command import find_pip, wheel_size
-from holdfast.providers.local.pull_events import (
+from holdfast.vocabulary.errors import AgentError, ErrorCode
+from holdfast.vocabulary.local_models import (
     PullEvent,
     PullFinished,
     PullProgress,
     PullStarted,
     PullWaiting,
 )
-from holdfast.vocabulary.errors import AgentError, ErrorCode
 from tests.providers.local.fake_index import (
     FakeIndex,
     changed,

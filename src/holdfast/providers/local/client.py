@@ -23,13 +23,13 @@ from holdfast.providers.local.process_pool import (
     ModelProcessLease,
     ModelProcessPool,
 )
-from holdfast.providers.local.pull_events import OnPull
 from holdfast.providers.local.weights import LocalWeights, find_weights, read_template
 from holdfast.providers.transport.http import AiohttpTransport
 from holdfast.providers.wire.chat_completions import chat_protocol
 from holdfast.providers.wire.chat_completions.dialects import LLAMA_CPP
 from holdfast.providers.wire.protocol import WireProtocol, WireRequest
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, SessionError
+from holdfast.vocabulary.local_models import OnPull
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
 from holdfast.vocabulary.stream_parts import StreamPart
 

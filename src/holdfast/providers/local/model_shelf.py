@@ -14,30 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-import msgspec
-
 from holdfast.providers.local.weights import LocalWeights, find_weights, load_catalogue
 from holdfast.vocabulary.errors import ErrorCode, StoreError
+from holdfast.vocabulary.local_models import LocalModel
 
 _BLOCK = 1 << 20
-
-
-class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A local model as a list shows it."""
-
-    name: str
-    title: str
-    licence: str
-    good_for: str
-    context: int
-    download_size: int
-    size: int
-    """Bytes on disk once it is there."""
-    path: Path
-    """Where it is, or would be."""
-    is_present: bool
-    partial_bytes: int = 0
-    """What an interrupted download has left to go on from."""
 
 
 class ModelShelf:

@@ -1,10 +1,28 @@
-"""What is told while the weights of a model are fetched."""
+"""Models on this machine: what is known of them, and what is told while weights are fetched."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
+
+
+class LocalModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A local model as a list shows it."""
+
+    name: str
+    title: str
+    licence: str
+    good_for: str
+    context: int
+    download_size: int
+    size: int
+    """Bytes on disk once it is there."""
+    path: Path
+    """Where it is, or would be."""
+    is_present: bool
+    partial_bytes: int = 0
+    """What an interrupted download has left to go on from."""
 
 
 class PullStarted(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,1 @@
+"""Administration: what people and surfaces need beyond an agent."""

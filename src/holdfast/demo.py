@@ -1,0 +1,133 @@
+"""The demo: a session that answers, is stopped, and goes on in another process, without any key."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TextIO
+
+from holdfast.administration.local_models import data_folder
+from holdfast.sync import Agent, list_local_models, pull_model
+from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.events import TextDelta
+from holdfast.vocabulary.local_models import PullEvent, PullFinished, PullProgress, PullStarted
+
+MODEL = "smollm2"
+SESSION = "demo"
+
+_INTRODUCTION = """\
+Holdfast demo: a real model on this machine, no key, no account.
+The model is SmolLM2 with 135 million parameters: right for trying the plumbing, not for wisdom.
+"""
+
+_FAREWELL = """
+The whole session is in one file: {store}
+To talk to a better model, name it: Agent("anthropic/claude-sonnet-5") with ANTHROPIC_API_KEY set,
+or Agent("local/qwen2.5-coder-1.5b") after pull_model("qwen2.5-coder-1.5b") (1.1 GB, calls tools).
+"""
+
+
+class Stage:
+    """Where the demo speaks: plain lines, and progress only where somebody watches."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._shown = -1
+
+    def say(self, text: str, *, end: str = "\n") -> None:
+        """Write text and show it at once; nothing that a model says can move the cursor."""
+        safe = "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
+        self._out.write(safe + end)
+        self._out.flush()
+
+    def show_pull(self, event: PullEvent) -> None:
+        """Tell how far the download of the weights is."""
+        match event:
+            case PullStarted(size=size, path=path, licence=licence):
+                self.say(f"Fetching {size / 1e6:.0f} MB of weights ({licence}) into {path}")
+            case PullProgress(part=part, parts=parts, bytes=done, size=size):
+                tenth = int(10 * done / max(1, size))
+                if tenth != self._shown:
+                    self._shown = tenth
+                    self.say(f"  part {part} of {parts}, {done / 1e6:.0f} of {size / 1e6:.0f} MB")
+            case PullFinished():
+                self.say("  checked and ready")
+
+
+def main(arguments: list[str]) -> int:
+    """Run the demo, or the part of it that runs in a second process."""
+    stage = Stage(sys.stdout)
+    store = data_folder() / "demo.db"
+    try:
+        if arguments[:1] == ["--resume"]:
+            _go_on(stage, store)
+        else:
+            _begin(stage, store)
+    except AgentError as error:
+        sys.stderr.write(f"{error.code}: {error.message}\n")
+        return 1
+    return 0
+
+
+def _begin(stage: Stage, store: Path) -> None:
+    stage.say(_INTRODUCTION)
+    if not any(model.name == MODEL and model.is_present for model in list_local_models()):
+        pull_model(MODEL, progress=stage.show_pull)
+    started = time.perf_counter()
+    with _agent(store) as agent, agent.session(SESSION) as session:
+        stage.say("\n1. A prompt comes back as a stream.\n   you: What is a ship's anchor for?")
+        stage.say("   model: ", end="")
+        with session.stream("What is a ship's anchor for? Answer in one sentence.") as stream:
+            for text in stream.text():
+                stage.say(text, end="")
+            result = stream.result()
+        stage.say(
+            f"\n   [{result.stop_reason}, {result.usage.output} tokens, "
+            f"{time.perf_counter() - started:.1f} s with the start of the model]"
+        )
+        stage.say("\n2. A second answer is stopped; what came is kept.\n   model: ", end="")
+        stream = session.stream("Count from one to one hundred, in words.", on_abort="return")
+        with stream:
+            shown = 0
+            for event in stream:
+                if isinstance(event, TextDelta):
+                    stage.say(event.text, end="")
+                    shown += 1
+                    if shown == _ENOUGH:
+                        session.abort("that is enough")
+            kept = stream.result()
+        stage.say(f"\n   [{kept.stop_reason}] kept in the log: {kept.text!r}")
+    stage.say("\n3. Another process opens the same session and goes on.")
+    command = [sys.executable, "-m", "holdfast.demo", "--resume"]
+    subprocess.run(command, check=True)  # noqa: S603 - ourselves
+    stage.say(_FAREWELL.format(store=store))
+
+
+def _go_on(stage: Stage, store: Path) -> None:
+    with _agent(store) as agent, agent.session(SESSION, must_exist=True) as session:
+        stage.say(f"   found {len(session.messages)} messages of session {session.session_id}")
+        stage.say("   you: What did I ask you first?\n   model: ", end="")
+        with session.stream("What did I ask you first? Answer in one sentence.") as stream:
+            for text in stream.text():
+                stage.say(text, end="")
+        stage.say("")
+
+
+_ENOUGH = 12
+"""Pieces of text after which the second answer is stopped."""
+
+
+def _agent(store: Path) -> Agent:
+    store.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return Agent(
+        f"local/{MODEL}",
+        store=f"sqlite:{store}",
+        project="demo",
+        max_tokens=60,
+        temperature=0.0,
+        system_prompt="You are a helpful assistant. Be brief.",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
