@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 from holdfast.stores.blob_names import is_blob_name, name_of_content, no_such_blob, verified
-from holdfast.stores.jsonl.failures import translating
-from holdfast.stores.jsonl.folder import open_or_create, read_whole, sync_folder
+from holdfast.stores.file_failures import translating
 from holdfast.stores.jsonl.room import JsonlRoom
+from holdfast.stores.private_files import open_or_create, read_whole, sync_folder
 from holdfast.vocabulary.ids import SessionId
 
 

@@ -16,10 +16,6 @@ from pathlib import Path
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import SessionId, parse_session_id
 
-FILE_MODE = 0o600
-FOLDER_MODE = 0o700
-_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
-
 
 class SessionFolder:
     """Names the files of sessions and opens them. A file name is made of a checked id only."""
@@ -65,52 +61,6 @@ class SessionFolder:
         except FileNotFoundError:
             return []
         return [session_id for session_id in found if session_id is not None]
-
-
-def open_or_create(path: Path, flags: int) -> int:
-    """Open a file, made durably if it is new."""
-    try:
-        return os.open(path, flags | _FLAGS)
-    except FileNotFoundError:
-        make_folder(path.parent)
-    descriptor = os.open(path, flags | _FLAGS | os.O_CREAT, FILE_MODE)
-    sync_folder(path.parent)
-    return descriptor
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder and those above it, durably."""
-    if path.is_dir():
-        return
-    make_folder(path.parent)
-    path.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Make durable which files a folder holds."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def read_whole(path: Path) -> bytes:
-    """Return the content of a file; a missing one is empty."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
-
-
-def remove_durably(path: Path) -> None:
-    """Remove a file that may be missing, and make that durable."""
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        return
-    sync_folder(path.parent)
 
 
 def _checked(session_id: SessionId) -> str:

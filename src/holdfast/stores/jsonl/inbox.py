@@ -9,12 +9,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.stores.jsonl.failures import translating
+from holdfast.stores.file_failures import translating
 from holdfast.stores.jsonl.file_lock import locked
-from holdfast.stores.jsonl.folder import open_or_create, read_whole
 from holdfast.stores.jsonl.lines import encode_command, parse_inbox_line
 from holdfast.stores.jsonl.log_file import read_from
 from holdfast.stores.jsonl.room import JsonlRoom
+from holdfast.stores.private_files import open_or_create, read_whole
 from holdfast.stores.waiting import wait_for_command
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.ids import SessionId

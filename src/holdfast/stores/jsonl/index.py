@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.ports.session_store import SessionRecord
-from holdfast.stores.jsonl.failures import translating
+from holdfast.stores.file_failures import translating
 from holdfast.stores.jsonl.room import JsonlRoom
 from holdfast.vocabulary.ids import SessionId, parse_session_id
 

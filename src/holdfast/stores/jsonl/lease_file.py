@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.stores.jsonl.file_lock import try_lock
-from holdfast.stores.jsonl.folder import open_or_create, read_whole
+from holdfast.stores.private_files import open_or_create, read_whole
 
 _WIDTH = 512
 

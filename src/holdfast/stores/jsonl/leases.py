@@ -4,7 +4,7 @@ from typing import Literal
 
 from holdfast.ports.session_store import Lease
 from holdfast.stores.append_rules import fenced
-from holdfast.stores.jsonl.failures import translating
+from holdfast.stores.file_failures import translating
 from holdfast.stores.jsonl.lease_file import read_lease
 from holdfast.stores.jsonl.room import JsonlRoom
 from holdfast.stores.jsonl.session_writer import SessionWriter

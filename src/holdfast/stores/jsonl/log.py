@@ -7,14 +7,14 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 
 from holdfast.ports.session_store import Damage, Lease, SessionRecord
 from holdfast.stores.append_rules import fenced, name_taken
-from holdfast.stores.jsonl.failures import translating
+from holdfast.stores.file_failures import translating
 from holdfast.stores.jsonl.file_lock import locked, try_lock
-from holdfast.stores.jsonl.folder import open_or_create, read_whole, remove_durably, sync_folder
 from holdfast.stores.jsonl.lease_file import read_lease
 from holdfast.stores.jsonl.log_file import LogFile, read_from
 from holdfast.stores.jsonl.quarantine import read_quarantine
 from holdfast.stores.jsonl.room import JsonlRoom
 from holdfast.stores.jsonl.scan import DamagedBytes, entries_of, scan_log
+from holdfast.stores.private_files import open_or_create, read_whole, remove_durably, sync_folder
 from holdfast.stores.waiting import follow_log
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry

@@ -9,9 +9,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.stores.jsonl.failures import store_error_of
+from holdfast.stores.file_failures import store_error_of
 from holdfast.stores.jsonl.file_lock import locked
-from holdfast.stores.jsonl.folder import open_or_create
+from holdfast.stores.private_files import open_or_create
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.stores.jsonl.folder import open_or_create, read_whole
 from holdfast.stores.jsonl.scan import DamagedBytes
+from holdfast.stores.private_files import open_or_create, read_whole
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,10 +15,11 @@ import msgspec
 from holdfast.ports.session_store import SessionRecord
 from holdfast.serialization.entries import decode_entry
 from holdfast.stores.index_record import update_record
-from holdfast.stores.jsonl.folder import FILE_MODE, SessionFolder, read_whole
+from holdfast.stores.jsonl.folder import SessionFolder
 from holdfast.stores.jsonl.lines import LogLine
 from holdfast.stores.jsonl.log_file import read_from
 from holdfast.stores.jsonl.scan import LogScan, scan_log
+from holdfast.stores.private_files import FILE_MODE, read_whole
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.ids import SessionId

@@ -8,13 +8,13 @@ from pathlib import Path
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 # EFBIG is the limit on the size of a file; to whoever wants to write, it is a full disk.
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def store_error_of(error: OSError, path: Path) -> StoreError:
     """Translate an error of the operating system."""
     reason = error.strerror or type(error).__name__
-    if error.errno in _FULL:
+    if error.errno in FULL_ERRORS:
         return StoreError(ErrorCode.FULL, f"there is no room to write {path}: {reason}")
     return StoreError(ErrorCode.UNAVAILABLE, f"{path} cannot be used: {reason}")
 
