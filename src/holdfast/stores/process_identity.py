@@ -55,15 +55,6 @@ def condition_of(identity: ProcessIdentity) -> Condition:
     return condition if started == identity.started else "dead"
 
 
-def may_be_replaced(condition: Condition, *, expired: bool) -> bool:
-    """Whether a holder in this condition has lost its lease.
-
-    The dead lose it at once and the living keep it, whatever the clock says. Time decides only
-    about those who cannot be seen or cannot act.
-    """
-    return condition == "dead" or (condition in {"stopped", "unknown"} and expired)
-
-
 def _start_and_condition(pid: int) -> tuple[int, Condition]:
     try:
         stat = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")

@@ -1,11 +1,11 @@
 """Waiting, the same way for every store that other processes write to, too."""
 
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 
 from holdfast.ports.session_store import Lease
 from holdfast.stores.bells import Bells
-from holdfast.vocabulary.commands import Command
+from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
@@ -32,12 +32,15 @@ async def follow_log(
 
 
 async def wait_for_command(
-    bells: Bells, pending: Callable[[], Awaitable[Sequence[Command]]], session_id: SessionId
+    bells: Bells,
+    pending: Callable[[], Awaitable[Sequence[Command]]],
+    *,
+    session_id: SessionId,
+    seen: Collection[CommandId],
 ) -> None:
-    """Return once a command is pending that was not pending before."""
+    """Return once a command is pending that was not seen."""
     with bells.hang(session_id) as bell:
-        known = {command.id for command in await pending()}
-        while all(command.id in known for command in await pending()):
+        while all(command.id in seen for command in await pending()):
             if bells.closed:
                 raise SessionError(ErrorCode.CLOSED, "the store was closed")
             await bell.wait()

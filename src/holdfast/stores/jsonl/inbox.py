@@ -5,7 +5,7 @@ as the entries that answer them.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -37,9 +37,11 @@ class JsonlInbox:
         """Look at the commands that nobody has consumed."""
         return await self._room.lanes.read(lambda: self._pending(session_id))
 
-    async def wait(self, session_id: SessionId) -> None:
-        """Wait for a new command."""
-        await wait_for_command(self._room.bells, lambda: self.pending(session_id), session_id)
+    async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
+        """Wait for a command that is not among those `seen`."""
+        await wait_for_command(
+            self._room.bells, lambda: self.pending(session_id), session_id=session_id, seen=seen
+        )
 
     def _put(self, session_id: SessionId, command: Command) -> None:
         path = self._room.folder.inbox(session_id)

@@ -53,8 +53,13 @@ class JsonlLeases:
                 return writer.lease
             if writer is not None:
                 writer.drop()
-            writer = SessionWriter(self._room.folder, session_id, holder)
-            writer.acquire()
+            writer = SessionWriter(
+                self._room.folder,
+                session_id,
+                holder=holder,
+                lease_seconds=self._room.lease_seconds,
+            )
+            writer.acquire(above=self._room.deleted_epochs.get(session_id, 0))
             self._room.writers[session_id] = writer
             return writer.lease
 

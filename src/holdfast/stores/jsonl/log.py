@@ -148,6 +148,7 @@ class JsonlLog:
 
     def _delete(self, session_id: SessionId) -> None:
         if (writer := self._room.writers.pop(session_id, None)) is not None:
+            self._room.deleted_epochs[session_id] = writer.epoch
             writer.drop()
         with translating(self._folder.log(session_id)):
             if not self._folder.log(session_id).exists():

@@ -20,16 +20,24 @@ class JsonlRoom:
     folder: SessionFolder
     summaries: Summaries
     bells: Bells
+    lease_seconds: float
     lanes: Lanes = field(default_factory=Lanes)
     writers: dict[SessionId, SessionWriter] = field(default_factory=dict)
     """By session; each is used by the lane of its session only."""
+    deleted_epochs: dict[SessionId, int] = field(default_factory=dict)
+    """The last epoch under which a deleted session was held here: it must not come again."""
 
 
-def open_room(root: Path) -> JsonlRoom:
+def open_room(root: Path, *, lease_seconds: float) -> JsonlRoom:
     """Put a room together; nothing is read or written yet."""
     folder = SessionFolder(root)
     sizes = FileSizes(folder)
-    return JsonlRoom(folder=folder, summaries=Summaries(folder), bells=Bells(sizes.changed))
+    return JsonlRoom(
+        folder=folder,
+        summaries=Summaries(folder),
+        bells=Bells(sizes.changed),
+        lease_seconds=lease_seconds,
+    )
 
 
 class FileSizes:

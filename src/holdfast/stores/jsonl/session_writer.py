@@ -13,19 +13,13 @@ from holdfast.stores.jsonl.lines import encode_batch, encode_consumption
 from holdfast.stores.jsonl.log_file import LogFile, read_from
 from holdfast.stores.jsonl.quarantine import set_aside
 from holdfast.stores.jsonl.scan import DamagedBytes, LogScan, entries_of, scan_log
+from holdfast.stores.lease_rules import LEASE_SECONDS, may_be_replaced
 from holdfast.stores.machine_clock import machine_seconds
-from holdfast.stores.process_identity import (
-    condition_of,
-    may_be_replaced,
-    parse_identity,
-    this_process,
-)
+from holdfast.stores.process_identity import condition_of, parse_identity, this_process
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import EntryId, SessionId
-
-LEASE_SECONDS = 60.0
 
 
 class SessionWriter:
@@ -36,8 +30,16 @@ class SessionWriter:
     takeover holds the same lock, so nothing can come between the look and the write.
     """
 
-    def __init__(self, folder: SessionFolder, session_id: SessionId, holder: str) -> None:
+    def __init__(
+        self,
+        folder: SessionFolder,
+        session_id: SessionId,
+        *,
+        holder: str,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
         self._folder = folder
+        self._lease_seconds = lease_seconds
         self.session_id = session_id
         self.holder = holder
         self.epoch = 0
@@ -54,8 +56,8 @@ class SessionWriter:
         """The lease as its holder knows it."""
         return Lease(session_id=self.session_id, holder=self.holder, epoch=self.epoch)
 
-    def acquire(self) -> None:
-        """Take the lease and make the log fit to append to; raises BUSY."""
+    def acquire(self, *, above: int = 0) -> None:
+        """Take the lease, with an epoch above all others, and make the log fit; raises BUSY."""
         with self._log.create() as descriptor:
             lease = self._take_lock()
             try:
@@ -66,7 +68,7 @@ class SessionWriter:
                 raise
             self._lease = lease
             self._process = str(this_process())
-            self.epoch = max(said.epoch, *(found.line.epoch for found in scan.lines), 0) + 1
+            self.epoch = max(said.epoch, above, *(found.line.epoch for found in scan.lines)) + 1
             self._say(self.holder)
 
     def is_current(self) -> bool:
@@ -217,7 +219,7 @@ class SessionWriter:
                     epoch=self.epoch,
                     holder=holder,
                     process=self._process if holder else "",
-                    until=machine_seconds() + LEASE_SECONDS,
+                    until=machine_seconds() + self._lease_seconds,
                     head=self._head,
                 )
             )

@@ -9,14 +9,15 @@ from holdfast.stores.jsonl.index import JsonlIndex
 from holdfast.stores.jsonl.leases import JsonlLeases
 from holdfast.stores.jsonl.log import JsonlLog
 from holdfast.stores.jsonl.room import open_room
+from holdfast.stores.lease_rules import LEASE_SECONDS
 from holdfast.vocabulary.errors import StoreError
 
 
 class JsonlStore:
     """All five ports of a store over a folder. Any number of event loops may use it."""
 
-    def __init__(self, root: Path) -> None:
-        self._room = open_room(root)
+    def __init__(self, root: Path, *, lease_seconds: float = LEASE_SECONDS) -> None:
+        self._room = open_room(root, lease_seconds=lease_seconds)
         self.log = JsonlLog(self._room)
         self.index = JsonlIndex(self._room)
         self.leases = JsonlLeases(self._room)

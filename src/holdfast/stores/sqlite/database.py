@@ -13,11 +13,10 @@ import apsw
 from holdfast.stores.machine_clock import machine_seconds
 from holdfast.stores.private_files import open_or_create
 from holdfast.stores.sqlite.failures import translating_database
+from holdfast.stores.sqlite.patience import Patience
 from holdfast.stores.sqlite.version_guard import refuse_unsafe_version
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
-BUSY_TIMEOUT_MS = 5_000
-PATIENCE_SECONDS = 30.0
 _FIRST_WAIT = 0.01
 _LONGEST_WAIT = 0.5
 
@@ -27,8 +26,11 @@ T = TypeVar("T")
 class Database:
     """A database file. Knows how to connect to it; does not keep connections."""
 
-    def __init__(self, path: Path, *, sqlite_version: str | None = None) -> None:
+    def __init__(
+        self, path: Path, *, patience: Patience, sqlite_version: str | None = None
+    ) -> None:
         self.path = path
+        self.patience = patience
         self._version = sqlite_version or apsw.sqlite_lib_version()
 
     def connect(self) -> apsw.Connection:
@@ -41,15 +43,15 @@ class Database:
                 str(self.path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
             )
         try:
-            self.patiently(lambda: _configure(connection))
+            self.patiently(lambda: _configure(connection, self.patience))
         except BaseException:
             close_quietly(connection)
             raise
         return connection
 
-    def patiently(self, work: Callable[[], T], *, patience: float = PATIENCE_SECONDS) -> T:
+    def patiently(self, work: Callable[[], T]) -> T:
         """Do something again while others keep the database locked, up to the end of patience."""
-        deadline = machine_seconds() + patience
+        deadline = machine_seconds() + self.patience.whole
         wait = _FIRST_WAIT
         while True:
             try:
@@ -62,7 +64,7 @@ class Database:
             except StoreError as error:
                 if isinstance(error.__cause__, apsw.BusyError | apsw.LockedError):
                     raise StoreError(
-                        ErrorCode.UNAVAILABLE, f"{error.message} for {patience:g} s"
+                        ErrorCode.UNAVAILABLE, f"{error.message} for {self.patience.whole:g} s"
                     ) from error
                 raise
             threading.Event().wait(wait * (1 + secrets.randbelow(1000) / 1000))
@@ -75,8 +77,8 @@ def close_quietly(connection: apsw.Connection) -> None:
         connection.close()
 
 
-def _configure(connection: apsw.Connection) -> None:
-    connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+def _configure(connection: apsw.Connection, patience: Patience) -> None:
+    connection.set_busy_timeout(int(patience.busy * 1000))
     if connection.pragma("journal_mode", "wal") != "wal":
         raise StoreError(
             ErrorCode.UNAVAILABLE,

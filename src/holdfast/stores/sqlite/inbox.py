@@ -1,6 +1,6 @@
 """The inbox of a SQLite store: rows that an append empties."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import apsw
 import msgspec
@@ -8,7 +8,7 @@ import msgspec
 from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import key_made_for, key_of
 from holdfast.stores.waiting import wait_for_command
-from holdfast.vocabulary.commands import Command
+from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.ids import SessionId
 
 _decoder = msgspec.json.Decoder(Command)
@@ -29,9 +29,11 @@ class SqliteInbox:
         """Look at the commands that nobody has consumed."""
         return await self._room.readers.read(lambda connection: _pending(connection, session_id))
 
-    async def wait(self, session_id: SessionId) -> None:
-        """Wait for a new command."""
-        await wait_for_command(self._room.bells, lambda: self.pending(session_id), session_id)
+    async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
+        """Wait for a command that is not among those `seen`."""
+        await wait_for_command(
+            self._room.bells, lambda: self.pending(session_id), session_id=session_id, seen=seen
+        )
 
 
 def _put(connection: apsw.Connection, session_id: SessionId, command: Command) -> None:

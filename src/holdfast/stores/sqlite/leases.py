@@ -8,10 +8,10 @@ import apsw
 
 from holdfast.ports.session_store import Lease
 from holdfast.stores.append_rules import fenced
+from holdfast.stores.lease_rules import may_be_replaced
 from holdfast.stores.machine_clock import machine_seconds
 from holdfast.stores.process_identity import (
     condition_of,
-    may_be_replaced,
     parse_identity,
     this_process,
 )
@@ -21,8 +21,6 @@ from holdfast.stores.ticker import Ticker
 from holdfast.stores.waiting import wait_for_lease
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
-
-LEASE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,9 @@ class SqliteLeases:
 
     def __init__(self, room: SqliteRoom) -> None:
         self._room = room
+        self._seconds = room.database.patience.lease
         self._held: dict[SessionId, Lease] = {}
-        self._renewals = Ticker("holdfast-renew", LEASE_SECONDS / 3, self._renew_all)
+        self._renewals = Ticker("holdfast-renew", self._seconds / 3, self._renew_all)
 
     async def acquire(
         self, session_id: SessionId, holder: str, *, busy: Literal["wait", "reject"] = "reject"
@@ -58,7 +57,7 @@ class SqliteLeases:
 
     async def renew(self, lease: Lease) -> None:
         """Stay the writer; raises FENCED when somebody else took over."""
-        await self._room.writer.write(lambda connection: hold_lease(connection, lease))
+        await self._room.writer.write(lambda connection: self.hold(connection, lease))
 
     async def release(self, lease: Lease) -> None:
         """Let somebody else become the writer; doing it twice is fine."""
@@ -77,39 +76,39 @@ class SqliteLeases:
         wanted = _Holder(session_id, holder, str(this_process()))
         # Looking first keeps those who wait from writing.
         await self._room.readers.read(lambda connection: _refuse_busy(connection, wanted))
-        lease = await self._room.writer.write(lambda connection: _acquire(connection, wanted))
+        lease = await self._room.writer.write(
+            lambda connection: _acquire(connection, wanted, seconds=self._seconds)
+        )
         self._held[session_id] = lease
         self._renewals.start()
         return lease
 
+    def hold(self, connection: apsw.Connection, lease: Lease) -> int:
+        """Prolong a lease that is still the newest and return the session's number.
+
+        Raises FENCED. Called inside the transaction that writes under the lease.
+        """
+        key: int | None = connection.execute(
+            "UPDATE session SET lease_until = ?"
+            " WHERE id = ? AND epoch = ? AND lease_holder = ? RETURNING key",
+            (machine_seconds() + self._seconds, lease.session_id, lease.epoch, lease.holder),
+        ).get
+        if key is None:
+            holder = connection.execute(
+                "SELECT lease_holder FROM session WHERE id = ?", (lease.session_id,)
+            ).get
+            raise fenced(lease.session_id, holder)
+        return key
+
     def _renew_all(self) -> None:
         for lease in tuple(self._held.values()):
             try:
-                self._room.writer.submit(functools.partial(_keep, lease=lease))
+                self._room.writer.submit(functools.partial(self.hold, lease=lease))
             except SessionError:
                 return
 
 
-def hold_lease(connection: apsw.Connection, lease: Lease) -> int:
-    """Prolong a lease that is still the newest and return the session's number; raises FENCED."""
-    key: int | None = connection.execute(
-        "UPDATE session SET lease_until = ?"
-        " WHERE id = ? AND epoch = ? AND lease_holder = ? RETURNING key",
-        (machine_seconds() + LEASE_SECONDS, lease.session_id, lease.epoch, lease.holder),
-    ).get
-    if key is None:
-        holder = connection.execute(
-            "SELECT lease_holder FROM session WHERE id = ?", (lease.session_id,)
-        ).get
-        raise fenced(lease.session_id, holder)
-    return key
-
-
-def _keep(connection: apsw.Connection, *, lease: Lease) -> None:
-    hold_lease(connection, lease)
-
-
-def _acquire(connection: apsw.Connection, wanted: _Holder) -> Lease:
+def _acquire(connection: apsw.Connection, wanted: _Holder, *, seconds: float) -> Lease:
     key = key_made_for(connection, wanted.session_id)
     _refuse_busy(connection, wanted)
     # Epochs never repeat in a database, not even for a session that is deleted and made again.
@@ -117,7 +116,7 @@ def _acquire(connection: apsw.Connection, wanted: _Holder) -> Lease:
     connection.execute(
         "UPDATE session SET epoch = ?, lease_holder = ?, lease_process = ?, lease_until = ?"
         " WHERE key = ?",
-        (epoch, wanted.name, wanted.process, machine_seconds() + LEASE_SECONDS, key),
+        (epoch, wanted.name, wanted.process, machine_seconds() + seconds, key),
     )
     return Lease(session_id=wanted.session_id, holder=wanted.name, epoch=epoch)
 

@@ -8,7 +8,7 @@ import apsw
 from holdfast.ports.session_store import Damage, Lease, SessionRecord
 from holdfast.stores.append_rules import fresh_entries, name_taken, refuse_foreign
 from holdfast.stores.index_record import update_record
-from holdfast.stores.sqlite.leases import hold_lease
+from holdfast.stores.sqlite.leases import SqliteLeases
 from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import (
     RECORD_COLUMNS,
@@ -31,16 +31,21 @@ from holdfast.vocabulary.ids import EntryId, SessionId
 class SqliteLog:
     """Entries as rows, in the order they are read; a transaction makes an append one step."""
 
-    def __init__(self, room: SqliteRoom) -> None:
+    def __init__(self, room: SqliteRoom, leases: SqliteLeases) -> None:
         self._room = room
+        self._leases = leases
 
     async def append(
         self, lease: Lease, entries: Sequence[Entry], *, consumed: Sequence[CommandId] = ()
     ) -> None:
         """Append entries that already have their `seq`."""
-        await self._room.writer.write(
-            lambda connection: _append(connection, lease, entries=entries, consumed=consumed)
-        )
+
+        def work(connection: apsw.Connection) -> None:
+            key = self._leases.hold(connection, lease)
+            refuse_foreign(lease.session_id, entries)
+            _append(connection, (key, lease.session_id), entries=entries, consumed=consumed)
+
+        await self._room.writer.write(work)
         self._room.bells.ring(lease.session_id)
 
     async def read(
@@ -84,13 +89,12 @@ class SqliteLog:
 
 def _append(
     connection: apsw.Connection,
-    lease: Lease,
+    session: tuple[int, SessionId],
     *,
     entries: Sequence[Entry],
     consumed: Sequence[CommandId],
 ) -> None:
-    key = hold_lease(connection, lease)
-    refuse_foreign(lease.session_id, entries)
+    key, session_id = session
     fresh = fresh_entries(
         entries,
         head=_head(connection, key),
@@ -107,7 +111,7 @@ def _append(
         [(key, command_id) for command_id in consumed],
     )
     if fresh:
-        _update_index(connection, lease.session_id, fresh)
+        _update_index(connection, session_id, fresh)
 
 
 def _update_index(

@@ -7,6 +7,7 @@ from pathlib import Path
 from holdfast.stores.bells import Bells
 from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.group_writer import GroupWriter
+from holdfast.stores.sqlite.patience import Patience
 from holdfast.stores.sqlite.readers import ChangeWatch, Readers
 from holdfast.vocabulary.ids import SessionId
 
@@ -22,9 +23,9 @@ class SqliteRoom:
     bells: Bells
 
 
-def open_room(path: Path, *, sqlite_version: str | None) -> SqliteRoom:
+def open_room(path: Path, *, patience: Patience, sqlite_version: str | None) -> SqliteRoom:
     """Put a room together; the file is opened when it is first used."""
-    database = Database(path, sqlite_version=sqlite_version)
+    database = Database(path, patience=patience, sqlite_version=sqlite_version)
     watch = ChangeWatch(database)
 
     def changed(watched: Collection[SessionId]) -> Collection[SessionId]:
