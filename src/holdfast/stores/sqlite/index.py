@@ -75,13 +75,16 @@ def _find(
 
 
 def _rebuild(connection: apsw.Connection) -> int:
-    keys = [row[0] for row in connection.execute("SELECT key FROM session")]
+    # What leads to the entries is derived, too: the ids of sessions and the indexes over rows.
+    connection.execute("REINDEX")
+    keys = [int(str(row[0])) for row in connection.execute("SELECT key FROM session")]
     # Names go first, so that two sessions can swap theirs.
     connection.execute("UPDATE session SET owner = NULL, name = NULL, head = 0, indexed = 0")
     connection.execute("INSERT INTO text_index (text_index) VALUES ('delete-all')")
-    records = [record for key in keys if (record := _fold(connection, key)) is not None]
-    for record in records:
-        save_record(connection, record)
+    folded = {key: _fold(connection, key) for key in keys}
+    records = {key: record for key, record in folded.items() if record is not None}
+    for key, record in records.items():
+        save_record(connection, key, record)
     return len(records)
 
 

@@ -24,7 +24,7 @@ from holdfast.stores.sqlite.rows import (
 )
 from holdfast.stores.waiting import follow_log
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.entries import Entry, SessionChanged, SessionOpened
 from holdfast.vocabulary.ids import EntryId, SessionId
 
 
@@ -94,7 +94,7 @@ def _append(
     entries: Sequence[Entry],
     consumed: Sequence[CommandId],
 ) -> None:
-    key, session_id = session
+    key, _ = session
     fresh = fresh_entries(
         entries,
         head=_head(connection, key),
@@ -111,22 +111,27 @@ def _append(
         [(key, command_id) for command_id in consumed],
     )
     if fresh:
-        _update_index(connection, session_id, fresh)
+        _update_index(connection, session, fresh)
 
 
 def _update_index(
-    connection: apsw.Connection, session_id: SessionId, fresh: Sequence[Entry]
+    connection: apsw.Connection, session: tuple[int, SessionId], fresh: Sequence[Entry]
 ) -> None:
+    key, session_id = session
+    connection.execute(
+        "UPDATE session SET updated = ?, head = ? WHERE key = ?",
+        (fresh[-1].time, fresh[-1].seq, key),
+    )
+    if not any(isinstance(entry, SessionOpened | SessionChanged) for entry in fresh):
+        return
     record = _record(connection, session_id)
     for entry in fresh:
         record = update_record(record, entry)
-    if record is None:
-        connection.execute("UPDATE session SET head = ? WHERE id = ?", (fresh[-1].seq, session_id))
-        return
-    try:
-        save_record(connection, record)
-    except apsw.ConstraintError:
-        raise name_taken(str(record.name)) from None
+    if record is not None:
+        try:
+            save_record(connection, key, record)
+        except apsw.ConstraintError:
+            raise name_taken(str(record.name)) from None
 
 
 def _record(connection: apsw.Connection, session_id: SessionId) -> SessionRecord | None:

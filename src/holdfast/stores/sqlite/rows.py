@@ -83,12 +83,13 @@ def record_of(row: tuple[object, ...]) -> SessionRecord:
     return SessionRecord(**dict(zip(SessionRecord.__struct_fields__, row, strict=True)))  # type: ignore[arg-type]
 
 
-def save_record(connection: apsw.Connection, record: SessionRecord) -> None:
+def save_record(connection: apsw.Connection, key: int, record: SessionRecord) -> None:
     """Write what the index knows; an apsw.ConstraintError says that the name is taken."""
     connection.execute(
-        "UPDATE session SET owner = ?, project = ?, name = ?, title = ?, model = ?, parent = ?,"
-        " native_session_id = ?, created = ?, updated = ?, head = ? WHERE id = ?",
+        "UPDATE session SET id = ?, owner = ?, project = ?, name = ?, title = ?, model = ?,"
+        " parent = ?, native_session_id = ?, created = ?, updated = ?, head = ? WHERE key = ?",
         (
+            record.id,
             record.owner,
             record.project,
             record.name,
@@ -99,7 +100,7 @@ def save_record(connection: apsw.Connection, record: SessionRecord) -> None:
             record.created,
             record.updated,
             record.head,
-            record.id,
+            key,
         ),
     )
 
