@@ -8,10 +8,11 @@ opened again: all of that must be there, nothing may be unreadable, and writing 
 import asyncio
 import itertools
 import os
+import re
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -30,18 +31,28 @@ from holdfast.vocabulary.ids import SessionId
 CALLS = "write,pwrite64,fsync,fdatasync,ftruncate,rename,unlink,mkdir"
 """The calls to be killed at. Acknowledgements use another one and are never the one."""
 
+_CALL = re.compile(r"^(\d+) +(\w+)\(", re.MULTILINE)
+
 Worker: TypeAlias = Callable[[Path], Sequence[str]]
 """The command that writes in a folder."""
+
+
+class CrashPoint(msgspec.Struct, frozen=True):
+    """The n-th time that a thread makes a call."""
+
+    call: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.call} number {self.number}"
 
 
 class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
     """How many deaths a store survived."""
 
     points: int
-    """How many calls there are to die at."""
-    tried: int
     killed: int
-    """How often it really died: a run may have a call less than the one that was counted."""
+    """How often it really died: a run may have a call less than the one that was looked at."""
 
 
 def is_strace_here() -> bool:
@@ -77,14 +88,12 @@ async def check_acknowledged_is_there(open_store: OpenStore, acks: Path) -> None
             require_same(again, [*found, len(found) + 1], "a log that goes on")
 
 
-async def count_crash_points(worker: Worker, folder: Path) -> int:
-    """Let the worker live once and count the calls at which it could have died."""
+async def find_crash_points(worker: Worker, folder: Path) -> list[CrashPoint]:
+    """Let the worker live once and note the calls at which it could have died."""
     trace = _fresh(folder) / "trace"
     code = await _run(["-e", f"trace={CALLS}", "-o", str(trace)], worker(folder / "place"))
     require_same(code, 0, "the worker ends well when nobody kills it")
-    # Calls are counted for each thread, both here and by the one who kills.
-    threads = Counter(line.split()[0] for line in trace.read_text().splitlines() if "(" in line)
-    return max(threads.values())
+    return _points_in(trace.read_text())
 
 
 async def sweep_crashes(
@@ -92,30 +101,40 @@ async def sweep_crashes(
     check: Callable[[Path], Awaitable[None]],
     *,
     folder: Path,
-    points: Iterable[int] | None = None,
+    points: Sequence[CrashPoint] | None = None,
 ) -> SweepReport:
     """Kill the worker at each point, or at those given, and check the folder it leaves.
 
     Raises PromiseBrokenError naming the point.
     """
-    last = await count_crash_points(worker, folder / "counted")
-    tried = killed = 0
-    for point in range(1, last + 1) if points is None else points:
-        place = folder / f"point-{point}"
+    if points is None:
+        points = await find_crash_points(worker, folder / "counted")
+    killed = 0
+    for point in points:
+        place = folder / f"{point.call}-{point.number}"
         killed += await _kill_at(point, worker(place))
         try:
             await check(place)
         except PromiseBrokenError as error:
-            raise PromiseBrokenError(f"after a crash at call {point}: {error}") from error
+            raise PromiseBrokenError(f"after a crash at {point}: {error}") from error
         shutil.rmtree(place, ignore_errors=True)
-        tried += 1
-    return SweepReport(points=last, tried=tried, killed=killed)
+    return SweepReport(points=len(points), killed=killed)
 
 
-def spread(last: int, count: int) -> list[int]:
-    """Choose `count` points from 1 to `last`, evenly."""
-    steps = itertools.islice(range(1, last + 1, max(1, last // count)), count)
-    return list(steps)
+def spread(points: Sequence[CrashPoint], count: int) -> list[CrashPoint]:
+    """Choose some of the points, evenly."""
+    return list(itertools.islice(points[:: max(1, len(points) // count)], count))
+
+
+def _points_in(trace: str) -> list[CrashPoint]:
+    made = Counter(found.groups() for found in _CALL.finditer(trace))
+    # Calls are counted for each thread and each call by itself, by the one who kills, too.
+    most: dict[str, int] = {}
+    for (_, call), number in made.items():
+        most[call] = max(most.get(call, 0), number)
+    return [
+        CrashPoint(call, number) for call in sorted(most) for number in range(1, most[call] + 1)
+    ]
 
 
 def _fresh(folder: Path) -> Path:
@@ -123,15 +142,13 @@ def _fresh(folder: Path) -> Path:
     return folder
 
 
-async def _kill_at(point: int, command: Sequence[str]) -> bool:
-    rule = f"inject={CALLS}:signal=SIGKILL:when={point}"
-    code = await _run(["-e", f"trace={CALLS}", "-e", rule, "-o", os.devnull], command)
+async def _kill_at(point: CrashPoint, command: Sequence[str]) -> bool:
+    rule = f"inject={point.call}:signal=SIGKILL:when={point.number}"
+    code = await _run(["-e", f"trace={point.call}", "-e", rule, "-o", os.devnull], command)
     require(code in {-signal.SIGKILL, 128 + signal.SIGKILL, 0}, f"the worker ended with {code}")
     return code != 0
 
 
 async def _run(options: Sequence[str], command: Sequence[str]) -> int:
-    tracer = await asyncio.create_subprocess_exec(
-        "strace", "-f", "-qq", "--seccomp-bpf", *options, "--", *command
-    )
+    tracer = await asyncio.create_subprocess_exec("strace", "-f", "-qq", *options, "--", *command)
     return await tracer.wait()
