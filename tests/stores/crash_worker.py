@@ -13,16 +13,15 @@ from tests.stores.places import open_place
 TURNS = 3
 
 
-async def write(kind: str, folder: Path) -> None:
+async def write(kind: str, folder: Path, *, acks: Path, turns: int) -> None:
     """Open a session, then in each turn: a command, a blob, an append of several, one of one."""
-    acks = folder / "acks"
     store = open_place(kind, folder)
     session_id = new_session_id()
     lease = await store.leases.acquire(session_id, "worker")
     await store.log.append(lease, [opening(session_id, name="crash")])
     note_acknowledged(acks, session_id, 1)
     seq = 1
-    for turn in range(TURNS):
+    for turn in range(turns):
         await store.inbox.put(session_id, command(f"c{turn}"))
         await store.blobs.put(session_id, bytes([turn]) * 5000)
         batch = [note(seq + 1), note(seq + 2, "x" * 9000), change(seq + 3, title=f"turn {turn}")]
@@ -36,5 +35,8 @@ async def write(kind: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[2]).mkdir(parents=True, exist_ok=True)
-    asyncio.run(write(sys.argv[1], Path(sys.argv[2])))
+    where = Path(sys.argv[2])
+    where.mkdir(parents=True, exist_ok=True)
+    side_file = Path(sys.argv[3]) if sys.argv[3:] else where / "acks"
+    how_many = int(sys.argv[4]) if sys.argv[4:] else TURNS
+    asyncio.run(write(sys.argv[1], where, acks=side_file, turns=how_many))

@@ -19,6 +19,7 @@ from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 _FIRST_WAIT = 0.01
 _LONGEST_WAIT = 0.5
+_SHORTEST_LOCK_WAIT = 0.001
 
 T = TypeVar("T")
 
@@ -77,8 +78,29 @@ def close_quietly(connection: apsw.Connection) -> None:
         connection.close()
 
 
+def _wait_in(busy: float) -> Callable[[int], bool]:
+    """Make the handler that SQLite asks whether to try a lock again.
+
+    Its own one waits longer each time, so that whoever is late stays late; short random waits
+    give everyone the same chance.
+    """
+    waited = 0.0
+
+    def wait(attempt: int) -> bool:
+        nonlocal waited
+        waited = 0.0 if attempt == 0 else waited
+        if waited >= busy:
+            return False
+        moment = _SHORTEST_LOCK_WAIT * (1 + secrets.randbelow(1000) / 250)
+        waited += moment
+        threading.Event().wait(moment)
+        return True
+
+    return wait
+
+
 def _configure(connection: apsw.Connection, patience: Patience) -> None:
-    connection.set_busy_timeout(int(patience.busy * 1000))
+    connection.set_busy_handler(_wait_in(patience.busy))
     if connection.pragma("journal_mode", "wal") != "wal":
         raise StoreError(
             ErrorCode.UNAVAILABLE,
