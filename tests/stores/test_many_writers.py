@@ -53,7 +53,7 @@ async def check_hammered(kind: str, folder: Path, seconds: float) -> str:
 async def test_eight_processes_write_at_once_and_none_is_told_of_a_lock(
     kind: str, tmp_path: Path, report: Report
 ) -> None:
-    report(await check_hammered(kind, tmp_path, 2))
+    report(await check_hammered(kind, tmp_path, 1))
 
 
 @pytest.mark.soak

@@ -10,6 +10,7 @@
 Files are made 0600 and folders 0700. A new file is durable only once its folder is synced.
 """
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -53,14 +54,16 @@ class SessionFolder:
         """The file whose lock guards names."""
         return self.root / "index.lock"
 
-    def session_ids(self) -> list[SessionId]:
-        """Return the ids of all sessions that have a log."""
-        try:
-            with os.scandir(self.root / "sessions") as files:
-                found = [parse_session_id(file.name.removesuffix(".jsonl")) for file in files]
-        except FileNotFoundError:
-            return []
-        return [session_id for session_id in found if session_id is not None]
+    def logs(self) -> dict[SessionId, os.stat_result]:
+        """Return all sessions that have a log, each with what its file looks like."""
+        found: dict[SessionId, os.stat_result] = {}
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.root / "sessions") as files:
+            for file in files:
+                with contextlib.suppress(FileNotFoundError):
+                    found[SessionId(file.name.removesuffix(".jsonl"))] = file.stat(
+                        follow_symlinks=False
+                    )
+        return found
 
 
 def _checked(session_id: SessionId) -> str:

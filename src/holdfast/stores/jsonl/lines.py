@@ -21,12 +21,15 @@ _BODY = _CRC_END + 2
 LineT = TypeVar("LineT")
 
 
+_NO_ENTRY = msgspec.Raw()
+
+
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     """An entry with what the store itself has to know of it."""
 
     seq: int
     epoch: int
-    entry: msgspec.Raw = msgspec.Raw()
+    entry: msgspec.Raw = _NO_ENTRY
     """Empty in a line that only notes consumed commands; its `seq` is then that of the head."""
     left: int = 0
     """How many lines of the same append follow; an append counts only as a whole."""
@@ -35,7 +38,7 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_entry(self) -> bool:
         """Whether the line holds an entry."""
-        return bool(bytes(self.entry))
+        return self.entry != _NO_ENTRY
 
 
 class InboxLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -67,6 +67,14 @@ class LogFile:
             raise store_error_of(error, self.path) from error
         self.end += len(lines)
 
+    def settle(self, descriptor: int, end: int) -> None:
+        """Take `end` for the end of the log, durably: a writer that died may not have synced."""
+        if os.fstat(descriptor).st_size > end:
+            self.cut(descriptor, end)
+        else:
+            os.fsync(descriptor)
+            self.end = end
+
     def cut(self, descriptor: int, end: int) -> None:
         """Drop everything from `end` on, durably."""
         os.ftruncate(descriptor, end)

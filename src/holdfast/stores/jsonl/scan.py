@@ -7,14 +7,15 @@ lines of one that is cut off by the end of the file are a torn tail, not part of
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from holdfast.serialization.entries import decode_entry
 from holdfast.stores.jsonl.lines import LINE_START, LogLine, parse_log_line
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import StoreError
 
 
-@dataclass(frozen=True, slots=True)
-class FoundLine:
+class FoundLine(msgspec.Struct, frozen=True):
     """A good line, where it starts, and whether an append starts with it."""
 
     offset: int
@@ -22,8 +23,7 @@ class FoundLine:
     starts_append: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DamagedBytes:
+class DamagedBytes(msgspec.Struct, frozen=True):
     """Bytes that are no line."""
 
     offset: int
@@ -54,7 +54,9 @@ def scan_log(content: bytes, *, offset: int = 0, after: int = 0) -> LogScan:
     while position < len(content):
         newline = content.find(b"\n", position)
         stop = newline if newline >= 0 else len(content)
-        scanner.take(offset + position, content[position:stop], is_ended=newline >= 0)
+        piece = content[position:stop]
+        if newline < 0 or not scanner.take_whole_append(offset + position, piece):
+            scanner.take(offset + position, piece, is_ended=newline >= 0)
         position = stop + 1
     return scanner.finish(offset + len(content))
 
@@ -81,6 +83,19 @@ class _Scanner:
         self._open_at: int | None = None
         self._left = 0
         self._hole = False
+
+    def take_whole_append(self, offset: int, piece: bytes) -> bool:
+        """Take in a line that is an append of its own and follows; False when it is not."""
+        result = self._result
+        if self._open_at is not None or self._hole:
+            return False
+        line = parse_log_line(piece)
+        if line is None or line.left or line.seq != result.head + 1:
+            return False
+        result.lines.append(FoundLine(offset, line, True))  # noqa: FBT003
+        result.head = line.seq
+        result.end = offset + len(piece) + 1
+        return True
 
     def take(self, offset: int, piece: bytes, *, is_ended: bool) -> None:
         """Take one piece in."""

@@ -178,7 +178,7 @@ class SessionWriter:
         if scan.head < said.head:
             reason = f"the log ends with entry {scan.head}, but had reached {said.head}"
             self._set_aside(DamagedBytes(scan.end, 0, reason), b"")
-        self._log.cut(descriptor, scan.end)
+        self._log.settle(descriptor, scan.end)
         if scan.is_unterminated:
             self._log.append(descriptor, b"\n")
         for found in scan.lines:

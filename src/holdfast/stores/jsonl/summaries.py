@@ -22,7 +22,7 @@ from holdfast.stores.jsonl.scan import LogScan, scan_log
 from holdfast.stores.private_files import FILE_MODE, read_whole
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.errors import StoreError
-from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.ids import SessionId, parse_session_id
 
 _LANDMARK_DISTANCE = 256
 _SAVE_AFTER = 100
@@ -100,10 +100,10 @@ class Summaries:
     def records(self) -> list[SessionRecord]:
         """Return what is known of every session."""
         known = self._load()
-        present = self._folder.session_ids()
-        for gone in known.keys() - set(present):
+        present = self._folder.logs()
+        for gone in known.keys() - present.keys():
             known.pop(gone, None)
-        records = [self._quick(session_id).record for session_id in present]
+        records = [self._at(session_id, found) for session_id, found in present.items()]
         if self._unsaved >= _SAVE_AFTER:
             self.save()
         return [record for record in records if record is not None]
@@ -121,14 +121,13 @@ class Summaries:
                 _write_whole(self._folder.index, b"%08x\n" % zlib.crc32(body) + body)
                 self._unsaved = 0
 
-    def _quick(self, session_id: SessionId) -> LogSummary:
-        """Look without opening the file when nothing changed."""
+    def _at(self, session_id: SessionId, found: os.stat_result) -> SessionRecord | None:
+        """Return a record without opening the file when nothing changed."""
         known = self._load().get(session_id)
-        if known is not None:
-            with contextlib.suppress(FileNotFoundError):
-                if _is_current(known, self._folder.log(session_id).stat()):
-                    return known
-        return self.of(session_id)
+        if known is not None and _is_current(known, found):
+            return known.record
+        # A file of another name is not ours.
+        return self.of(session_id).record if parse_session_id(session_id) else None
 
     def _load(self) -> dict[SessionId, LogSummary]:
         if self._known is None:
