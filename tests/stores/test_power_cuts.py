@@ -82,6 +82,7 @@ async def write_until_the_cut(kind: str, disk: PowerlessDisk, *, acks: Path, aft
     )
     async with asyncio.timeout(60):
         while max(read_acknowledged(acks).values(), default=0) < after:
+            assert worker.returncode is None, "the worker ended before its time"
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(worker.wait(), 0.002)
     # What a file system says after its power is gone counts for nothing.
