@@ -3,7 +3,7 @@
 A store is the bundle of these five. `holdfast.testing` has the exam that each one passes.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -139,7 +139,8 @@ class Inbox(Protocol):
 
     - `put` is durable when it returns; putting the same command id again has no effect.
     - `pending` gives commands in the order they came, until an append consumes them.
-    - `wait` returns soon after a command arrives that was not pending before.
+    - `wait` returns soon after a command is pending that the caller has not `seen`; one that
+      arrives between looking and waiting is not missed.
     """
 
     async def put(self, session_id: SessionId, command: Command) -> None:
@@ -150,8 +151,8 @@ class Inbox(Protocol):
         """Look at the commands that nobody has consumed."""
         ...
 
-    async def wait(self, session_id: SessionId) -> None:
-        """Wait for a new command."""
+    async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
+        """Wait for a command that is not among those `seen`."""
         ...
 
 

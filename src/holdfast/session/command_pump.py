@@ -57,7 +57,7 @@ class CommandPump:
         """Carry out commands until cancelled."""
         while True:
             await self.carry_out_pending()
-            await self._inbox.wait(self._session_id)
+            await self._inbox.wait(self._session_id, seen=self._seen)
 
     async def carry_out_pending(self) -> None:
         """Carry out what is in the inbox now."""

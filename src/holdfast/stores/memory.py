@@ -1,16 +1,17 @@
 """The store in memory: the same promises as any other, for as long as the process lives."""
 
 import asyncio
-import hashlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Literal
 
 from holdfast.ports.session_store import Damage, Lease, SessionRecord
+from holdfast.stores.append_rules import fenced, fresh_entries, name_taken, refuse_foreign
+from holdfast.stores.blob_names import name_of_content, no_such_blob
 from holdfast.stores.index_record import update_record
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
-from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.ids import EntryId, SessionId
 
 
 class _Session:
@@ -18,10 +19,12 @@ class _Session:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.entry_ids: set[EntryId] = set()
         self.record: SessionRecord | None = None
         self.epoch = 0
         self.holder: str | None = None
-        self.commands: dict[CommandId, Command] = {}
+        self.commands: dict[CommandId, Command | None] = {}
+        """None once consumed: the same command cannot come again."""
         self.blobs: dict[str, bytes] = {}
         self.changed = asyncio.Event()
 
@@ -68,31 +71,40 @@ class MemoryLog:
     ) -> None:
         """Append without waiting, because nothing here has to be waited for."""
         session = self._sessions.setdefault(lease.session_id, _Session())
-        if lease.epoch != session.epoch:
-            raise StoreError(
-                ErrorCode.FENCED, f"session {lease.session_id} was taken over by {session.holder}"
-            )
-        fresh = _fresh_entries(session.entries, entries)
+        if session.holder is None or lease.epoch != session.epoch:
+            raise fenced(lease.session_id, session.holder)
+        refuse_foreign(lease.session_id, entries)
+        fresh = fresh_entries(
+            entries,
+            head=len(session.entries),
+            id_at=lambda seq: session.entries[seq - 1].id if seq > 0 else None,
+            is_stored=session.entry_ids.__contains__,
+        )
         record = session.record
         for entry in fresh:
             record = update_record(record, entry)
-        if record is not None and record.name is not None and session.record is None:
+        if record is not None and record.name is not None:
             self._refuse_taken_name(record)
         session.record = record
         session.entries.extend(fresh)
-        for command_id in consumed:
-            session.commands.pop(command_id, None)
+        session.entry_ids.update(entry.id for entry in fresh)
+        session.commands |= dict.fromkeys(consumed)
         session.announce()
 
     def _refuse_taken_name(self, record: SessionRecord) -> None:
         for other in self._sessions.values():
             taken = other.record
-            if taken and (taken.owner, taken.project, taken.name) == (
-                record.owner,
-                record.project,
-                record.name,
+            if (
+                taken
+                and taken.id != record.id
+                and (taken.owner, taken.project, taken.name)
+                == (
+                    record.owner,
+                    record.project,
+                    record.name,
+                )
             ):
-                raise StoreError(ErrorCode.CONFLICT, f"the name {record.name!r} is taken")
+                raise name_taken(str(record.name))
 
     async def read(
         self, session_id: SessionId, *, after: int = 0, limit: int | None = None
@@ -124,22 +136,6 @@ class MemoryLog:
     async def delete(self, session_id: SessionId) -> None:
         """Remove a session with everything that belongs to it."""
         self._sessions.pop(session_id, None)
-
-
-def _fresh_entries(stored: Sequence[Entry], entries: Sequence[Entry]) -> Sequence[Entry]:
-    """Return what is not stored yet; raises CONFLICT unless each `seq` follows."""
-    for position, entry in enumerate(entries):
-        if entry.seq > len(stored):
-            fresh = entries[position:]
-            expected = range(len(stored) + 1, len(stored) + 1 + len(fresh))
-            if [item.seq for item in fresh] != list(expected):
-                raise StoreError(
-                    ErrorCode.CONFLICT, f"entry {entry.seq} does not follow {len(stored)}"
-                )
-            return fresh
-        if entry.seq < 1 or stored[entry.seq - 1].id != entry.id:
-            raise StoreError(ErrorCode.CONFLICT, f"another entry is stored as {entry.seq}")
-    return ()
 
 
 class MemoryIndex:
@@ -195,6 +191,8 @@ class MemoryLeases:
 
     def __init__(self, sessions: dict[SessionId, _Session]) -> None:
         self._sessions = sessions
+        # Epochs never repeat, not even for a session that is deleted and made again.
+        self._last_epoch = 0
 
     async def acquire(
         self, session_id: SessionId, holder: str, *, busy: Literal["wait", "reject"] = "reject"
@@ -208,14 +206,15 @@ class MemoryLeases:
                 )
             await session.changed.wait()
         session.holder = holder
-        session.epoch += 1
+        self._last_epoch += 1
+        session.epoch = self._last_epoch
         return Lease(session_id=session_id, holder=holder, epoch=session.epoch)
 
     async def renew(self, lease: Lease) -> None:
         """Stay the writer; raises FENCED when somebody else took over."""
         session = self._sessions.get(lease.session_id)
-        if session is None or session.epoch != lease.epoch:
-            raise StoreError(ErrorCode.FENCED, f"session {lease.session_id} was taken over")
+        if session is None or session.holder is None or session.epoch != lease.epoch:
+            raise fenced(lease.session_id, session.holder if session else None)
 
     async def release(self, lease: Lease) -> None:
         """Let somebody else become the writer."""
@@ -240,13 +239,13 @@ class MemoryInbox:
     async def pending(self, session_id: SessionId) -> Sequence[Command]:
         """Look at the commands that nobody has consumed."""
         session = self._sessions.get(session_id)
-        return tuple(session.commands.values()) if session else ()
+        commands = session.commands.values() if session else ()
+        return tuple(command for command in commands if command is not None)
 
-    async def wait(self, session_id: SessionId) -> None:
-        """Wait for a new command."""
+    async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
+        """Wait for a command that is not among those `seen`."""
         session = self._sessions.setdefault(session_id, _Session())
-        known = set(session.commands)
-        while set(session.commands) <= known:
+        while all(command.id in seen for command in await self.pending(session_id)):
             await session.changed.wait()
 
 
@@ -258,7 +257,7 @@ class MemoryBlobs:
 
     async def put(self, session_id: SessionId, content: bytes) -> str:
         """Store content and return its name."""
-        name = hashlib.sha256(content).hexdigest()
+        name = name_of_content(content)
         self._sessions.setdefault(session_id, _Session()).blobs[name] = content
         return name
 
@@ -266,5 +265,5 @@ class MemoryBlobs:
         """Return content; raises NOT_FOUND."""
         session = self._sessions.get(session_id)
         if session is None or name not in session.blobs:
-            raise SessionError(ErrorCode.NOT_FOUND, f"session {session_id} has no blob {name}")
+            raise no_such_blob(session_id, name)
         return session.blobs[name]

@@ -1,0 +1,1 @@
+"""Sessions as files in a folder: one append-only file of JSON lines for each."""

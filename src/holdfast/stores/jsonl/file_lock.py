@@ -1,0 +1,45 @@
+"""Locks on open files, waited for with an end."""
+
+import contextlib
+import errno
+import fcntl
+import secrets
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.stores.machine_clock import machine_seconds
+from holdfast.vocabulary.errors import ErrorCode, StoreError
+
+PATIENCE_SECONDS = 30.0
+_FIRST_WAIT = 0.001
+_LONGEST_WAIT = 0.05
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file for this descriptor alone; False when another one has the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
+            return False
+        raise
+    return True
+
+
+@contextlib.contextmanager
+def locked(descriptor: int, path: Path, *, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
+    """Hold the lock of an open file; raises UNAVAILABLE at the end of patience."""
+    deadline = machine_seconds() + patience
+    wait = _FIRST_WAIT
+    while not try_lock(descriptor):
+        if machine_seconds() >= deadline:
+            raise StoreError(
+                ErrorCode.UNAVAILABLE, f"another process keeps {path} locked for {patience:g} s"
+            )
+        threading.Event().wait(wait * (1 + secrets.randbelow(1000) / 1000))
+        wait = min(wait * 2, _LONGEST_WAIT)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -1,0 +1,64 @@
+"""The index of a jsonl store: the summaries of its logs."""
+
+from collections.abc import Sequence
+
+from holdfast.ports.session_store import SessionRecord
+from holdfast.stores.file_failures import translating
+from holdfast.stores.jsonl.room import JsonlRoom
+from holdfast.vocabulary.ids import SessionId, parse_session_id
+
+
+class JsonlIndex:
+    """Finds sessions by what their logs say."""
+
+    def __init__(self, room: JsonlRoom) -> None:
+        self._room = room
+
+    async def find(
+        self,
+        owner: str,
+        project: str,
+        *,
+        session_id: SessionId | None = None,
+        name: str | None = None,
+    ) -> SessionRecord | None:
+        """Find by id or by name; a session of somebody else is not found."""
+        return await self._room.lanes.read(lambda: self._find((owner, project), session_id, name))
+
+    async def browse(
+        self, owner: str, project: str, *, limit: int | None = None, after: SessionId | None = None
+    ) -> Sequence[SessionRecord]:
+        """List sessions, the last updated first."""
+        records = await self._room.lanes.read(lambda: self._records((owner, project)))
+        records.sort(key=lambda record: (record.updated, record.id), reverse=True)
+        if after is not None:
+            places = [place for place, record in enumerate(records) if record.id == after]
+            records = records[places[0] + 1 :] if places else []
+        return records[:limit]
+
+    async def rebuild(self) -> int:
+        """Make the index anew from the logs."""
+        return await self._room.lanes.read(self._rebuild)
+
+    def _find(
+        self, owned: tuple[str, str], session_id: SessionId | None, name: str | None
+    ) -> SessionRecord | None:
+        if session_id is not None and parse_session_id(session_id) is not None:
+            with translating(self._room.folder.root):
+                record = self._room.summaries.of(session_id).record
+            if record is not None and (record.owner, record.project) == owned:
+                return record
+        if name is None:
+            return None
+        named = (record for record in self._records(owned) if record.name == name)
+        return next(named, None)
+
+    def _records(self, owned: tuple[str, str]) -> list[SessionRecord]:
+        with translating(self._room.folder.root):
+            records = self._room.summaries.records()
+        return [record for record in records if (record.owner, record.project) == owned]
+
+    def _rebuild(self) -> int:
+        with translating(self._room.folder.root):
+            self._room.summaries.forget()
+            return len(self._room.summaries.records())

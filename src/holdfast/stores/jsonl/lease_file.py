@@ -1,0 +1,90 @@
+"""The lock file of a session: a lock that dies with its process, and who holds it in words.
+
+The lock says whether somebody writes; the text says who, under which epoch, and how far the log
+has reached. A file that was replaced by another one under the same name is a lease that was lost.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from holdfast.stores.jsonl.file_lock import try_lock
+from holdfast.stores.private_files import open_or_create, read_whole
+
+_WIDTH = 512
+
+
+class LeaseText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a lock file says."""
+
+    epoch: int = 0
+    holder: str | None = None
+    process: str = ""
+    """The identity of the holder's process."""
+    until: float = 0.0
+    """On the machine's clock; counts only for a holder that cannot be seen or cannot act."""
+    head: int = 0
+    """How far the log has reached; more than the log holds means that something was lost."""
+
+
+_decoder = msgspec.json.Decoder(LeaseText)
+
+
+class LeaseFile:
+    """An open lock file. Closing it gives the lock up."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._inode = os.fstat(descriptor).st_ino
+
+    @classmethod
+    def open(cls, path: Path) -> "LeaseFile":
+        """Open the lock file, without taking its lock."""
+        return cls(path, open_or_create(path, os.O_RDWR))
+
+    @classmethod
+    def replace(cls, path: Path) -> "LeaseFile":
+        """Put a new lock file in the place of one whose lock cannot be had."""
+        fresh = path.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        file = cls(path, open_or_create(fresh, os.O_RDWR))
+        try_lock(file._descriptor)
+        fresh.rename(path)
+        return file
+
+    def try_lock(self) -> bool:
+        """Take the lock if nobody has it."""
+        return try_lock(self._descriptor)
+
+    def is_in_place(self) -> bool:
+        """Whether the file under this name is still this one."""
+        try:
+            return self._path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    def read(self) -> LeaseText:
+        """Return what it says; an unreadable one says nothing."""
+        return _parsed(os.pread(self._descriptor, 1 << 16, 0))
+
+    def write(self, text: LeaseText) -> None:
+        """Say something else. It is not synced: after a power cut every holder is gone."""
+        os.pwrite(self._descriptor, msgspec.json.encode(text).ljust(_WIDTH) + b"\n", 0)
+
+    def close(self) -> None:
+        """Give up the lock."""
+        os.close(self._descriptor)
+
+
+def read_lease(path: Path) -> LeaseText:
+    """Look at a lock file without opening it for long."""
+    return _parsed(read_whole(path))
+
+
+def _parsed(content: bytes) -> LeaseText:
+    try:
+        return _decoder.decode(content.partition(b"\n")[0])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return LeaseText()

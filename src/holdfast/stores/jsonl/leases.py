@@ -1,0 +1,79 @@
+"""The leases of a jsonl store: a lock file for each session."""
+
+from typing import Literal
+
+from holdfast.ports.session_store import Lease
+from holdfast.stores.append_rules import fenced
+from holdfast.stores.file_failures import translating
+from holdfast.stores.jsonl.lease_file import read_lease
+from holdfast.stores.jsonl.room import JsonlRoom
+from holdfast.stores.jsonl.session_writer import SessionWriter
+from holdfast.stores.waiting import wait_for_lease
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.ids import SessionId
+
+
+class JsonlLeases:
+    """One writer per session; the lock of a process that died is free at once."""
+
+    def __init__(self, room: JsonlRoom) -> None:
+        self._room = room
+
+    async def acquire(
+        self, session_id: SessionId, holder: str, *, busy: Literal["wait", "reject"] = "reject"
+    ) -> Lease:
+        """Become the writer of a session."""
+        if busy == "wait":
+            return await wait_for_lease(
+                self._room.bells, lambda: self._try_acquire(session_id, holder), session_id
+            )
+        return await self._try_acquire(session_id, holder)
+
+    async def renew(self, lease: Lease) -> None:
+        """Stay the writer; raises FENCED when somebody else took over."""
+        await self._room.lanes.write(lease.session_id, lambda: self._renew(lease))
+
+    async def release(self, lease: Lease) -> None:
+        """Let somebody else become the writer; doing it twice is fine."""
+        await self._room.lanes.write(lease.session_id, lambda: self._release(lease))
+        self._room.bells.ring(lease.session_id)
+
+    async def _try_acquire(self, session_id: SessionId, holder: str) -> Lease:
+        return await self._room.lanes.write(session_id, lambda: self._acquire(session_id, holder))
+
+    def _acquire(self, session_id: SessionId, holder: str) -> Lease:
+        with translating(self._room.folder.lease(session_id)):
+            writer = self._room.writers.get(session_id)
+            if writer is not None and writer.is_current():
+                if writer.holder != holder:
+                    raise SessionError(
+                        ErrorCode.BUSY, f"session {session_id} is held by {writer.holder!r}"
+                    )
+                writer.acquire_again()
+                return writer.lease
+            if writer is not None:
+                writer.drop()
+            writer = SessionWriter(
+                self._room.folder,
+                session_id,
+                holder=holder,
+                lease_seconds=self._room.lease_seconds,
+            )
+            writer.acquire(above=self._room.deleted_epochs.get(session_id, 0))
+            self._room.writers[session_id] = writer
+            return writer.lease
+
+    def _renew(self, lease: Lease) -> None:
+        with translating(self._room.folder.lease(lease.session_id)):
+            writer = self._room.writers.get(lease.session_id)
+            if writer is None:
+                now = read_lease(self._room.folder.lease(lease.session_id))
+                raise fenced(lease.session_id, now.holder)
+            writer.renew(lease.epoch)
+
+    def _release(self, lease: Lease) -> None:
+        with translating(self._room.folder.lease(lease.session_id)):
+            writer = self._room.writers.get(lease.session_id)
+            if writer is not None and writer.epoch == lease.epoch:
+                del self._room.writers[lease.session_id]
+                writer.release()

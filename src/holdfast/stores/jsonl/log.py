@@ -1,0 +1,169 @@
+"""The logs of a jsonl store."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import AsyncGenerator, Iterator, Sequence
+
+from holdfast.ports.session_store import Damage, Lease, SessionRecord
+from holdfast.stores.append_rules import fenced, name_taken
+from holdfast.stores.file_failures import translating
+from holdfast.stores.jsonl.file_lock import locked, try_lock
+from holdfast.stores.jsonl.lease_file import read_lease
+from holdfast.stores.jsonl.log_file import LogFile, read_from
+from holdfast.stores.jsonl.quarantine import read_quarantine
+from holdfast.stores.jsonl.room import JsonlRoom
+from holdfast.stores.jsonl.scan import DamagedBytes, entries_of, scan_log
+from holdfast.stores.private_files import open_or_create, read_whole, remove_durably, sync_folder
+from holdfast.stores.waiting import follow_log
+from holdfast.vocabulary.commands import CommandId
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.ids import SessionId
+
+
+class JsonlLog:
+    """One file per session; what an append returns from has been synced."""
+
+    def __init__(self, room: JsonlRoom) -> None:
+        self._room = room
+        self._folder = room.folder
+
+    async def append(
+        self, lease: Lease, entries: Sequence[Entry], *, consumed: Sequence[CommandId] = ()
+    ) -> None:
+        """Append entries that already have their `seq`."""
+        await self._room.lanes.write(
+            lease.session_id, lambda: self._append(lease, entries, consumed)
+        )
+        self._room.bells.ring(lease.session_id)
+
+    async def read(
+        self, session_id: SessionId, *, after: int = 0, limit: int | None = None
+    ) -> list[Entry]:
+        """Read entries in order; an unknown session has none."""
+        return await self._room.lanes.read(lambda: self._read(session_id, after, limit))
+
+    async def follow(
+        self, session_id: SessionId, *, after: int = 0
+    ) -> AsyncGenerator[list[Entry], None]:
+        """Yield entries as they are appended, by any process, until closed."""
+        pages = follow_log(
+            self._room.bells,
+            lambda seq: self.read(session_id, after=seq),
+            session_id=session_id,
+            after=after,
+        )
+        async with contextlib.aclosing(pages):
+            async for page in pages:
+                yield page
+
+    async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
+        """Report what cannot be read, and what was moved aside."""
+        return await self._room.lanes.read(lambda: self._inspect(session_id))
+
+    async def delete(self, session_id: SessionId) -> None:
+        """Remove a session with everything that belongs to it."""
+        await self._room.lanes.write(session_id, lambda: self._delete(session_id))
+        self._room.bells.ring(session_id)
+
+    def _append(
+        self, lease: Lease, entries: Sequence[Entry], consumed: Sequence[CommandId]
+    ) -> None:
+        writer = self._room.writers.get(lease.session_id)
+        with translating(self._folder.log(lease.session_id)):
+            if writer is None:
+                raise fenced(
+                    lease.session_id, read_lease(self._folder.lease(lease.session_id)).holder
+                )
+            after = writer.record_after(writer.fresh(entries))
+            if after is None or after.name in {None, writer.record and writer.record.name}:
+                writer.append(lease.epoch, entries, consumed)
+                return
+            # Only who holds this lock takes names, so nobody can take one between look and write.
+            with self._name_lock():
+                self._refuse_taken_name(after)
+                writer.append(lease.epoch, entries, consumed)
+
+    @contextlib.contextmanager
+    def _name_lock(self) -> Iterator[None]:
+        descriptor = open_or_create(self._folder.index_lock, os.O_RDWR)
+        try:
+            with locked(descriptor, self._folder.index_lock):
+                yield
+        finally:
+            os.close(descriptor)
+
+    def _refuse_taken_name(self, record: SessionRecord) -> None:
+        wanted = (record.owner, record.project, record.name)
+        for other in self._room.summaries.records():
+            if other.id != record.id and (other.owner, other.project, other.name) == wanted:
+                raise name_taken(str(record.name))
+
+    def _read(self, session_id: SessionId, after: int, limit: int | None) -> list[Entry]:
+        path = self._folder.log(session_id)
+        with translating(path):
+            summary = self._room.summaries.of(session_id)
+            seq, offset = summary.start_for(after)
+            stop = summary.stop_for(None if limit is None else after + limit)
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                return []
+            try:
+                content = read_from(descriptor, offset, stop=stop)
+            finally:
+                os.close(descriptor)
+        scan = scan_log(content, offset=offset, after=seq)
+        entries = [entry for entry in entries_of(scan) if entry.seq > after]
+        return entries if limit is None else entries[:limit]
+
+    def _inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
+        path = self._folder.log(session_id)
+        with translating(path):
+            scan = scan_log(read_whole(path))
+            entries_of(scan)
+            found = [*read_quarantine(self._folder.quarantine(session_id)), *scan.damaged]
+            reached = read_lease(self._folder.lease(session_id)).head
+            if not self._is_held(session_id):
+                # A writer at work may just be writing; only without one is a tail torn.
+                if scan.torn is not None:
+                    found.append(scan.torn)
+                if scan.head < reached:
+                    reason = f"the log ends with entry {scan.head}, but had reached {reached}"
+                    found.append(DamagedBytes(scan.end, 0, reason))
+        return tuple(
+            Damage(session_id=session_id, place=f"byte {mark.offset} of {path}", reason=mark.reason)
+            for mark in found
+        )
+
+    def _is_held(self, session_id: SessionId) -> bool:
+        try:
+            descriptor = os.open(self._folder.lease(session_id), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return not try_lock(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _delete(self, session_id: SessionId) -> None:
+        if (writer := self._room.writers.pop(session_id, None)) is not None:
+            self._room.deleted_epochs[session_id] = writer.epoch
+            writer.drop()
+        with translating(self._folder.log(session_id)):
+            if not self._folder.log(session_id).exists():
+                self._remove_files(session_id)
+                return
+            with LogFile(self._folder.log(session_id)).create():
+                self._remove_files(session_id)
+
+    def _remove_files(self, session_id: SessionId) -> None:
+        blobs = self._folder.blobs(session_id)
+        if blobs.exists():
+            shutil.rmtree(blobs)
+            sync_folder(blobs.parent)
+        remove_durably(self._folder.inbox(session_id))
+        remove_durably(self._folder.quarantine(session_id))
+        # A crash before this line leaves a session that can be deleted again.
+        remove_durably(self._folder.log(session_id))
+        remove_durably(self._folder.lease(session_id))

@@ -1,0 +1,189 @@
+"""Finds what can be read in the bytes of a log: the lines, the damage, and where it ends.
+
+A damaged line is reported and skipped; later lines are still read. Appends count as a whole: the
+lines of one that is cut off by the end of the file are a torn tail, not part of the log.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from holdfast.serialization.entries import decode_entry
+from holdfast.stores.jsonl.lines import LINE_START, LogLine, parse_log_line
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.errors import StoreError
+
+
+class FoundLine(msgspec.Struct, frozen=True):
+    """A good line, where it starts, and whether an append starts with it."""
+
+    offset: int
+    line: LogLine
+    starts_append: bool
+
+
+class DamagedBytes(msgspec.Struct, frozen=True):
+    """Bytes that are no line."""
+
+    offset: int
+    length: int
+    reason: str
+
+
+@dataclass(slots=True)
+class LogScan:
+    """What a stretch of a log holds."""
+
+    end: int
+    """Where the log ends: after the last whole append."""
+    head: int
+    """The last `seq`."""
+    lines: list[FoundLine] = field(default_factory=list)
+    damaged: list[DamagedBytes] = field(default_factory=list)
+    torn: DamagedBytes | None = None
+    """What was cut off at the end of the file."""
+    is_unterminated: bool = False
+    """Whether only the last line end is missing."""
+
+
+def scan_log(content: bytes, *, offset: int = 0, after: int = 0) -> LogScan:
+    """Read `content`, which begins at `offset` with the append that follows `seq` `after`."""
+    scanner = _Scanner(LogScan(end=offset, head=after))
+    position = 0
+    while position < len(content):
+        newline = content.find(b"\n", position)
+        stop = newline if newline >= 0 else len(content)
+        piece = content[position:stop]
+        if newline < 0 or not scanner.take_whole_append(offset + position, piece):
+            scanner.take(offset + position, piece, is_ended=newline >= 0)
+        position = stop + 1
+    return scanner.finish(offset + len(content))
+
+
+def entries_of(scan: LogScan) -> list[Entry]:
+    """Decode the entries; a line that is sealed but holds no entry becomes damage."""
+    entries = []
+    for found in scan.lines:
+        if found.line.has_entry:
+            try:
+                entries.append(decode_entry(bytes(found.line.entry)))
+            except StoreError as error:
+                scan.damaged.append(DamagedBytes(found.offset, 0, error.message))
+    return entries
+
+
+class _Scanner:
+    """Takes pieces between line ends and decides which of them are the log."""
+
+    def __init__(self, result: LogScan) -> None:
+        self._result = result
+        self._open: list[FoundLine] = []
+        self._open_damage: list[DamagedBytes] = []
+        self._open_at: int | None = None
+        self._left = 0
+        self._hole = False
+
+    def take_whole_append(self, offset: int, piece: bytes) -> bool:
+        """Take in a line that is an append of its own and follows; False when it is not."""
+        result = self._result
+        if self._open_at is not None or self._hole:
+            return False
+        line = parse_log_line(piece)
+        if line is None or line.left or line.seq != result.head + 1:
+            return False
+        result.lines.append(FoundLine(offset, line, True))  # noqa: FBT003
+        result.head = line.seq
+        result.end = offset + len(piece) + 1
+        return True
+
+    def take(self, offset: int, piece: bytes, *, is_ended: bool) -> None:
+        """Take one piece in."""
+        skipped, line = _find_line(piece)
+        if line is None:
+            if not is_ended:
+                self._open_at = offset if self._open_at is None else self._open_at
+                return
+            self._take_damage(offset, piece)
+            return
+        if skipped:
+            self._take_damage(offset, piece[:skipped], is_whole=False)
+        self._take_line(offset + skipped, line)
+        if self._open_at is None:
+            self._result.end = offset + len(piece) + is_ended
+            self._result.is_unterminated = not is_ended
+
+    def finish(self, size: int) -> LogScan:
+        """Decide about what is still open at the end of the file."""
+        if self._open_at is not None:
+            self._result.torn = DamagedBytes(
+                self._open_at, size - self._open_at, "the last append was cut off"
+            )
+            # Damage before the torn lines of the same append goes with them.
+            self._result.end = self._open_at
+        return self._result
+
+    def _take_line(self, offset: int, line: LogLine) -> None:
+        if self._open and line.left != self._left - 1:
+            # Lines of the append before this one are gone, but this shows it was no torn tail.
+            self._settle()
+        found = FoundLine(offset, line, starts_append=not self._open)
+        if self._open_at is None:
+            self._open_at = offset
+        self._open.append(found)
+        self._left = line.left
+        if not line.left:
+            self._settle()
+
+    def _take_damage(self, offset: int, piece: bytes, *, is_whole: bool = True) -> None:
+        self._open_damage.append(DamagedBytes(offset, len(piece), _reason(piece)))
+        if self._open and is_whole:
+            self._left -= 1
+        if not self._open or not self._left:
+            self._settle()
+            self._result.end = offset + len(piece) + is_whole
+
+    def _settle(self) -> None:
+        marks: list[FoundLine | DamagedBytes] = [*self._open, *self._open_damage]
+        for mark in sorted(marks, key=lambda item: item.offset):
+            if isinstance(mark, DamagedBytes):
+                self._result.damaged.append(mark)
+                self._hole = True
+            else:
+                self._accept(mark)
+        self._open, self._open_damage, self._open_at = [], [], None
+
+    def _accept(self, found: FoundLine) -> None:
+        seq, head = found.line.seq, self._result.head
+        if found.line.has_entry:
+            if seq <= head:
+                reason = f"a second entry calls itself {seq}"
+                self._result.damaged.append(DamagedBytes(found.offset, 0, reason))
+                return
+            if seq > head + 1 and not self._hole:
+                reason = f"entries {head + 1} to {seq - 1} are missing"
+                self._result.damaged.append(DamagedBytes(found.offset, 0, reason))
+            self._result.head = seq
+        self._hole = False
+        self._result.lines.append(found)
+
+
+def _find_line(piece: bytes) -> tuple[int, LogLine | None]:
+    """Find the line that ends this piece, and how many damaged bytes come before it."""
+    for start in _starts_in(piece):
+        if (line := parse_log_line(piece[start:])) is not None:
+            return start, line
+    return len(piece), None
+
+
+def _starts_in(piece: bytes) -> Iterator[int]:
+    start = piece.find(LINE_START)
+    while start >= 0:
+        yield start
+        start = piece.find(LINE_START, start + 1)
+
+
+def _reason(piece: bytes) -> str:
+    if not piece.strip(b"\0"):
+        return f"{len(piece)} zero bytes"
+    return "the checksum does not match" if piece.startswith(LINE_START) else "not a line of a log"

@@ -1,0 +1,147 @@
+"""The one writer of a database file: whatever is asked for at the same time is one transaction."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
+
+import apsw
+
+from holdfast.stores.sqlite.database import Database, close_quietly
+from holdfast.stores.sqlite.failures import store_error_from
+from holdfast.stores.sqlite.migrations import migrate
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
+
+LARGEST_GROUP = 512
+
+T = TypeVar("T")
+
+Work = Callable[[apsw.Connection], T]
+"""Something to do inside a transaction; an AgentError undoes it alone."""
+
+
+class _Write(Generic[T]):
+    """One piece of work and whoever waits for it."""
+
+    def __init__(self, work: Work[T]) -> None:
+        self.work = work
+        self.future: Future[T] = Future()
+        self.outcome: T | None = None
+        self.error: Exception | None = None
+
+    def settle(self) -> None:
+        """Tell whoever waits."""
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.outcome)  # type: ignore[arg-type]
+
+
+class GroupWriter:
+    """Owns the writing connection and the thread that uses it.
+
+    While a transaction is being synced, new work gathers; it becomes the next transaction. Each
+    piece of work is undone alone when it fails; when the commit fails, all of them have.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: apsw.Connection | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-write")
+        self._lock = threading.Lock()
+        self._waiting: list[_Write[Any]] = []
+        self._is_closed = False
+
+    async def write(self, work: Work[T]) -> T:
+        """Do something in a transaction and return once it is durable."""
+        return await asyncio.wrap_future(self.submit(work))
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        """Ask for something to be done, from any thread."""
+        write = _Write(work)
+        with self._lock:
+            if self._is_closed:
+                raise SessionError(ErrorCode.CLOSED, "the store is closed")
+            self._waiting.append(write)
+            if len(self._waiting) == 1:
+                self._thread.submit(self._work_off)
+        return write.future
+
+    async def close(self) -> None:
+        """Finish what was asked for, then end the thread."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+        self._thread.shutdown()
+
+    def _work_off(self) -> None:
+        with self._lock:
+            group, self._waiting = self._waiting, []
+        for start in range(0, len(group), LARGEST_GROUP):
+            self._settle_group(group[start : start + LARGEST_GROUP])
+
+    def _settle_group(self, group: Sequence[_Write[Any]]) -> None:
+        writes = [write for write in group if write.future.set_running_or_notify_cancel()]
+        try:
+            self._commit(writes)
+        except Exception as error:
+            for write in writes:
+                write.error = write.error or error
+            if not isinstance(error, AgentError):
+                raise
+        finally:
+            for write in writes:
+                write.settle()
+
+    def _commit(self, writes: Sequence[_Write[Any]]) -> None:
+        connection = self._connect()
+        self._database.patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+        try:
+            for write in writes:
+                _attempt(connection, write)
+            connection.execute("COMMIT")
+        except apsw.Error as error:
+            translated = store_error_from(error, self._database.path, connection)
+            self._give_up(connection, error)
+            raise translated from error
+        except BaseException as error:
+            self._give_up(connection, error)
+            raise
+
+    def _give_up(self, connection: apsw.Connection, error: BaseException) -> None:
+        if connection.in_transaction:
+            with contextlib.suppress(apsw.Error):
+                connection.execute("ROLLBACK")
+        if isinstance(error, apsw.IOError | apsw.CorruptError):
+            # After a failed sync nobody knows what the open files really hold.
+            self._disconnect()
+
+    def _connect(self) -> apsw.Connection:
+        if self._connection is None:
+            connection = self._database.connect()
+            try:
+                self._database.patiently(lambda: migrate(connection, self._database.path))
+            except BaseException:
+                close_quietly(connection)
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            close_quietly(self._connection)
+            self._connection = None
+
+
+def _attempt(connection: apsw.Connection, write: _Write[Any]) -> None:
+    connection.execute("SAVEPOINT write")
+    try:
+        write.outcome = write.work(connection)
+    except AgentError as error:
+        write.error = error
+        connection.execute("ROLLBACK TO write")
+    connection.execute("RELEASE write")

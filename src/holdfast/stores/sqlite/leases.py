@@ -1,0 +1,145 @@
+"""The leases of a SQLite store: an epoch, a holder and a time in the session's row."""
+
+import functools
+from dataclasses import dataclass
+from typing import Literal
+
+import apsw
+
+from holdfast.ports.session_store import Lease
+from holdfast.stores.append_rules import fenced
+from holdfast.stores.lease_rules import may_be_replaced
+from holdfast.stores.machine_clock import machine_seconds
+from holdfast.stores.process_identity import (
+    condition_of,
+    parse_identity,
+    this_process,
+)
+from holdfast.stores.sqlite.room import SqliteRoom
+from holdfast.stores.sqlite.rows import key_made_for
+from holdfast.stores.ticker import Ticker
+from holdfast.stores.waiting import wait_for_lease
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.ids import SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """Who wants to write which session."""
+
+    session_id: SessionId
+    name: str
+    process: str
+
+
+class SqliteLeases:
+    """One writer per session, across processes.
+
+    A holder whose process is gone loses its lease at once. Time counts only for one that is
+    stopped or cannot be seen from here; leases held in this process are renewed in time.
+    """
+
+    def __init__(self, room: SqliteRoom) -> None:
+        self._room = room
+        self._seconds = room.database.patience.lease
+        self._held: dict[SessionId, Lease] = {}
+        self._renewals = Ticker("holdfast-renew", self._seconds / 3, self._renew_all)
+
+    async def acquire(
+        self, session_id: SessionId, holder: str, *, busy: Literal["wait", "reject"] = "reject"
+    ) -> Lease:
+        """Become the writer of a session."""
+        if busy == "wait":
+            return await wait_for_lease(
+                self._room.bells, lambda: self._try_acquire(session_id, holder), session_id
+            )
+        return await self._try_acquire(session_id, holder)
+
+    async def renew(self, lease: Lease) -> None:
+        """Stay the writer; raises FENCED when somebody else took over."""
+        await self._room.writer.write(lambda connection: self.hold(connection, lease))
+
+    async def release(self, lease: Lease) -> None:
+        """Let somebody else become the writer; doing it twice is fine."""
+        if self._held.get(lease.session_id) == lease:
+            del self._held[lease.session_id]
+        await self._room.writer.write(lambda connection: _release(connection, lease))
+        self._room.bells.ring(lease.session_id)
+
+    async def release_all(self) -> None:
+        """Give up everything that is held here."""
+        self._renewals.stop()
+        for lease in tuple(self._held.values()):
+            await self.release(lease)
+
+    async def _try_acquire(self, session_id: SessionId, holder: str) -> Lease:
+        wanted = _Holder(session_id, holder, str(this_process()))
+        # Looking first keeps those who wait from writing.
+        await self._room.readers.read(lambda connection: _refuse_busy(connection, wanted))
+        lease = await self._room.writer.write(
+            lambda connection: _acquire(connection, wanted, seconds=self._seconds)
+        )
+        self._held[session_id] = lease
+        self._renewals.start()
+        return lease
+
+    def hold(self, connection: apsw.Connection, lease: Lease) -> int:
+        """Prolong a lease that is still the newest and return the session's number.
+
+        Raises FENCED. Called inside the transaction that writes under the lease.
+        """
+        key: int | None = connection.execute(
+            "UPDATE session SET lease_until = ?"
+            " WHERE id = ? AND epoch = ? AND lease_holder = ? RETURNING key",
+            (machine_seconds() + self._seconds, lease.session_id, lease.epoch, lease.holder),
+        ).get
+        if key is None:
+            holder = connection.execute(
+                "SELECT lease_holder FROM session WHERE id = ?", (lease.session_id,)
+            ).get
+            raise fenced(lease.session_id, holder)
+        return key
+
+    def _renew_all(self) -> None:
+        for lease in tuple(self._held.values()):
+            try:
+                self._room.writer.submit(functools.partial(self.hold, lease=lease))
+            except SessionError:
+                return
+
+
+def _acquire(connection: apsw.Connection, wanted: _Holder, *, seconds: float) -> Lease:
+    key = key_made_for(connection, wanted.session_id)
+    _refuse_busy(connection, wanted)
+    # Epochs never repeat in a database, not even for a session that is deleted and made again.
+    epoch: int = connection.execute("UPDATE last_epoch SET value = value + 1 RETURNING value").get
+    connection.execute(
+        "UPDATE session SET epoch = ?, lease_holder = ?, lease_process = ?, lease_until = ?"
+        " WHERE key = ?",
+        (epoch, wanted.name, wanted.process, machine_seconds() + seconds, key),
+    )
+    return Lease(session_id=wanted.session_id, holder=wanted.name, epoch=epoch)
+
+
+def _refuse_busy(connection: apsw.Connection, wanted: _Holder) -> None:
+    row = connection.execute(
+        "SELECT lease_holder, lease_process, lease_until FROM session"
+        " WHERE id = ? AND lease_holder IS NOT NULL",
+        (wanted.session_id,),
+    ).fetchone()
+    if row is None or row[:2] == (wanted.name, wanted.process):
+        return
+    holder, process, until = row
+    identity = parse_identity(process)
+    condition = condition_of(identity) if identity else "unknown"
+    if not may_be_replaced(condition, expired=machine_seconds() >= until):
+        by = f" (process {identity.pid})" if identity else ""
+        raise SessionError(ErrorCode.BUSY, f"session {wanted.session_id} is held by {holder!r}{by}")
+
+
+def _release(connection: apsw.Connection, lease: Lease) -> None:
+    connection.execute(
+        "UPDATE session SET lease_holder = NULL, lease_process = '', lease_until = 0"
+        " WHERE id = ? AND epoch = ?",
+        (lease.session_id, lease.epoch),
+    )

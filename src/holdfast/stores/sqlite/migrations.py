@@ -1,0 +1,140 @@
+"""The schema, as numbered steps that a database takes once each.
+
+`PRAGMA user_version` is the number of the last step; the table `migration` says when each was
+taken. A database with a number that this version does not know is left alone.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+from holdfast.vocabulary.errors import ErrorCode, StoreError
+
+APPLICATION_ID = 0x686F6C64
+"""Marks the file as one of ours (`hold`)."""
+
+_TABLES = """
+CREATE TABLE session (
+  key INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  owner TEXT,
+  project TEXT,
+  name TEXT,
+  title TEXT,
+  model TEXT NOT NULL DEFAULT '',
+  parent TEXT,
+  native_session_id TEXT,
+  created INTEGER NOT NULL DEFAULT 0,
+  updated INTEGER NOT NULL DEFAULT 0,
+  head INTEGER NOT NULL DEFAULT 0,
+  epoch INTEGER NOT NULL DEFAULT 0,
+  lease_holder TEXT,
+  lease_process TEXT NOT NULL DEFAULT '',
+  lease_until REAL NOT NULL DEFAULT 0
+) STRICT;
+CREATE UNIQUE INDEX session_name ON session (owner, project, name) WHERE name IS NOT NULL;
+
+CREATE TABLE entry (
+  place INTEGER PRIMARY KEY,
+  session INTEGER NOT NULL AS (place >> 32) VIRTUAL REFERENCES session (key) ON DELETE CASCADE,
+  seq INTEGER NOT NULL AS (place & 4294967295) VIRTUAL,
+  id TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  crc INTEGER NOT NULL,
+  body BLOB NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX entry_id ON entry (session, id);
+
+CREATE TABLE command (
+  arrived INTEGER PRIMARY KEY AUTOINCREMENT,
+  session INTEGER NOT NULL REFERENCES session (key) ON DELETE CASCADE,
+  id TEXT NOT NULL,
+  body BLOB
+) STRICT;
+CREATE UNIQUE INDEX command_id ON command (session, id);
+
+CREATE TABLE blob (
+  session INTEGER NOT NULL REFERENCES session (key) ON DELETE CASCADE,
+  name TEXT NOT NULL,
+  content BLOB NOT NULL,
+  PRIMARY KEY (session, name)
+) STRICT;
+
+CREATE TABLE last_epoch (value INTEGER NOT NULL) STRICT;
+INSERT INTO last_epoch VALUES (0);
+"""
+
+_TEXT_INDEX = """
+ALTER TABLE session ADD COLUMN indexed INTEGER NOT NULL DEFAULT 0;
+CREATE VIRTUAL TABLE text_index USING fts5 (text, content = '', contentless_delete = 1);
+"""
+
+
+def _make_tables(connection: apsw.Connection) -> None:
+    connection.execute(_TABLES)
+
+
+def _add_native_session_id(connection: apsw.Connection) -> None:
+    """Give the column to databases that were made before it was in the first step."""
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(session)")}
+    if "native_session_id" not in columns:
+        connection.execute("ALTER TABLE session ADD COLUMN native_session_id TEXT")
+
+
+def _make_text_index(connection: apsw.Connection) -> None:
+    connection.execute(_TEXT_INDEX)
+
+
+MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
+    _make_tables,
+    _add_native_session_id,
+    _make_text_index,
+)
+
+
+def migrate(connection: apsw.Connection, path: Path) -> None:
+    """Bring a database up to date; raises VERSION_UNSUPPORTED for one that is newer or foreign."""
+    if _version(connection, path) == len(MIGRATIONS):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Somebody else may have done it while this one waited for the lock.
+        for number in range(_version(connection, path) + 1, len(MIGRATIONS) + 1):
+            _take_step(connection, number)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _take_step(connection: apsw.Connection, number: int) -> None:
+    step = MIGRATIONS[number - 1]
+    step(connection)
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS migration ("
+        "number INTEGER PRIMARY KEY, name TEXT NOT NULL,"
+        " taken TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP) STRICT"
+    )
+    connection.execute(
+        "INSERT OR IGNORE INTO migration (number, name) VALUES (?, ?)",
+        (number, step.__name__.strip("_")),
+    )
+    connection.pragma("application_id", APPLICATION_ID)
+    connection.pragma("user_version", number)
+
+
+def _version(connection: apsw.Connection, path: Path) -> int:
+    application = connection.pragma("application_id")
+    version = connection.pragma("user_version")
+    if application not in {0, APPLICATION_ID}:
+        raise StoreError(
+            ErrorCode.VERSION_UNSUPPORTED, f"{path} is a database of another application"
+        )
+    if not isinstance(version, int) or not 0 <= version <= len(MIGRATIONS):
+        raise StoreError(
+            ErrorCode.VERSION_UNSUPPORTED,
+            f"{path} has schema {version}; this version knows {len(MIGRATIONS)}",
+        )
+    return version

@@ -1,0 +1,104 @@
+"""Connections that only read, used by threads of their own."""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import apsw
+
+from holdfast.stores.sqlite.database import Database, close_quietly
+from holdfast.stores.sqlite.migrations import migrate
+from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
+
+READERS = 2
+
+T = TypeVar("T")
+
+
+class Readers:
+    """Owns a few reading connections. Reading waits for nobody who writes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._threads = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="holdfast-read")
+        self._idle: queue.SimpleQueue[apsw.Connection] = queue.SimpleQueue()
+        self._is_closed = False
+
+    async def read(self, work: Callable[[apsw.Connection], T]) -> T:
+        """Read something off the event loop."""
+        if self._is_closed:
+            raise SessionError(ErrorCode.CLOSED, "the store is closed")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, work)
+
+    async def close(self) -> None:
+        """End the threads and close the connections."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await asyncio.get_running_loop().run_in_executor(self._threads, lambda: None)
+        self._threads.shutdown()
+        while not self._idle.empty():
+            close_quietly(self._idle.get())
+
+    def _read(self, work: Callable[[apsw.Connection], T]) -> T:
+        try:
+            connection = self._idle.get_nowait()
+        except queue.Empty:
+            connection = self._connect()
+        try:
+            outcome = self._database.patiently(lambda: work(connection))
+        except StoreError:
+            # What failed to read once may be read by a fresh connection.
+            close_quietly(connection)
+            raise
+        except BaseException:
+            self._idle.put(connection)
+            raise
+        self._idle.put(connection)
+        return outcome
+
+    def _connect(self) -> apsw.Connection:
+        connection = self._database.connect()
+        try:
+            self._database.patiently(lambda: migrate(connection, self._database.path))
+            connection.pragma("query_only", 1)
+        except BaseException:
+            close_quietly(connection)
+            raise
+        return connection
+
+
+class ChangeWatch:
+    """Notices that anything in the database changed, by whatever process."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        self._connection: apsw.Connection | None = None
+        self._seen: int | None = None
+
+    def has_changed(self) -> bool:
+        """Whether something was committed since the last look; True when it cannot look."""
+        with self._lock:
+            try:
+                if self._connection is None:
+                    self._connection = self._database.connect()
+                now = int(str(self._connection.pragma("data_version")))
+            except (apsw.Error, StoreError):
+                self._forget()
+                return True
+            changed, self._seen = now != self._seen, now
+            return changed
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._connection is not None:
+            close_quietly(self._connection)
+            self._connection = None

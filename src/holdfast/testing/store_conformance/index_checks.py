@@ -1,0 +1,165 @@
+"""Promises of the index: it follows the logs, keeps owners apart and can be made anew."""
+
+from holdfast.ports.session_store import SessionRecord
+from holdfast.testing.store_conformance.promises import (
+    OpenStore,
+    opened,
+    require,
+    require_error,
+    require_same,
+)
+from holdfast.testing.store_conformance.samples import (
+    OWNER,
+    PROJECT,
+    change,
+    new_session,
+    note,
+    opening,
+    seqs_of,
+)
+from holdfast.vocabulary.errors import ErrorCode
+from holdfast.vocabulary.ids import new_session_id
+
+
+async def check_a_session_is_found_by_id_and_by_name(open_store: OpenStore) -> None:
+    """Both lead to the same record, through any handle, as soon as it is appended."""
+    async with opened(open_store) as store, opened(open_store) as other:
+        lease = await new_session(store, name="ana-1")
+        await new_session(store, name="ana-10")
+        expected = SessionRecord(
+            id=lease.session_id,
+            owner=OWNER,
+            project=PROJECT,
+            name="ana-1",
+            created=1,
+            updated=1,
+            head=1,
+        )
+        for handle in (store, other):
+            found = await handle.index.find(OWNER, PROJECT, session_id=lease.session_id)
+            require_same(found, expected, "found by id")
+            require_same(
+                await handle.index.find(OWNER, PROJECT, name="ana-1"), expected, "found by name"
+            )
+        require(await store.index.find(OWNER, PROJECT, name="ana") is None, "no name by its start")
+        require(await store.index.find(OWNER, PROJECT) is None, "asking for nothing finds nothing")
+        nobody = await store.index.find(OWNER, PROJECT, session_id=new_session_id())
+        require(nobody is None, "an unknown id is not found")
+
+
+async def check_owners_and_projects_are_kept_apart(open_store: OpenStore) -> None:
+    """Nothing of one owner or project shows in another, however alike they are spelled."""
+    places = [("ana", "p"), ("ana", "p2"), ("an", "ap"), ("ana%", "p"), ("", "anap"), ("ANA", "p")]
+    async with opened(open_store) as store:
+        leases = {
+            place: await new_session(store, name="same", owner=place[0], project=place[1])
+            for place in places
+        }
+        for place, lease in leases.items():
+            listed = [record.id for record in await store.index.browse(*place)]
+            require_same(listed, [lease.session_id], f"what {place} sees")
+            named = await store.index.find(*place, name="same")
+            require_same(named and named.id, lease.session_id, "a name belongs to its owner")
+        theirs = leases["ana", "p2"].session_id
+        require(await store.index.find("ana", "p", session_id=theirs) is None, "ids cross nothing")
+        require_same(
+            list(await store.index.browse("a", "nap")), [], "owner and project do not join"
+        )
+
+
+async def check_a_taken_name_is_a_conflict(open_store: OpenStore) -> None:
+    """Neither opening nor renaming takes a name of another session; nothing is stored then."""
+    async with opened(open_store) as store, opened(open_store) as other:
+        await new_session(store, name="taken")
+        session_id = new_session_id()
+        lease = await other.leases.acquire(session_id, "exam")
+        refused = other.log.append(lease, [opening(session_id, name="taken")])
+        await require_error(ErrorCode.CONFLICT, refused, "opening under a taken name")
+        require_same(await seqs_of(store, session_id), [], "nothing of it is stored")
+        await other.log.append(lease, [opening(session_id, name="free")])
+        renamed = other.log.append(lease, [change(2, name="taken")])
+        await require_error(ErrorCode.CONFLICT, renamed, "renaming to a taken name")
+        await other.log.append(lease, [change(2, name="free")])
+        require_same(await seqs_of(store, session_id), [1, 2], "one may keep one's own name")
+
+
+async def check_a_name_that_was_given_up_is_free(open_store: OpenStore) -> None:
+    """After a rename the old name can be taken and leads to its new bearer."""
+    async with opened(open_store) as store:
+        first = await new_session(store, name="old")
+        await store.log.append(first, [change(2, name="new")])
+        second = await new_session(store, name="old")
+        found = await store.index.find(OWNER, PROJECT, name="old")
+        require_same(found and found.id, second.session_id, "the new bearer of a name")
+
+
+async def check_fields_change_and_can_be_cleared(open_store: OpenStore) -> None:
+    """A change names only what changed: the rest stays, and null is a value that clears."""
+    async with opened(open_store) as store:
+        lease = await new_session(store, name="fields")
+        settings = {"model": "anthropic/x"}
+        await store.log.append(
+            lease, [change(2, title="T", native_session_id="cli-1", settings=settings)]
+        )
+        await store.log.append(lease, [change(3, native_session_id=None)])
+        await store.log.append(lease, [note(4)])
+    async with opened(open_store) as store:
+        found = await store.index.find(OWNER, PROJECT, session_id=lease.session_id)
+        expected = SessionRecord(
+            id=lease.session_id,
+            owner=OWNER,
+            project=PROJECT,
+            name="fields",
+            title="T",
+            model="anthropic/x",
+            created=1,
+            updated=4,
+            head=4,
+        )
+        require_same(found, expected, "a field that was cleared, and others that were not")
+
+
+async def check_sessions_are_listed_last_updated_first_in_pages(open_store: OpenStore) -> None:
+    """Pages join without gaps or repeats, in one order."""
+    async with opened(open_store) as store:
+        leases = [await new_session(store) for _ in range(7)]
+        for turn, place in enumerate((3, 0, 6, 1), start=10):
+            await store.log.append(leases[place], [note(2, time=turn)])
+        whole = [record.id for record in await store.index.browse(OWNER, PROJECT)]
+        require_same(
+            whole[:4],
+            [leases[place].session_id for place in (1, 6, 0, 3)],
+            "the last updated first",
+        )
+        pages = []
+        after = None
+        while page := await store.index.browse(OWNER, PROJECT, limit=3, after=after):
+            pages += [record.id for record in page]
+            after = page[-1].id
+        require_same(pages, whole, "pages join to the whole list")
+        require_same(len(set(whole)), 7, "every session is listed once")
+        require_same(list(await store.index.browse(OWNER, PROJECT, limit=0)), [], "a limit of zero")
+
+
+async def check_rebuilding_changes_nothing(open_store: OpenStore) -> None:
+    """The index is derived: made anew from the logs it says the same."""
+    async with opened(open_store) as store:
+        for number in range(4):
+            lease = await new_session(store, name=f"n{number}")
+            await store.log.append(lease, [change(2, title=f"t{number}"), note(3)])
+        before = await store.index.browse(OWNER, PROJECT)
+        require_same(await store.index.rebuild(), 4, "rebuilding counts the sessions")
+        require_same(
+            list(await store.index.browse(OWNER, PROJECT)), list(before), "a rebuilt index"
+        )
+
+
+INDEX_CHECKS = (
+    check_a_session_is_found_by_id_and_by_name,
+    check_owners_and_projects_are_kept_apart,
+    check_a_taken_name_is_a_conflict,
+    check_a_name_that_was_given_up_is_free,
+    check_fields_change_and_can_be_cleared,
+    check_sessions_are_listed_last_updated_first_in_pages,
+    check_rebuilding_changes_nothing,
+)

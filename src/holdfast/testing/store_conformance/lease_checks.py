@@ -1,0 +1,166 @@
+"""Promises of leases: one writer, a newer one fences the older, the dead hold nothing."""
+
+import asyncio
+
+from holdfast.ports.session_store import Lease, Store
+from holdfast.testing.store_conformance.promises import (
+    OpenStore,
+    opened,
+    require,
+    require_error,
+    require_same,
+    within_patience,
+)
+from holdfast.testing.store_conformance.samples import new_session, note, opening, seqs_of
+from holdfast.vocabulary.errors import AgentError, ErrorCode
+from holdfast.vocabulary.ids import SessionId, new_session_id
+
+
+async def check_a_held_session_is_busy_for_others(open_store: OpenStore) -> None:
+    """The error names the holder, on any handle, and nothing changes for the holder."""
+    async with opened(open_store) as store, opened(open_store) as other:
+        lease = await store.leases.acquire(new_session_id(), "the first")
+        for handle in (store, other):
+            attempt = handle.leases.acquire(lease.session_id, "the second")
+            error = await require_error(ErrorCode.BUSY, attempt, "a session that is held")
+            require("the first" in error.message, "the error names the holder")
+        await store.log.append(lease, [opening(lease.session_id)])
+        require_same(await seqs_of(other, lease.session_id), [1], "the holder goes on")
+
+
+async def check_a_released_session_can_be_acquired(open_store: OpenStore) -> None:
+    """With a higher epoch; releasing twice is fine; a released lease appends nothing."""
+    async with opened(open_store) as store, opened(open_store) as other:
+        first = await new_session(store)
+        await store.leases.release(first)
+        await store.leases.release(first)
+        late = store.log.append(first, [note(2)])
+        await require_error(ErrorCode.FENCED, late, "an append after the release")
+        second = await other.leases.acquire(first.session_id, "next")
+        require(second.epoch > first.epoch, "a new lease has a higher epoch")
+        await store.leases.release(first)
+        await other.log.append(second, [note(2)])
+        require_same(await seqs_of(store, first.session_id), [1, 2], "the new holder appends")
+
+
+async def check_waiting_ends_with_the_release(open_store: OpenStore) -> None:
+    """Who waits gets the session when the holder lets go, on the same handle or another."""
+    async with opened(open_store) as store, opened(open_store) as other:
+        for handle in (store, other):
+            lease = await store.leases.acquire(new_session_id(), "holder")
+            async with asyncio.TaskGroup() as group:
+                waiting = group.create_task(
+                    within_patience(
+                        handle.leases.acquire(lease.session_id, "waiter", busy="wait"),
+                        "waiting ends with the release",
+                    )
+                )
+                attempt = handle.leases.acquire(lease.session_id, "reject")
+                await require_error(ErrorCode.BUSY, attempt, "waiting does not take it")
+                await store.leases.release(lease)
+                gained = await waiting
+            require(gained.epoch > lease.epoch, "the waiter has a higher epoch")
+            require_same(gained.holder, "waiter", "the waiter is the holder")
+
+
+async def check_an_old_lease_is_fenced(open_store: OpenStore) -> None:
+    """Acquiring again makes the lease before it worthless, for appends and renewals."""
+    async with opened(open_store) as store:
+        old = await new_session(store)
+        new = await store.leases.acquire(old.session_id, old.holder)
+        require(new.epoch > old.epoch, "a new lease has a higher epoch")
+        await require_error(ErrorCode.FENCED, store.log.append(old, [note(2)]), "an old append")
+        await require_error(ErrorCode.FENCED, store.leases.renew(old), "an old renewal")
+        await store.leases.release(old)
+        await store.leases.renew(new)
+        await store.log.append(new, [note(2)])
+        require_same(await seqs_of(store, old.session_id), [1, 2], "only the newest lease appends")
+
+
+async def check_a_made_up_lease_is_fenced(open_store: OpenStore) -> None:
+    """Neither a guessed epoch nor a session that nobody holds can be appended to."""
+    async with opened(open_store) as store:
+        lease = await new_session(store)
+        guesses = [
+            Lease(session_id=lease.session_id, holder=lease.holder, epoch=lease.epoch + 1),
+            Lease(session_id=lease.session_id, holder=lease.holder, epoch=0),
+            Lease(session_id=new_session_id(), holder=lease.holder, epoch=lease.epoch),
+        ]
+        for guess in guesses:
+            await require_error(ErrorCode.FENCED, store.log.append(guess, [note(2)]), "a guess")
+
+
+async def check_deleting_fences_the_holder(open_store: OpenStore) -> None:
+    """Also after the session was made again under the same id and holder."""
+    async with opened(open_store) as store:
+        old = await new_session(store)
+        await store.log.delete(old.session_id)
+        await require_error(ErrorCode.FENCED, store.log.append(old, [note(2)]), "after deleting")
+        new = await store.leases.acquire(old.session_id, old.holder)
+        late = store.log.append(old, [opening(old.session_id)])
+        await require_error(ErrorCode.FENCED, late, "the lease of a deleted session")
+        await store.log.append(new, [opening(new.session_id)])
+        require_same(await seqs_of(store, new.session_id), [1], "the new session stands")
+
+
+async def check_only_one_of_many_acquires(open_store: OpenStore) -> None:
+    """Of many who ask at once, exactly one becomes the writer."""
+    async with opened(open_store) as store, opened(open_store) as other:
+        session_id = new_session_id()
+        outcomes = await asyncio.gather(
+            *(
+                handle.leases.acquire(session_id, f"asker {number}")
+                for number, handle in enumerate([store, other] * 8)
+            ),
+            return_exceptions=True,
+        )
+        gained = [outcome for outcome in outcomes if isinstance(outcome, Lease)]
+        require_same(len(gained), 1, "how many became the writer")
+        codes = {outcome.code for outcome in outcomes if isinstance(outcome, AgentError)}
+        require_same(codes, {ErrorCode.BUSY}, "what the others were told")
+
+
+async def check_writers_of_many_sessions_do_not_disturb_each_other(open_store: OpenStore) -> None:
+    """Appends to different sessions through several handles all arrive, each log in order."""
+    async with opened(open_store) as store, opened(open_store) as other:
+
+        async def fill(handle: Store) -> SessionId:
+            lease = await new_session(handle)
+            for seq in range(2, 12):
+                await handle.log.append(lease, [note(seq)])
+            return lease.session_id
+
+        sessions = await asyncio.gather(*(fill(handle) for handle in [store, other] * 4))
+        for session_id in sessions:
+            require_same(await seqs_of(store, session_id), list(range(1, 12)), "each log")
+
+
+async def check_one_session_handed_from_writer_to_writer(open_store: OpenStore) -> None:
+    """Several waiters take turns; the log has every entry of each, in one sequence."""
+    async with opened(open_store) as store, opened(open_store) as other:
+        session_id = (first := await new_session(store)).session_id
+        await store.leases.release(first)
+
+        async def take_turns(handle: Store, name: str) -> None:
+            for _ in range(3):
+                lease = await handle.leases.acquire(session_id, name, busy="wait")
+                head = (await handle.log.read(session_id))[-1].seq
+                await handle.log.append(lease, [note(head + 1, name)])
+                await handle.leases.release(lease)
+
+        turns = [take_turns(handle, f"w{n}") for n, handle in enumerate([store, other] * 2)]
+        await within_patience(asyncio.gather(*turns), "everybody gets a turn")
+        require_same(await seqs_of(store, session_id), list(range(1, 14)), "no turn is lost")
+
+
+LEASE_CHECKS = (
+    check_a_held_session_is_busy_for_others,
+    check_a_released_session_can_be_acquired,
+    check_waiting_ends_with_the_release,
+    check_an_old_lease_is_fenced,
+    check_a_made_up_lease_is_fenced,
+    check_deleting_fences_the_holder,
+    check_only_one_of_many_acquires,
+    check_writers_of_many_sessions_do_not_disturb_each_other,
+    check_one_session_handed_from_writer_to_writer,
+)

@@ -1,0 +1,53 @@
+"""Every store keeps every promise of the store ports."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.ports.session_store import Lease
+from holdfast.stores.memory import MemoryLog, MemoryStore
+from holdfast.testing.store_conformance import CHECKS, run_store_conformance
+from holdfast.testing.store_conformance.exam import Check
+from holdfast.testing.store_conformance.promises import OpenStore
+from holdfast.vocabulary.entries import Entry
+from tests.stores.places import PLACES, memory_place
+
+NOT_IN_MEMORY = "check_a_closed_store_says_so"
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+@pytest.mark.parametrize("kind", PLACES)
+async def test_the_store_keeps_its_promise(kind: str, check: Check, tmp_path: Path) -> None:
+    if kind == "memory" and check.__name__ == NOT_IN_MEMORY:
+        pytest.skip("memory has nothing to let go of")
+    await check(PLACES[kind](tmp_path))
+
+
+async def test_a_report_names_what_was_kept_and_what_was_skipped(tmp_path: Path) -> None:
+    report = await run_store_conformance(lambda: memory_place(tmp_path), skip=[NOT_IN_MEMORY])
+    assert report.is_passed, report
+    assert len(report.passed) == len(CHECKS) - 1
+    assert report.skipped == (NOT_IN_MEMORY,)
+
+
+async def test_a_store_that_does_not_fence_fails_the_exam() -> None:
+    class Unfenced(MemoryLog):
+        async def append(self, lease: Lease, entries: list[Entry], **more: object) -> None:  # type: ignore[override]
+            session = self._sessions[lease.session_id]
+            newest = Lease(session_id=lease.session_id, holder="", epoch=session.epoch)
+            self.append_now(newest, entries)
+
+    def unfenced() -> OpenStore:
+        store = MemoryStore()
+        store.log = Unfenced(store._sessions)
+        return lambda: store
+
+    report = await run_store_conformance(unfenced, skip=[NOT_IN_MEMORY])
+    broken = {check.name for check in report.failed}
+    assert "check_an_old_lease_is_fenced" in broken
+    assert "check_an_append_consumes_commands_in_one_step" in broken
+
+
+async def test_a_check_that_does_not_exist_cannot_be_skipped(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="check_nothing"):
+        await run_store_conformance(lambda: memory_place(tmp_path), skip=["check_nothing"])

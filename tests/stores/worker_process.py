@@ -1,0 +1,94 @@
+"""A process that uses a store as it is told, line by line; started by tests.
+
+It reads one request per line from stdin, such as `append 3`, and answers each with one line: `ok`
+with what was asked for, or the code of the error.
+"""
+
+import asyncio
+import resource
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from holdfast.ports.session_store import Lease, Store
+from holdfast.stores.jsonl.store import JsonlStore
+from holdfast.stores.sqlite.patience import Patience
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing.store_conformance.samples import command, note, opening
+from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.ids import SessionId
+
+LEASE_SECONDS = 0.3
+
+
+def open_impatient(kind: str, folder: Path) -> Store:
+    """Open a store whose leases outlive a silent holder only for a moment."""
+    if kind == "jsonl":
+        return JsonlStore(folder / "sessions", lease_seconds=LEASE_SECONDS)
+    path = folder / "store" / "sessions.db"
+    return SqliteStore(path, patience=Patience(lease=LEASE_SECONDS))
+
+
+class Session:
+    """One session of a store and the lease on it."""
+
+    def __init__(self, store: Store, session_id: SessionId) -> None:
+        self._store = store
+        self._id = session_id
+        self._lease: Lease | None = None
+
+    async def acquire(self, busy: str = "reject") -> str:
+        """Become the writer."""
+        mode = "wait" if busy == "wait" else "reject"
+        self._lease = await self._store.leases.acquire(self._id, f"worker {busy}", busy=mode)  # type: ignore[arg-type]
+        return str(self._lease.epoch)
+
+    async def append(self, seq: str, size: str = "1") -> str:
+        """Append one entry; the first one opens the session."""
+        lease = self._lease or Lease(session_id=self._id, holder="nobody", epoch=0)
+        entry = opening(self._id) if seq == "1" else note(int(seq), "x" * int(size))
+        await self._store.log.append(lease, [entry])
+        return seq
+
+    async def head(self) -> str:
+        """Read the log."""
+        return str(len(await self._store.log.read(self._id)))
+
+    async def put(self, name: str) -> str:
+        """Leave a command."""
+        await self._store.inbox.put(self._id, command(name))
+        return name
+
+    async def limit(self, size: str) -> str:
+        """Let no file grow beyond this size; 0 lifts the limit."""
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(size) or hard, hard))
+        return size
+
+    async def close(self) -> str:
+        """Close the store."""
+        await self._store.close()
+        return "closed"
+
+
+async def answer(work: Callable[..., Awaitable[str]], arguments: list[str]) -> str:
+    """Do what was asked for and say how it went."""
+    try:
+        return f"ok {await work(*arguments)}"
+    except AgentError as error:
+        return f"{error.code} {error.message}".replace("\n", " ")
+
+
+async def main() -> None:
+    """Answer until nobody asks."""
+    kind, folder, session_id = sys.argv[1:]
+    session = Session(open_impatient(kind, Path(folder)), SessionId(session_id))
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        name, *arguments = line.split()
+        sys.stdout.write(await answer(getattr(session, name), arguments) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
