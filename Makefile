@@ -10,7 +10,7 @@ help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 14
 
 demo: environment  ## talk to a session, without any key
-	@$(RUN) -m holdfast.demo
+	@HOLDFAST_HOME=$(CURDIR)/.cache/holdfast $(RUN) -m holdfast.demo
 
 test: environment  ## run the tests in random order, with branch coverage
 	$(RUN) -m pytest --cov --cov-report=term $(ARGS)

@@ -85,8 +85,9 @@ def _begin(stage: Stage, store: Path) -> None:
             f"\n   [{result.stop_reason}, {result.usage.output} tokens, "
             f"{time.perf_counter() - started:.1f} s with the start of the model]"
         )
-        stage.say("\n2. A second answer is stopped; what came is kept.\n   model: ", end="")
-        stream = session.stream("Count from one to one hundred, in words.", on_abort="return")
+        stage.say("\n2. A second answer is stopped; what came is kept.")
+        stage.say("   you: Tell me a long story about a lighthouse.\n   model: ", end="")
+        stream = session.stream("Tell me a long story about a lighthouse.", on_abort="return")
         with stream:
             shown = 0
             for event in stream:

@@ -154,22 +154,24 @@ class QueryRunner:
         """Return why the query rests now, or None when it goes on."""
         if turn.finish in ("pause", "compaction"):
             return None
-        if turn.finish not in _CUT_OFF:
-            if await self._took_output_call(scope):
-                return "complete"
-            if scope.fold.calls:
-                progress.empty_turns = 0
-                return "limit" if progress.wrapping_up else None
-            if turn.finish == "tool_calls":
-                await self._take_back(scope, progress)
-                return None
-        if scope.input.output is not None and turn.finish in ("stop", "other"):
-            repaired = await self._check_output(scope, progress)
-            if not repaired:
-                return None
+        if turn.finish not in _CUT_OFF and (scope.fold.calls or turn.finish == "tool_calls"):
+            return await self._after_tool_turn(scope, progress)
+        checked = turn.finish in ("stop", "other")
+        if checked and not await self._is_output_good(scope, progress):
+            return None
         if progress.wrapping_up and scope.turns > 1:
             return "limit"
         return _STOP_REASONS[turn.finish]
+
+    async def _after_tool_turn(self, scope: QueryScope, progress: _Progress) -> StopReason | None:
+        """Go on with the tools that a turn asks for, unless it names none or may have none."""
+        if not scope.fold.calls:
+            await self._take_back(scope, progress)
+            return None
+        progress.empty_turns = 0
+        if await self._took_output_call(scope):
+            return "complete"
+        return "limit" if progress.wrapping_up else None
 
     async def _took_output_call(self, scope: QueryScope) -> bool:
         """Take the answer from a call named after its schema: some models can only answer so.
@@ -215,7 +217,7 @@ class QueryRunner:
                 provider=scope.provider,
             )
 
-    async def _check_output(self, scope: QueryScope, progress: _Progress) -> bool:
+    async def _is_output_good(self, scope: QueryScope, progress: _Progress) -> bool:
         """Parse the answer as the type that was asked for; False when the model is to try again."""
         output = scope.input.output
         tip = scope.fold.conversation.tip
