@@ -4,6 +4,8 @@ from typing import get_args
 
 import pytest
 
+from holdfast.ports.stamps import Stamp
+from holdfast.testing import FakeClock
 from holdfast.vocabulary import events
 from holdfast.vocabulary.aliases import ALIASES, alias_of
 from holdfast.vocabulary.entries import (
@@ -138,12 +140,12 @@ def test_aliases_are_of_kinds_that_exist() -> None:
 
 
 def test_an_event_says_its_best_known_other_name() -> None:
-    stamp = {"id": EntryId("evt_1"), "time": 1}
-    compacted = Compaction(**stamp, trigger="auto", strategy="server", summary="short")
+    stamp = Stamp(FakeClock())
+    compacted = Compaction(**stamp(), trigger="auto", strategy="server", summary="short")
     assert (compacted.kind, compacted.alias) == ("compaction", "compact_boundary")
-    assert UsageReported(**stamp).alias == "result_usage"
-    assert TurnEnded(**stamp, message_id=MessageId("msg_1")).alias == "message_usage"
-    assert HookMessage(**stamp, hook="h", text="t").alias == "hookMessage"
+    assert UsageReported(**stamp()).alias == "result_usage"
+    assert TurnEnded(**stamp(), message_id=MessageId("msg_1")).alias == "message_usage"
+    assert HookMessage(**stamp(), hook="h", text="t").alias == "hookMessage"
     assert TextDelta(part_id=PartId("prt_1"), offset=0, text="a").alias == "text-delta"
     assert StatusChanged(status=Idle()).alias == "session.status"
 
