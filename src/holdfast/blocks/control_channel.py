@@ -33,10 +33,17 @@ class _Subscriber:
                 outcome = self._call(event)
                 if inspect.isawaitable(outcome):
                     self.waiting.extend(events[place + 1 :])
-                    self.worker = asyncio.ensure_future(self._go_on(outcome))
+                    self.worker = worker = asyncio.ensure_future(self._go_on(outcome))
+                    worker.add_done_callback(self._at_rest)
                     return
         else:
             self.waiting.extend(events)
+
+    def stop(self) -> None:
+        """Give up on what was not delivered, and on a handler that is still at work."""
+        self.waiting.clear()
+        if self.worker is not None:
+            self.worker.cancel()
 
     def _call(self, event: Event) -> Awaitable[None] | None:
         try:
@@ -56,6 +63,10 @@ class _Subscriber:
                 self.worker = None
                 return
             outcome = self._call(self.waiting.popleft())
+
+    def _at_rest(self, worker: "asyncio.Task[None]") -> None:
+        if self.worker is worker:  # it was stopped
+            self.worker = None
 
 
 class ControlChannel:
@@ -129,8 +140,17 @@ class ControlChannel:
         while workers := [item.worker for item in self._subscribers if item.worker is not None]:
             await asyncio.wait(workers)
 
-    async def close(self) -> None:
-        """Deliver what was published and take nothing more."""
+    async def close(self, *, within: float | None = None) -> None:
+        """Take nothing more and deliver what was published, for so many seconds at most.
+
+        A handler that still works then is stopped: it may itself be waiting for this end.
+        """
         self.closed = True
-        await self.drain()
+        try:
+            async with asyncio.timeout(within):
+                await self.drain()
+        except TimeoutError:
+            for subscriber in self._subscribers:
+                subscriber.stop()
+            await self.drain()
         self._subscribers.clear()

@@ -5,6 +5,7 @@ that providers are known to send; general patterns, with numbers as whole words 
 that is marked as a guess.
 """
 
+import errno
 import re
 from asyncio import CancelledError
 from collections.abc import Iterator
@@ -59,6 +60,17 @@ _TYPED_CODES = {
 
 # By name, because the modules that define them are not for blocks to import.
 _NETWORK_TYPE_NAMES = frozenset({"ConnectionError", "gaierror", "SSLError"})
+
+_NETWORK_ERRNOS = frozenset(
+    {
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.EPIPE,
+    }
+)
 
 # What providers are known to say, more telling than the general words below.
 _KNOWN_TEXTS: tuple[tuple[ErrorCode, str], ...] = (
@@ -177,7 +189,8 @@ def _code_of_type(value: object) -> ErrorCode | None:
     if isinstance(value, TimeoutError):
         return ErrorCode.TIMEOUT
     names = {kind.__name__ for kind in type(value).__mro__}
-    return ErrorCode.NETWORK if names & _NETWORK_TYPE_NAMES else None
+    unreachable = isinstance(value, OSError) and value.errno in _NETWORK_ERRNOS
+    return ErrorCode.NETWORK if unreachable or names & _NETWORK_TYPE_NAMES else None
 
 
 def _status_of(value: object) -> int | None:

@@ -70,7 +70,7 @@ def lead_with_reminders(
 
 def _is_prompt(message: Message) -> bool:
     return isinstance(message, UserMessage) and not all(
-        isinstance(part, CompactionPart) for part in message.parts
+        isinstance(part, CompactionPart | ReminderPart) for part in message.parts
     )
 
 

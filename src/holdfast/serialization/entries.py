@@ -26,6 +26,9 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(KnownEntry)
 _header_decoder = msgspec.json.Decoder(_Header)
 
+# A decoder stops at the first thing it does not like, so either of the two may meet any of these.
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 
 def encode_entry(entry: Entry) -> bytes:
     """Write an entry as one line of JSON without a line end."""
@@ -38,9 +41,10 @@ def decode_entry(raw: bytes) -> Entry:
         entry: Entry = _decoder.decode(raw)
     except msgspec.ValidationError:
         return _decode_unknown(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise StoreError(ErrorCode.CORRUPT, f"a stored entry is not JSON: {error}") from error
-    if _encoder.encode(entry) == raw:
+    # A field that a later version calls `raw` is one that this version does not know.
+    if entry.raw is None and _encoder.encode(entry) == raw:
         return entry
     return msgspec.structs.replace(entry, raw=msgspec.Raw(raw))
 
@@ -48,7 +52,7 @@ def decode_entry(raw: bytes) -> Entry:
 def _decode_unknown(raw: bytes) -> UnknownEntry:
     try:
         header = _header_decoder.decode(raw)
-    except msgspec.ValidationError as error:
+    except _UNREADABLE as error:
         raise StoreError(ErrorCode.CORRUPT, f"a stored record is not an entry: {error}") from error
     return UnknownEntry(
         id=header.id,

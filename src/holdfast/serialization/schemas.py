@@ -10,6 +10,7 @@ from holdfast.vocabulary.entries import KnownEntry
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.events import (
     Instrumented,
+    ObserverLagged,
     ReasoningDelta,
     StatusChanged,
     TextDelta,
@@ -33,7 +34,8 @@ PUBLIC_TYPES: dict[str, Any] = {
     | ToolProgress
     | ToolFailed
     | StatusChanged
-    | Instrumented,
+    | Instrumented
+    | ObserverLagged,
     "Message": UserMessage | AssistantMessage,
     "RuntimeSettings": RuntimeSettings,
     "SessionState": SessionState,

@@ -193,7 +193,7 @@ class LiveSession:
         )
         await self.queue.settle(within=self._parts.runtime.close_drain_seconds)
         await self._tasks.cancel()
-        await self.channel.close()
+        await self.channel.close(within=self._parts.runtime.close_drain_seconds)
         self._observers.close()
         await self._parts.store.leases.release(self._lease)
 

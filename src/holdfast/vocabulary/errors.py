@@ -141,6 +141,11 @@ class AgentError(Exception):
             raise AttributeError(f"{name} of an error cannot be changed")
         super().__setattr__(name, value)
 
+    def __delattr__(self, name: str) -> None:
+        if name in _FACTS or name == "result":
+            raise AttributeError(f"{name} of an error cannot be removed")
+        super().__delattr__(name)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return error_from_report, (self.report,)
 

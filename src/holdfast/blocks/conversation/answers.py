@@ -8,7 +8,14 @@ import msgspec
 from holdfast.vocabulary.entries import ApprovalSettled, ToolEnded
 from holdfast.vocabulary.ids import CallId, MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import Part, TextPart, ToolCallPart, ToolOutcome, ToolResultPart
+from holdfast.vocabulary.parts import (
+    CompactionPart,
+    Part,
+    TextPart,
+    ToolCallPart,
+    ToolOutcome,
+    ToolResultPart,
+)
 
 CallState: TypeAlias = Literal["waiting", "approved", "denied", "started", "ended"]
 
@@ -80,20 +87,28 @@ def heal_history(messages: Iterable[Message]) -> list[Message]:
     asked: dict[CallId, ToolCallPart] = {}
     for message in messages:
         if isinstance(message, AssistantMessage):
-            if healed:
+            if healed and message.parts:
                 _answer_all(healed, asked)
-                healed.append(message)
                 asked = {part.call_id: part for part in message.tool_calls}
-            continue
-        parts = _matching(message.parts, asked)
-        if parts:
-            tip = healed[-1] if healed else None
-            if isinstance(tip, UserMessage):
-                parts = tip.parts + parts
-                healed.pop()
-            healed.append(msgspec.structs.replace(message, parts=parts))
+                _join(healed, message)
+        elif parts := _matching(message.parts, asked):
+            _join(healed, msgspec.structs.replace(message, parts=parts))
     _answer_all(healed, asked)
     return healed
+
+
+def _join(healed: list[Message], message: Message) -> None:
+    """Append a message, or let it go on with a tip of the same role; a compaction stands alone."""
+    tip = healed[-1] if healed else None
+    if isinstance(tip, AssistantMessage) and isinstance(message, AssistantMessage):
+        healed[-1] = msgspec.structs.replace(message, parts=tip.parts + message.parts)
+    elif isinstance(tip, UserMessage) and isinstance(message, UserMessage):
+        if any(isinstance(part, CompactionPart) for part in message.parts):
+            healed.append(message)
+        else:
+            healed[-1] = msgspec.structs.replace(tip, parts=tip.parts + message.parts)
+    else:
+        healed.append(message)
 
 
 def _matching(parts: tuple[Part, ...], asked: dict[CallId, ToolCallPart]) -> tuple[Part, ...]:

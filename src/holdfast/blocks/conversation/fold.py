@@ -48,6 +48,7 @@ from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.usage import Usage, add_costs
 
+_BEFORE = ReminderPart(text="What was said before is summarised in the next message.")
 _CONTINUE = ReminderPart(text="The answer above was cut off. Go on from where it ends.")
 
 _GOES_ON: frozenset[FinishKind | None] = frozenset({"pause", "compaction"})
@@ -71,6 +72,8 @@ class SessionFold:
         """How the last answer finished; None when it was cut off or something came after it."""
         self.calls: dict[CallId, CallRecord] = {}
         self.approvals: dict[ApprovalId, ApprovalRequested] = {}
+        self._before_merge: AssistantMessage | None = None
+        """The answer that the tip went on with; it stays when what was added is discarded."""
         self._standing: set[tuple[QueryId | None, str]] = set()
         self.inputs: dict[InputId, InputQueued] = {}
         self.usage = Usage()
@@ -100,6 +103,9 @@ class SessionFold:
         view = self.conversation.wire_view()
         for message in self._unsettled():
             view = _joined(view, message)
+        if view and isinstance(view[0], AssistantMessage):
+            # A provider compacts inside its own answer, and no provider hears an answer first.
+            view = (UserMessage(id=MessageId(f"{view[0].id}_before"), parts=(_BEFORE,)), *view)
         tip = view[-1] if view else None
         if isinstance(tip, AssistantMessage) and self.last_finish not in _GOES_ON:
             view = (*view, UserMessage(id=MessageId(f"{tip.id}_continue"), parts=(_CONTINUE,)))
@@ -181,8 +187,9 @@ class SessionFold:
         self.usage, self.cost = Usage(), Decimal(0)
 
     def _push(self, message: Message) -> None:
-        tip = self.conversation.tip
-        if isinstance(message, AssistantMessage) and isinstance(tip, AssistantMessage):
+        tip = self._tip_assistant() if isinstance(message, AssistantMessage) else None
+        self._before_merge = tip
+        if isinstance(message, AssistantMessage) and tip is not None:
             self.conversation.remove_last()
             message = _merged(tip, message)
         self.conversation.push(message)
@@ -226,6 +233,9 @@ class SessionFold:
 
     def _on_query_started(self, entry: QueryStarted) -> None:
         self.open_query = entry
+        if entry.resumes is not None:
+            allowed = {tool for query_id, tool in self._standing if query_id == entry.resumes}
+            self._standing.update((entry.query_id, tool) for tool in allowed)
         if entry.message is not None:
             self._settle()
             self._push(entry.message)
@@ -269,6 +279,8 @@ class SessionFold:
         tip = self._tip_assistant()
         if self.open_turn is None and tip is not None and tip.id == entry.message_id:
             self.conversation.remove_last()
+            if self._before_merge is not None:
+                self.conversation.push(self._before_merge)
             self.calls.clear()
         self.open_turn = None
 
@@ -278,7 +290,7 @@ class SessionFold:
     def _on_approval_settled(self, entry: ApprovalSettled) -> None:
         requested = self.approvals.pop(entry.approval_id, None)
         if requested is not None and entry.decision == "approved" and entry.scope != "once":
-            query_id = entry.query_id if entry.scope == "query" else None
+            query_id = requested.query_id if entry.scope == "query" else None
             self._standing.add((query_id, requested.tool))
         call = self.calls.get(entry.call_id)
         if call is None or call.state != "waiting":

@@ -121,7 +121,7 @@ def finish_call(
     if text.strip():
         try:
             arguments = _PLAIN_ARGUMENTS.decode(text.encode("utf-8", "replace"))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             invalid = text
     if not isinstance(arguments, dict):
         arguments, invalid = {}, text

@@ -35,7 +35,7 @@ async def _in_thread(call: Callable[[], object]) -> object:
     outcome: asyncio.Future[object] = loop.create_future()
     run_in_context = contextvars.copy_context().run
 
-    def settle(value: object, error: BaseException | None) -> None:
+    def settle(value: object, error: Exception | None) -> None:
         if outcome.done():
             return  # the query was aborted meanwhile; nobody waits for this any more
         if error is None:
@@ -48,12 +48,19 @@ async def _in_thread(call: Callable[[], object]) -> object:
         try:
             value = run_in_context(call)
         except BaseException as raised:  # noqa: BLE001 - handed on to whoever waits
-            error = raised
+            error = _as_exception(raised)
         with contextlib.suppress(RuntimeError):  # the loop may be gone by now
             loop.call_soon_threadsafe(settle, value, error)
 
     threading.Thread(target=work, name="holdfast-tool", daemon=True).start()
     return await outcome
+
+
+def _as_exception(raised: BaseException) -> Exception:
+    """Return what a future can carry: a tool that exits, or runs out, must not end the loop."""
+    if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
+        return raised
+    return RuntimeError(f"{type(raised).__name__}: {raised}")
 
 
 async def _last_of(values: AsyncIterator[Json], context: ToolContext) -> Json:

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.ports.tool_context import ToolContext
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject
 
 _CONSTRAINTS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
 
@@ -48,7 +48,7 @@ def read_signature(function: Callable[..., object]) -> Signature:
         if hint is ToolContext:
             context_parameter = name
             continue
-        _refuse_variadic(function, parameter)
+        _refuse_unnamed(function, parameter)
         described = _describe(hint, notes.get(name))
         required = parameter.default is inspect.Parameter.empty
         fields.append(
@@ -65,12 +65,17 @@ def read_signature(function: Callable[..., object]) -> Signature:
     )
 
 
-def _refuse_variadic(function: Callable[..., object], parameter: inspect.Parameter) -> None:
+def _refuse_unnamed(function: Callable[..., object], parameter: inspect.Parameter) -> None:
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
             f"tool {function.__name__!r}: parameter {parameter.name!r} has no fixed shape; "
             "name each parameter",
+        )
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"tool {function.__name__!r}: parameter {parameter.name!r} cannot be given by name",
         )
 
 
@@ -93,7 +98,21 @@ def _schema_of(function: Callable[..., object], parameters: type[msgspec.Struct]
         ) from error
     own: JsonObject = components.pop("Arguments", schema)
     own.pop("title", None)
+    _lift_definitions(own, components)
+    for component in tuple(components.values()):
+        _lift_definitions(component, components)
     return {**own, "$defs": components} if components else own
+
+
+def _lift_definitions(schema: Json, components: JsonObject) -> None:
+    """Move definitions that a foreign schema brought along to the top, where references look."""
+    if isinstance(schema, list):
+        for item in schema:
+            _lift_definitions(item, components)
+    elif isinstance(schema, dict):
+        components.update(schema.pop("$defs", {}))
+        for item in schema.values():
+            _lift_definitions(item, components)
 
 
 def _describe(hint: Any, note: str | None) -> Any:  # noqa: ANN401 - a type hint is any value

@@ -12,7 +12,7 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.tools import ApprovalMode, Effect, ToolRules, ToolSpec
 
-_NAME = re.compile(r"^[A-Za-z0-9_-]{1,128}$")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 class ToolOptions(TypedDict, total=False):
@@ -73,18 +73,15 @@ def make_tool(function: Callable[..., object], options: ToolOptions) -> Tool:
 
     """
     name = str(options.get("name") or getattr(function, "__name__", ""))
-    if not _NAME.match(name):
+    if unknown := set(options) - set(ToolOptions.__annotations__):
+        raise TypeError(f"tool {name!r} has no option {', '.join(sorted(unknown))}")
+    if not _NAME.fullmatch(name):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
             f"tool name {name!r} must be 1 to 128 letters, digits, '_' or '-'",
         )
-    retries, idempotent = options.get("retry", 0), options.get("idempotent", False)
-    if retries and not idempotent:
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID,
-            f"tool {name!r} asks for retries; only a tool with idempotent=True may have them",
-        )
     signature = read_signature(function)
+    rules = _check_rules(name, options)
     return Tool(
         function=function,
         spec=ToolSpec(
@@ -93,15 +90,30 @@ def make_tool(function: Callable[..., object], options: ToolOptions) -> Tool:
             input_schema=signature.schema,
             input_examples=options.get("input_examples", ()),
         ),
-        rules=ToolRules(
-            approval=options.get("approval", "never"),
-            timeout=options.get("timeout"),
-            idempotent=idempotent,
-            retries=retries,
-            effect=options.get("effect", "external"),
-        ),
+        rules=rules,
         signature=signature,
     )
+
+
+def _check_rules(name: str, options: ToolOptions) -> ToolRules:
+    """Check the rules at the door: one that is misspelt must not quietly be none."""
+    retries, idempotent = options.get("retry", 0), options.get("idempotent", False)
+    if retries and not idempotent:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"tool {name!r} asks for retries; only a tool with idempotent=True may have them",
+        )
+    rules = {
+        "approval": options.get("approval", "never"),
+        "timeout": options.get("timeout"),
+        "idempotent": idempotent,
+        "retries": retries,
+        "effect": options.get("effect", "external"),
+    }
+    try:
+        return msgspec.convert(rules, ToolRules)
+    except msgspec.ValidationError as error:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"tool {name!r}: {error}") from error
 
 
 def as_tool(value: "Tool | Callable[..., object]") -> Tool:

@@ -1,0 +1,260 @@
+"""The fold: any prefix of any log leaves a conversation that can be sent, and always the same."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+from holdfast import (
+    AssistantMessage,
+    ErrorCode,
+    Message,
+    SessionError,
+    Settings,
+    ToolResultPart,
+    UserMessage,
+)
+from holdfast.blocks.conversation.fold import SessionFold, fold_entries
+from holdfast.blocks.request_builder import RequestExtras, build_request
+from holdfast.serialization.entries import decode_entry, encode_entry
+from holdfast.vocabulary.approvals import ApprovalScope
+from holdfast.vocabulary.entries import (
+    ApprovalRequested,
+    ApprovalSettled,
+    Entry,
+    InputPromoted,
+    PartCheckpoint,
+    PartEnded,
+    PartStarted,
+    QueryStarted,
+    TurnDiscarded,
+    TurnEnded,
+    TurnStarted,
+)
+from holdfast.vocabulary.ids import (
+    CallId,
+    new_approval_id,
+    new_message_id,
+    new_part_id,
+    new_turn_id,
+)
+from holdfast.vocabulary.parts import CompactionPart, TextPart
+from holdfast.vocabulary.stream_parts import FinishKind
+from tests.history_grammar import violations
+from tests.strategies_logs import LogWriter, QueryWriter, logs
+
+NOTHING = "there is nothing to send"
+EXTRAS = RequestExtras(model="one")
+
+
+def has_a_prompt(entries: list[Entry]) -> bool:
+    """Whether somebody said something to the model in this log."""
+    return any(
+        isinstance(entry, InputPromoted)
+        or (isinstance(entry, QueryStarted) and entry.message is not None)
+        for entry in entries
+    )
+
+
+def unanswered_calls(messages: tuple[Message, ...]) -> list[str]:
+    """Return the calls that the message after them does not answer, and stray answers."""
+    asked: set[str] = set()
+    wrong: list[str] = []
+    for message in messages:
+        answers = {part.call_id for part in message.parts if isinstance(part, ToolResultPart)}
+        wrong += asked ^ answers
+        asked = set()
+        if isinstance(message, AssistantMessage):
+            asked = {call.call_id for call in message.tool_calls}
+    return [*wrong, *asked]
+
+
+@settings(max_examples=200)
+@given(logs())
+def test_every_prefix_of_a_log_can_be_sent_or_says_that_there_is_nothing(
+    entries: list[Entry],
+) -> None:
+    fold = SessionFold()
+    for entry in entries:
+        fold.apply(entry)
+        view = fold.sent_view()
+        # A provider that paused wants its own answer back, so that one may come last.
+        assert set(violations(view)) <= {NOTHING, "the last message is not the user's"}
+        if any(isinstance(message, UserMessage) for message in view):
+            assert build_request(fold.settings, view, EXTRAS).messages == view
+        else:
+            with pytest.raises(SessionError) as caught:
+                build_request(fold.settings, view, EXTRAS)
+            assert caught.value.code is ErrorCode.NOTHING_TO_SEND
+
+
+@given(logs())
+def test_a_prefix_that_holds_a_prompt_can_be_sent(entries: list[Entry]) -> None:
+    fold = SessionFold()
+    for count, entry in enumerate(entries, 1):
+        fold.apply(entry)
+        if has_a_prompt(entries[:count]):
+            build_request(fold.settings, fold.sent_view(), EXTRAS)
+
+
+@given(logs())
+def test_the_whole_history_answers_every_call_too(entries: list[Entry]) -> None:
+    fold = fold_entries(entries)
+    for messages in (fold.messages(), fold.committed_messages()):
+        assert unanswered_calls(messages) == []
+        assert len({message.id for message in messages}) == len(messages)
+
+
+@given(logs())
+def test_reading_a_log_again_gives_the_same_session(entries: list[Entry]) -> None:
+    live = fold_entries(entries)
+    again = fold_entries([decode_entry(encode_entry(entry)) for entry in entries])
+    assert again.head == live.head == len(entries)
+    assert again.sent_view() == live.sent_view()
+    assert again.messages() == live.messages()
+    assert again.settings == live.settings
+    assert (again.usage, again.cost) == (live.usage, live.cost)
+    assert again.pending_approvals() == live.pending_approvals()
+    assert list(again.inputs) == list(live.inputs)
+    assert again.unfinished_query() == live.unfinished_query()
+
+
+@given(logs())
+def test_looking_at_a_session_does_not_change_it(entries: list[Entry]) -> None:
+    fold = fold_entries(entries)
+    first = (fold.sent_view(), fold.messages(), fold.committed_messages())
+    assert (fold.sent_view(), fold.messages(), fold.committed_messages()) == first
+
+
+@given(logs())
+def test_no_text_that_was_not_discarded_is_ever_lost(entries: list[Entry]) -> None:
+    voided = {entry.turn_id for entry in entries if isinstance(entry, TurnDiscarded)}
+    kept = {
+        part.id: part.text
+        for message in fold_entries(entries).messages()
+        for part in message.parts
+        if isinstance(part, TextPart)
+    }
+    texts: dict[str, str] = {}
+    for entry in entries:
+        if entry.turn_id in voided:
+            continue
+        if isinstance(entry, PartStarted) and entry.part_kind == "text":
+            texts[entry.part_id] = ""
+        elif isinstance(entry, PartCheckpoint) and entry.part_id in texts:
+            texts[entry.part_id] += entry.text
+        elif isinstance(entry, PartEnded) and isinstance(entry.part, TextPart):
+            texts[entry.part_id] += entry.part.text
+    assert {key: text for key, text in texts.items() if text}.items() <= kept.items()
+
+
+@given(logs())
+def test_a_settled_approval_no_longer_waits(entries: list[Entry]) -> None:
+    settled = {entry.approval_id for entry in entries if isinstance(entry, ApprovalSettled)}
+    assert settled.isdisjoint(item.id for item in fold_entries(entries).pending_approvals())
+
+
+@given(logs())
+def test_an_ended_part_is_shown_whole_and_stored_once(entries: list[Entry]) -> None:
+    fold = SessionFold()
+    saved: dict[str, str] = {}
+    for entry in entries:
+        shown = fold.compose(entry)
+        fold.apply(entry)
+        if isinstance(entry, PartCheckpoint):
+            assert entry.offset == len(saved.get(entry.part_id, ""))
+            saved[entry.part_id] = saved.get(entry.part_id, "") + entry.text
+        if isinstance(shown, PartEnded) and isinstance(shown.part, TextPart):
+            stored = msgspec.structs.asdict(entry)["part"].text
+            assert shown.offset == 0
+            assert shown.part.text == saved.get(shown.part_id, "") + stored
+
+
+# Single cases that a generated log meets seldom.
+
+
+def a_turn(query: QueryWriter, text: str, *, finish: FinishKind = "stop") -> TurnEnded:
+    stamp, part_id = query.stamp.of_turn(new_turn_id()), new_part_id()
+    message_id = new_message_id()
+    ended = TurnEnded(**stamp(), message_id=message_id, finish=finish)
+    for entry in (
+        TurnStarted(**stamp(), message_id=message_id, provider="scripted", model="one"),
+        PartStarted(**stamp(), part_id=part_id, part_kind="text"),
+        PartEnded(**stamp(), part_id=part_id, part=TextPart(id=part_id, text=text)),
+        ended,
+    ):
+        query.log.add(entry)
+    return ended
+
+
+def test_discarding_an_answer_that_went_on_keeps_what_it_went_on_with() -> None:
+    log = LogWriter(b"")
+    query = QueryWriter(log)
+    query.start()
+    a_turn(query, "first", finish="pause")
+    void = a_turn(query, "garbled")
+    log.add(TurnDiscarded(**query.stamp(), message_id=void.message_id, reason="named no tools"))
+    assert fold_entries(log.entries).messages()[-1].text == "first"
+
+
+def test_after_a_compaction_inside_an_answer_the_view_still_begins_with_the_user() -> None:
+    log = LogWriter(b"")
+    query = QueryWriter(log)
+    query.start()
+    stamp, part_id = query.stamp.of_turn(new_turn_id()), new_part_id()
+    part = CompactionPart(id=part_id, text="all of it")
+    for entry in (
+        TurnStarted(**stamp(), message_id=new_message_id(), provider="scripted", model="one"),
+        PartStarted(**stamp(), part_id=part_id, part_kind="compaction"),
+        PartEnded(**stamp(), part_id=part_id, part=part),
+        TurnEnded(**stamp(), message_id=new_message_id(), finish="compaction"),
+    ):
+        log.add(entry)
+    view = fold_entries(log.entries).sent_view()
+    assert [type(message) for message in view] == [UserMessage, AssistantMessage]
+    assert view[1].parts == (part,)
+    assert build_request(Settings(), view, EXTRAS).messages == view
+
+
+@pytest.mark.parametrize(
+    ("scope", "later", "allowed"),
+    [
+        ("once", "same", False),
+        ("once", "resumed", False),
+        ("once", "next", False),
+        ("query", "same", True),
+        ("query", "resumed", True),
+        ("query", "next", False),
+        ("session", "same", True),
+        ("session", "resumed", True),
+        ("session", "next", True),
+    ],
+)
+def test_an_approval_reaches_as_far_as_its_scope(
+    scope: ApprovalScope, later: str, allowed: bool
+) -> None:
+    log = LogWriter(b"")
+    query = QueryWriter(log)
+    query.start()
+    requested = ApprovalRequested(
+        **query.stamp(),
+        approval_id=new_approval_id(),
+        call_id=CallId("1"),
+        tool="look",
+        arguments={},
+        arguments_hash="",
+    )
+    log.add(requested)
+    log.add(
+        ApprovalSettled(
+            **log.stamp()(),
+            approval_id=requested.approval_id,
+            call_id=CallId("1"),
+            decision="approved",
+            scope=scope,
+        )
+    )
+    asking = query
+    if later != "same":
+        asking = QueryWriter(log, resumes=query.query_id if later == "resumed" else None)
+        asking.start()
+    assert fold_entries(log.entries).is_allowed("look", asking.query_id) is allowed

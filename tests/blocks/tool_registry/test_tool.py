@@ -1,0 +1,259 @@
+"""`@tool`: what a model is told of a plain typed function, and what is refused when it is made."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypedDict
+
+import msgspec
+import pydantic
+import pytest
+
+from holdfast import ConfigError, ErrorCode, Tool, ToolContext, tool
+from holdfast.blocks.tool_registry.tool import make_tool
+
+
+@dataclass
+class Place:
+    lat: float
+    lon: float = 0.0
+
+
+class Spot(TypedDict):
+    name: str
+
+
+class Size(msgspec.Struct):
+    width: int
+
+
+class Street(pydantic.BaseModel):
+    name: str
+
+
+class Address(pydantic.BaseModel):
+    street: Street
+    number: int = pydantic.Field(ge=1)
+
+
+def references_in(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
+        return own.union(*(references_in(item) for item in value.values()))
+    if isinstance(value, list):
+        return set().union(*(references_in(item) for item in value))
+    return set()
+
+
+def schema_of(made: Tool) -> dict[str, Any]:
+    return made.spec.input_schema
+
+
+def test_a_plain_function_becomes_a_tool_that_can_still_be_called() -> None:
+    @tool
+    def add(a: int, b: int = 2) -> int:
+        """Add two numbers."""
+        return a + b
+
+    assert isinstance(add, Tool)
+    assert (add.name, add.spec.description) == ("add", "Add two numbers.")
+    assert schema_of(add) == {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 2}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    assert add(1, b=4) == 5
+
+
+def test_rules_and_a_name_can_be_given() -> None:
+    @tool(
+        name="rm-file",
+        description="Remove.",
+        approval="ask",
+        timeout=30,
+        idempotent=True,
+        retry=2,
+        effect="write",
+        input_examples=({"path": "a"},),
+    )
+    def remove(path: str) -> str:
+        return path
+
+    assert (remove.name, remove.spec.description) == ("rm-file", "Remove.")
+    assert remove.spec.input_examples == ({"path": "a"},)
+    rules = remove.rules
+    assert (rules.approval, rules.timeout, rules.effect) == ("ask", 30, "write")
+    assert (rules.idempotent, rules.retries) == (True, 2)
+
+
+def test_without_rules_a_tool_is_free_to_run_and_never_repeated() -> None:
+    made = make_tool(lambda: None, {"name": "free"})
+    rules = made.rules
+    assert (rules.approval, rules.timeout, rules.idempotent, rules.retries) == (
+        "never",
+        None,
+        False,
+        0,
+    )
+    assert rules.effect == "external"
+
+
+def test_the_docstring_describes_the_tool_and_each_parameter() -> None:
+    @tool
+    def search(query: str, limit: int = 10) -> str:
+        """Search the web.
+
+        Use it for facts that change.
+
+        Args:
+            query: what to look for,
+                in plain words
+            limit (int): how many results
+
+        Returns:
+            the results
+        """
+        return query
+
+    assert search.spec.description == "Search the web.\n\nUse it for facts that change."
+    properties = schema_of(search)["properties"]
+    assert properties["query"]["description"] == "what to look for, in plain words"
+    assert properties["limit"]["description"] == "how many results"
+
+
+def test_annotated_constraints_reach_the_schema_whoever_wrote_them() -> None:
+    @tool
+    def draw(
+        sides: Annotated[int, msgspec.Meta(ge=3)],
+        colour: Annotated[str, "a CSS colour"],
+        alpha: Annotated[float, pydantic.Field(ge=0, le=1, description="opacity")],
+        name: Annotated[str, msgspec.Meta(max_length=5)] = "x",
+        style: Literal["dotted", "solid"] = "solid",
+    ) -> None:
+        """Draw."""
+
+    properties = schema_of(draw)["properties"]
+    assert properties["sides"] == {"type": "integer", "minimum": 3}
+    assert properties["colour"] == {"type": "string", "description": "a CSS colour"}
+    assert properties["alpha"]["minimum"] == 0
+    assert properties["alpha"]["maximum"] == 1
+    assert properties["alpha"]["description"] == "opacity"
+    assert properties["name"]["maxLength"] == 5
+    assert properties["style"]["enum"] == ["dotted", "solid"]
+
+
+def test_structured_parameters_of_every_kind_are_described() -> None:
+    @tool
+    def visit(place: Place, spot: Spot, size: Size, address: Address) -> None:
+        """Go there."""
+
+    schema = schema_of(visit)
+    assert set(schema["properties"]) == {"place", "spot", "size", "address"}
+    assert references_in(schema) <= {f"#/$defs/{name}" for name in schema["$defs"]}
+
+
+def test_models_inside_lists_and_models_keep_their_references() -> None:
+    @tool
+    def deliver(addresses: list[Address], streets: dict[str, Street] | None = None) -> None:
+        """Bring it."""
+
+    schema = schema_of(deliver)
+    assert "Street" in schema["$defs"]
+    assert references_in(schema) <= {f"#/$defs/{name}" for name in schema["$defs"]}
+    parsed: Any = deliver.signature.parse({"addresses": [{"street": {"name": "A"}, "number": 1}]})
+    assert parsed.addresses == [Address(street=Street(name="A"), number=1)]
+
+
+def test_the_context_is_not_shown_to_the_model() -> None:
+    @tool
+    def watch(path: str, context: ToolContext) -> None:
+        """Watch."""
+
+    assert list(schema_of(watch)["properties"]) == ["path"]
+    assert watch.signature.context_parameter == "context"
+
+
+def test_mutable_defaults_are_made_anew_for_each_call() -> None:
+    @tool
+    def collect(items: list[str] = []) -> None:  # noqa: B006 - what is tested
+        """Collect."""
+
+    first: Any = collect.signature.parse({})
+    second: Any = collect.signature.parse({})
+    first.items.append("x")
+    assert second.items == []
+
+
+@pytest.mark.parametrize(
+    "name", ["", "has space", "dots.no", "ünïcode", "a" * 129, "semi;colon", "line\n"]
+)
+def test_a_name_that_no_provider_takes_is_refused(name: str) -> None:
+    def function() -> None:
+        """Do it."""
+
+    function.__name__ = name
+    with pytest.raises(ConfigError) as caught:
+        tool(function)
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
+
+
+@pytest.mark.parametrize("name", ["a", "A-1_b", "a" * 128])
+def test_a_name_that_every_provider_takes_is_kept(name: str) -> None:
+    assert make_tool(lambda: None, {"name": name}).name == name
+
+
+def plain() -> None:
+    """Do it."""
+
+
+def variadic(*paths: str) -> None:
+    """Take any number."""
+
+
+def keywords(**paths: str) -> None:
+    """Take any names."""
+
+
+def unnamed(path: str, /) -> None:
+    """Take it by its place."""
+
+
+def opaque(path: complex) -> None:
+    """Take what JSON cannot hold."""
+
+
+def foreign(lock: pytest.Item) -> None:
+    """Take what nobody can describe."""
+
+
+@pytest.mark.parametrize("function", [variadic, keywords, unnamed, opaque, foreign])
+def test_a_parameter_that_cannot_be_described_is_refused_when_the_tool_is_made(
+    function: Any,
+) -> None:
+    with pytest.raises(ConfigError, match=function.__name__) as caught:
+        tool(function)
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"approval": "always"},
+        {"approval": True},
+        {"effect": "delete"},
+        {"timeout": "soon"},
+        {"retry": 2},
+        {"retry": 2, "idempotent": False},
+        {"idempotent": "yes"},
+    ],
+    ids=str,
+)
+def test_a_rule_that_makes_no_sense_is_refused_and_not_ignored(options: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        tool(**options)(plain)
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
+
+
+def test_a_misspelt_rule_is_refused_and_not_ignored() -> None:
+    options: Any = {"aproval": "ask"}
+    with pytest.raises(TypeError, match="aproval"):
+        tool(**options)(variadic)

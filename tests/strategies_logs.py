@@ -1,0 +1,314 @@
+"""Strategies that make plausible logs: queries with everything in them, cut off anywhere.
+
+A log is written as the engine would write it. A crash may fall between any two entries; the next
+process then starts a query, or carries on the unfinished one, in the same log. Every choice is one
+byte of a drawn string, which is quick to draw and shrinks well.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+from hypothesis import strategies as st
+
+from holdfast.ports.stamps import Stamp
+from holdfast.testing import FakeClock
+from holdfast.vocabulary.entries import (
+    ApprovalDecision,
+    ApprovalRequested,
+    ApprovalSettled,
+    Compaction,
+    ContextNoted,
+    Entry,
+    HookMessage,
+    InputDrained,
+    InputPromoted,
+    InputQueued,
+    PartCheckpoint,
+    PartEnded,
+    PartStarted,
+    QueryEnded,
+    QueryStarted,
+    RetryScheduled,
+    SessionChanged,
+    SessionOpened,
+    Snapshot,
+    ToolEnded,
+    ToolStarted,
+    TurnDiscarded,
+    TurnEnded,
+    TurnStarted,
+    UnknownEntry,
+    UsageReported,
+)
+from holdfast.vocabulary.errors import ErrorCode, RequestError
+from holdfast.vocabulary.ids import (
+    CallId,
+    MessageId,
+    QueryId,
+    new_approval_id,
+    new_id,
+    new_input_id,
+    new_message_id,
+    new_part_id,
+    new_query_id,
+    new_session_id,
+    new_turn_id,
+)
+from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.parts import (
+    CompactionPart,
+    Part,
+    PartKind,
+    ProviderPart,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+)
+from holdfast.vocabulary.results import StopReason
+from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.usage import Usage
+
+ValueT = TypeVar("ValueT")
+
+WORDS = ("", "a", "b ", "\nab", "  ", "ba", "é")
+DECISIONS: tuple[ApprovalDecision | None, ...] = (None, "approved", "denied", "cancelled")
+STOPS: tuple[StopReason, ...] = ("complete", "aborted", "error", "approval", "limit")
+KINDS: tuple[PartKind, ...] = ("text", "tool_call", "reasoning", "compaction", "provider")
+BROKEN = RequestError(ErrorCode.NETWORK, "it broke").report
+
+
+class CrashError(Exception):
+    """The process that wrote the log is gone."""
+
+
+def a_prompt(text: str, query_id: QueryId | None = None) -> UserMessage:
+    return UserMessage(id=new_message_id(), parts=(TextPart(text=text),), query_id=query_id)
+
+
+class LogWriter:
+    """Writes entries with their `seq`, until the crash that was drawn for it."""
+
+    def __init__(self, choices: bytes) -> None:
+        self._choices = iter(choices)
+        self.entries: list[Entry] = []
+        self.clock = FakeClock()
+        self.lives = 0
+        """Entries until the next crash; 0 means none comes."""
+
+    def add(self, entry: Entry) -> None:
+        self.entries.append(msgspec.structs.replace(entry, seq=len(self.entries) + 1))
+        if self.lives:
+            self.lives -= 1
+            if not self.lives:
+                raise CrashError
+
+    def number(self, below: int) -> int:
+        """Choose a number; 0 once the choices are used up."""
+        return next(self._choices, 0) % below
+
+    def one_of(self, options: Sequence[ValueT]) -> ValueT:
+        return options[self.number(len(options))]
+
+    def chance(self, *, out_of: int = 2) -> bool:
+        return self.number(out_of) == 1
+
+    def stamp(self, query_id: QueryId | None = None) -> Stamp:
+        return Stamp(self.clock, query_id=query_id)
+
+
+class QueryWriter:
+    """Writes one query as the engine would."""
+
+    def __init__(self, log: LogWriter, *, resumes: QueryId | None = None) -> None:
+        self.log = log
+        self.query_id = new_query_id()
+        self.resumes = resumes
+        self.stamp = log.stamp(self.query_id)
+        self.message_id = MessageId("")
+
+    def write(self) -> None:
+        self.start()
+        for _ in range(1 + self.log.number(3)):
+            while self.log.chance(out_of=4):
+                self.turn(fails=True)
+            calls = self.turn(fails=False)
+            self.tools(calls)
+            if self.log.chance(out_of=4):
+                self.steer()
+        self.end()
+
+    def start(self) -> None:
+        if self.resumes is not None:
+            self.log.add(QueryStarted(**self.stamp(), resumes=self.resumes))
+            return
+        message = a_prompt(self.log.one_of(WORDS) or "?", self.query_id)
+        if self.log.chance(out_of=4):
+            queued = self.queue(message)
+            self.log.add(QueryStarted(**self.stamp()))
+            self.log.add(InputPromoted(**self.stamp(), input_id=queued.input_id))
+        else:
+            self.log.add(QueryStarted(**self.stamp(), message=message))
+
+    def queue(self, message: UserMessage) -> InputQueued:
+        queued = InputQueued(
+            **self.stamp(), input_id=new_input_id(), message=message, delivery="steer"
+        )
+        self.log.add(queued)
+        return queued
+
+    def steer(self) -> None:
+        queued = self.queue(a_prompt("also", self.query_id))
+        if self.log.chance(out_of=4):
+            self.log.add(InputDrained(**self.stamp(), input_id=queued.input_id))
+        else:
+            self.log.add(InputPromoted(**self.stamp(), input_id=queued.input_id))
+
+    def turn(self, *, fails: bool) -> list[ToolCallPart]:
+        stamp = self.stamp.of_turn(new_turn_id())
+        self.message_id = new_message_id()
+        self.log.add(
+            TurnStarted(**stamp(), message_id=self.message_id, provider="scripted", model="one")
+        )
+        parts = [self.part(stamp, self.log.one_of(KINDS)) for _ in range(self.log.number(4))]
+        if fails:
+            self.discard(stamp)
+            return []
+        cut_off = self.log.chance(out_of=6)
+        self.log.add(
+            TurnEnded(
+                **stamp(),
+                message_id=self.message_id,
+                finish=None if cut_off else self.log.one_of(("stop", "pause")),
+                usage=Usage(input=3, output=2),
+                interrupted=cut_off,
+            )
+        )
+        if self.log.chance(out_of=10):
+            self.log.add(
+                TurnDiscarded(**stamp(), message_id=self.message_id, reason="it named no tools")
+            )
+            return []
+        return [part for part in parts if isinstance(part, ToolCallPart)]
+
+    def discard(self, stamp: Stamp) -> None:
+        self.log.add(TurnDiscarded(**stamp(), message_id=self.message_id, reason="failed"))
+        self.log.add(RetryScheduled(**stamp(), attempt=1, delay=2.0, next_at=0, error=BROKEN))
+
+    def part(self, stamp: Stamp, kind: PartKind) -> Part:
+        part_id, call_id = new_part_id(), CallId(new_id("call"))
+        self.log.add(PartStarted(**stamp(), part_id=part_id, part_kind=kind, call_id=call_id))
+        offset = 0
+        if kind in ("text", "reasoning", "compaction"):
+            for _ in range(self.log.number(3)):
+                text = self.log.one_of(WORDS)
+                self.log.add(PartCheckpoint(**stamp(), part_id=part_id, offset=offset, text=text))
+                offset += len(text)
+        rest = self.log.one_of(WORDS)
+        parts: dict[PartKind, Part] = {
+            "text": TextPart(id=part_id, text=rest),
+            "reasoning": ReasoningPart(id=part_id, text=rest),
+            "compaction": CompactionPart(id=part_id, text=rest),
+            "provider": ProviderPart(id=part_id, provider="scripted", model="one", payload={}),
+            "tool_call": ToolCallPart(id=part_id, call_id=call_id, name="look", arguments={}),
+        }
+        self.log.add(PartEnded(**stamp(), part_id=part_id, offset=offset, part=parts[kind]))
+        return parts[kind]
+
+    def tools(self, calls: list[ToolCallPart]) -> None:
+        for call in reversed(calls) if self.log.chance() else calls:
+            if self.log.chance(out_of=3) and not self.approved(call):
+                continue
+            self.log.add(
+                ToolStarted(
+                    **self.stamp(),
+                    call_id=call.call_id,
+                    tool=call.name,
+                    arguments_hash="",
+                    idempotent=self.log.chance(),
+                )
+            )
+            self.log.add(
+                ToolEnded(
+                    **self.stamp(),
+                    call_id=call.call_id,
+                    tool=call.name,
+                    outcome=self.log.one_of(("ok", "error", "timed_out")),
+                    content=(TextPart(text="seen"),),
+                )
+            )
+
+    def approved(self, call: ToolCallPart) -> bool:
+        approval_id = new_approval_id()
+        self.log.add(
+            ApprovalRequested(
+                **self.stamp(),
+                approval_id=approval_id,
+                call_id=call.call_id,
+                tool=call.name,
+                arguments={},
+                arguments_hash="",
+            )
+        )
+        decision = self.log.one_of(DECISIONS)
+        if decision is not None:
+            self.log.add(
+                ApprovalSettled(
+                    **self.stamp(),
+                    approval_id=approval_id,
+                    call_id=call.call_id,
+                    decision=decision,
+                    scope=self.log.one_of(("once", "query", "session")),
+                )
+            )
+        return decision == "approved"
+
+    def end(self) -> None:
+        self.log.add(
+            QueryEnded(
+                **self.stamp(),
+                stop_reason=self.log.one_of(STOPS),
+                message_id=self.message_id,
+            )
+        )
+
+
+def _between_queries(log: LogWriter) -> list[Callable[[], Entry]]:
+    """Return makers of the entries that belong to no query."""
+    stamp = log.stamp()
+    return [
+        lambda: SessionChanged(**stamp(), changes={"title": None, "settings": {"seed": 4}}),
+        lambda: ContextNoted(**stamp(), text="elsewhere"),
+        lambda: HookMessage(**stamp(), hook="h", text="said"),
+        lambda: Snapshot(**stamp(), tree="abc"),
+        lambda: UsageReported(**stamp()),
+        lambda: UnknownEntry(**stamp(), stored_kind="later.invention"),
+        lambda: Compaction(**stamp(), trigger="auto", strategy="summarise", summary="before"),
+    ]
+
+
+def write_log(choices: bytes) -> list[Entry]:
+    """Write a whole log: an opening, then queries, crashes and what falls between them."""
+    log = LogWriter(choices)
+    log.add(
+        SessionOpened(**log.stamp()(), session_id=new_session_id(), settings=Settings(model="a/b"))
+    )
+    unfinished: QueryId | None = None
+    for _ in range(log.number(5)):
+        log.lives = log.number(26)
+        query = QueryWriter(log, resumes=unfinished if log.chance() else None)
+        try:
+            query.write()
+        except CrashError:
+            unfinished = query.query_id
+        else:
+            unfinished = None
+        log.lives = 0
+        for _ in range(log.number(3)):
+            log.add(log.one_of(_between_queries(log))())
+    return log.entries
+
+
+def logs() -> st.SearchStrategy[list[Entry]]:
+    """Return a strategy for whole logs."""
+    return st.binary(min_size=40, max_size=150).map(write_log)

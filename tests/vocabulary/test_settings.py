@@ -1,0 +1,93 @@
+"""Settings: the defaults that users get without saying anything."""
+
+import msgspec
+import pytest
+
+from holdfast import Limits, ModelStep, RetrySettings, Settings, Timeouts
+from holdfast.vocabulary.settings import (
+    NETWORK_RETRIES,
+    RATE_LIMIT_RETRIES,
+    CompactionSettings,
+    RuntimeSettings,
+)
+
+
+def test_the_defaults_of_a_runtime() -> None:
+    assert msgspec.structs.asdict(RuntimeSettings()) == {
+        "max_concurrent_sessions": 10,
+        "session_timeout": 1800.0,
+        "auto_compaction": True,
+        "cross_session_context": True,
+        "buffer_size": 100,
+        "observer_buffer": 1024,
+        "checkpoint_characters": 4096,
+        "checkpoint_seconds": 1.0,
+        "close_drain_seconds": 15.0,
+    }
+
+
+def test_the_defaults_of_a_session() -> None:
+    assert msgspec.structs.asdict(Settings()) == {
+        "model": "",
+        "thinking": None,
+        "system_prompts": (),
+        "max_tokens": None,
+        "temperature": None,
+        "stop": (),
+        "seed": None,
+        "betas": {},
+        "cache_ttl": "1h",
+        "cached_reminders": (),
+        "compaction": CompactionSettings(),
+        "parallel_tools": False,
+        "allowed_tools": None,
+        "denied_tools": (),
+        "loop_threshold": 3,
+        "limits": Limits(),
+        "retry": RetrySettings(),
+        "fallbacks": (),
+        "timeouts": Timeouts(),
+    }
+
+
+def test_the_defaults_of_retries() -> None:
+    assert msgspec.structs.asdict(RetrySettings()) == {
+        "max_retries": 5,
+        "first_delay": 2.0,
+        "factor": 2.0,
+        "longest_delay": 30.0,
+        "jitter": 0.1,
+        "longest_retry_after": 60.0,
+        "interruption_retries": 2,
+        "interruption_delay": 2.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("preset", "expected"),
+    [(RATE_LIMIT_RETRIES, (5.0, 60.0, 10, 1.5)), (NETWORK_RETRIES, (1.0, 10.0, 3, 2.0))],
+)
+def test_the_presets_of_retries(
+    preset: RetrySettings, expected: tuple[float, float, int, float]
+) -> None:
+    found = (preset.first_delay, preset.longest_delay, preset.max_retries, preset.factor)
+    assert found == expected
+
+
+def test_a_query_has_no_limits_unless_it_is_given_some() -> None:
+    assert set(msgspec.structs.asdict(Limits()).values()) == {None}
+
+
+def test_a_fallback_is_tried_twice() -> None:
+    assert ModelStep(model="a/b").max_attempts == 2
+
+
+def test_settings_are_values() -> None:
+    settings = Settings(model="a/b")
+    with pytest.raises(AttributeError):
+        settings.model = "c/d"  # type: ignore[misc]
+    assert msgspec.convert(msgspec.to_builtins(settings), Settings) == settings
+
+
+def test_tools_are_not_among_the_settings() -> None:
+    assert "tools" not in Settings.__struct_fields__
