@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from holdfast.providers.local.client import LocalModelClient
-from holdfast.vocabulary.local_models import PullEvent, PullProgress, PullStarted
 from holdfast.vocabulary.ids import CallId, MessageId
+from holdfast.vocabulary.local_models import PullEvent, PullProgress, PullStarted
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import Part, TextPart, ToolCallPart, ToolResultPart
 from holdfast.vocabulary.requests import ModelRequest

@@ -85,16 +85,18 @@ async def test_a_model_process_that_dies_in_the_middle_interrupts_and_comes_back
     model_folder: Path,
 ) -> None:
     client = LocalModelClient(folder=model_folder, pool=ModelProcessPool(), context=512)
-    async with Agent(
-        "local/smollm2", providers=[client], max_tokens=300, retry=_NO_RETRIES, environment={}
-    ) as agent:
-        async with agent.session() as session:
-            with pytest.raises(AgentError) as broken:
-                async for event in session.stream("Tell me a long story."):
-                    if isinstance(event, TextDelta):
-                        os.kill(client.process_of("smollm2") or 0, signal.SIGKILL)
-            assert broken.value.code is ErrorCode.STREAM_INTERRUPTED
-            assert session.messages[-1].text != ""
-            await session.configure(max_tokens=8)
-            assert (await session.chat("Go on.")).text
+    async with (
+        Agent(
+            "local/smollm2", providers=[client], max_tokens=300, retry=_NO_RETRIES, environment={}
+        ) as agent,
+        agent.session() as session,
+    ):
+        with pytest.raises(AgentError) as broken:
+            async for event in session.stream("Tell me a long story."):
+                if isinstance(event, TextDelta):
+                    os.kill(client.process_of("smollm2") or 0, signal.SIGKILL)
+        assert broken.value.code is ErrorCode.STREAM_INTERRUPTED
+        assert session.messages[-1].text != ""
+        await session.configure(max_tokens=8)
+        assert (await session.chat("Go on.")).text
     await client.close()

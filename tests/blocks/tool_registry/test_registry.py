@@ -14,7 +14,7 @@ import pytest
 from holdfast import AbortController, ConfigError, ErrorCode, MediaPart, TextPart, ToolContext, tool
 from holdfast.blocks.tool_registry import registry as registry_module
 from holdfast.blocks.tool_registry.registry import (
-    HandlerFailed,
+    FunctionFailed,
     InvalidInput,
     NotFound,
     OutputTransform,
@@ -64,7 +64,7 @@ async def run(
     function: Callable[..., object],
     transform: OutputTransform | None = None,
     **arguments: Any,
-) -> Succeeded | HandlerFailed:
+) -> Succeeded | FunctionFailed:
     made = tool(function)
     resolution = ToolRegistry([made]).resolve(call("1", made.name, **arguments))
     assert isinstance(resolution, Ready), resolution
@@ -385,7 +385,7 @@ async def test_a_tool_that_raises_fails_with_the_name_and_text_of_the_error() ->
     def fail() -> None:
         raise KeyError("missing")
 
-    assert await run(fail) == HandlerFailed("KeyError: 'missing'")
+    assert await run(fail) == FunctionFailed("KeyError: 'missing'")
 
 
 async def test_a_transform_that_raises_fails_the_call() -> None:
@@ -395,7 +395,7 @@ async def test_a_transform_that_raises_fails_the_call() -> None:
     def broken(_name: str, _value: object) -> object:
         raise ValueError("no")
 
-    assert await run(fine, broken) == HandlerFailed("ValueError: no")
+    assert await run(fine, broken) == FunctionFailed("ValueError: no")
 
 
 async def test_a_plain_function_that_runs_out_fails_and_does_not_hang() -> None:
@@ -404,7 +404,7 @@ async def test_a_plain_function_that_runs_out_fails_and_does_not_hang() -> None:
         return next(nothing)
 
     outcome = await run(first)
-    assert isinstance(outcome, HandlerFailed)
+    assert isinstance(outcome, FunctionFailed)
     assert "StopIteration" in outcome.message
 
 
@@ -413,7 +413,7 @@ async def test_a_plain_function_that_exits_fails_and_does_not_end_the_program() 
         raise SystemExit(2)
 
     outcome = await run(leave)
-    assert isinstance(outcome, HandlerFailed)
+    assert isinstance(outcome, FunctionFailed)
     assert "SystemExit" in outcome.message
 
 
@@ -424,7 +424,7 @@ async def test_a_value_that_cannot_be_encoded_fails_the_call() -> None:
     async def endless() -> object:
         return circle
 
-    assert isinstance(await run(endless), HandlerFailed)
+    assert isinstance(await run(endless), FunctionFailed)
 
 
 async def test_a_cancelled_run_is_not_a_failure() -> None:

@@ -7,8 +7,8 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast import ConfigError, ErrorCode, Tool, ToolContext, tool
-from holdfast.blocks.tool_registry.tool import make_tool
+from holdfast import ConfigError, ErrorCode, ToolContext, tool
+from holdfast.blocks.tool_registry.tool import Tool, make_tool
 
 
 @dataclass
