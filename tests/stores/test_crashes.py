@@ -22,7 +22,7 @@ from tests.stores.places import DURABLE, PLACES, open_place
 
 pytestmark = pytest.mark.skipif(not is_strace_here(), reason="strace is not installed")
 
-SAMPLE = 8
+SAMPLE = 5
 
 
 def worker_of(kind: str) -> Callable[[Path], Sequence[str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.assembly.stores import make_store
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.store_conformance.samples import command, new_session, note
@@ -100,3 +101,21 @@ async def test_sqlite_leaves_one_file_when_it_is_closed(tmp_path: Path) -> None:
     await new_session(store)
     await store.close()
     assert [path.name for path in tmp_path.iterdir()] == ["sessions.db"]
+
+
+@pytest.mark.parametrize("location", ["jsonl:{}/sessions", "sqlite:{}/sessions.db"])
+async def test_a_store_string_names_a_place(location: str, tmp_path: Path) -> None:
+    for expected in ([], ["named"]):
+        store = make_store(location.format(tmp_path))
+        records = await store.index.browse("ana", "/work/house")
+        assert [record.name for record in records] == expected
+        if not expected:
+            await new_session(store, name="named")
+        await store.close()
+
+
+@pytest.mark.parametrize("location", ["jsonl", "jsonl:", "sqlite:", "files:x", ""])
+def test_a_string_that_names_no_store_is_refused(location: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_store(location)
+    assert caught.value.code is ErrorCode.CONFIG_INVALID

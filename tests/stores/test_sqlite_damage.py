@@ -81,6 +81,22 @@ async def test_a_changed_word_inside_an_entry_is_reported_and_the_rest_is_read(
     await store.close()
 
 
+async def test_a_log_whose_last_entry_is_damaged_goes_on_after_the_one_before(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "changed.db"
+    lease, entries = await small_database(path)
+    path.write_bytes(path.read_bytes().replace(b'"text":"note 61"', b'"text":"nope 61"'))
+    store = SqliteStore(path)
+    again = await store.leases.acquire(lease.session_id, "next")
+    following = note(61)
+    await store.log.append(again, [following])
+    assert await store.log.read(lease.session_id) == [*entries[:-1], following]
+    (report,) = await store.log.inspect(lease.session_id)
+    assert "checksum" in report.reason
+    await store.close()
+
+
 @pytest.mark.parametrize(
     "content", [b"not a database at all" * 100, b"SQLite format 3\0" + b"x" * 5000]
 )

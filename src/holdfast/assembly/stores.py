@@ -14,21 +14,21 @@ def make_store(location: str) -> Store:
 
     """
     # Only what is used is imported: a driver costs time and memory.
-    kind, separator, place = location.partition(":")
+    kind, _, place = location.partition(":")
     if location == "memory":
         from holdfast.stores.memory import MemoryStore  # noqa: PLC0415
 
         return MemoryStore()
-    if separator and not place:
+    if kind in {"jsonl", "sqlite"} and not place:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"store {location!r} does not say where")
     if kind == "jsonl":
         from holdfast.stores.jsonl.store import JsonlStore  # noqa: PLC0415
 
-        return JsonlStore(Path(place).expanduser())
+        return JsonlStore(Path(place).expanduser().absolute())
     if kind == "sqlite":
         from holdfast.stores.sqlite.store import SqliteStore  # noqa: PLC0415
 
-        return SqliteStore(Path(place).expanduser())
+        return SqliteStore(Path(place).expanduser().absolute())
     raise ConfigError(
         ErrorCode.CONFIG_INVALID,
         f"{location!r} names no store; use 'memory', 'jsonl:FOLDER' or 'sqlite:FILE'",

@@ -55,7 +55,7 @@ def scan_log(content: bytes, *, offset: int = 0, after: int = 0) -> LogScan:
         newline = content.find(b"\n", position)
         stop = newline if newline >= 0 else len(content)
         piece = content[position:stop]
-        if newline < 0 or not scanner.take_whole_append(offset + position, piece):
+        if newline < 0 or not scanner.take_whole_line(offset + position, piece):
             scanner.take(offset + position, piece, is_ended=newline >= 0)
         position = stop + 1
     return scanner.finish(offset + len(content))
@@ -84,17 +84,25 @@ class _Scanner:
         self._left = 0
         self._hole = False
 
-    def take_whole_append(self, offset: int, piece: bytes) -> bool:
-        """Take in a line that is an append of its own and follows; False when it is not."""
-        result = self._result
-        if self._open_at is not None or self._hole:
+    def take_whole_line(self, offset: int, piece: bytes) -> bool:
+        """Take in a line that simply follows the one before; False when it needs more care."""
+        if self._hole or self._open_damage:
             return False
         line = parse_log_line(piece)
-        if line is None or line.left or line.seq != result.head + 1:
+        is_first = self._open_at is None
+        if line is None or not (is_first or line.left == self._left - 1):
             return False
-        result.lines.append(FoundLine(offset, line, True))  # noqa: FBT003
-        result.head = line.seq
-        result.end = offset + len(piece) + 1
+        if line.seq != self._result.head + len(self._open) + 1 or not line.has_entry:
+            return False
+        self._open.append(FoundLine(offset, line, is_first))
+        self._left = line.left
+        if is_first:
+            self._open_at = offset
+        if not line.left:
+            self._result.lines += self._open
+            self._result.head = line.seq
+            self._result.end = offset + len(piece) + 1
+            self._open, self._open_at = [], None
         return True
 
     def take(self, offset: int, piece: bytes, *, is_ended: bool) -> None:
@@ -145,7 +153,9 @@ class _Scanner:
 
     def _settle(self) -> None:
         marks: list[FoundLine | DamagedBytes] = [*self._open, *self._open_damage]
-        for mark in sorted(marks, key=lambda item: item.offset):
+        if self._open_damage:
+            marks.sort(key=lambda item: item.offset)
+        for mark in marks:
             if isinstance(mark, DamagedBytes):
                 self._result.damaged.append(mark)
                 self._hole = True
@@ -170,6 +180,8 @@ class _Scanner:
 
 def _find_line(piece: bytes) -> tuple[int, LogLine | None]:
     """Find the line that ends this piece, and how many damaged bytes come before it."""
+    if (line := parse_log_line(piece)) is not None:
+        return 0, line
     for start in _starts_in(piece):
         if (line := parse_log_line(piece[start:])) is not None:
             return start, line

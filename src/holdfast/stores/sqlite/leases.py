@@ -15,6 +15,7 @@ from holdfast.stores.process_identity import (
     parse_identity,
     this_process,
 )
+from holdfast.stores.sqlite.quarantine import set_damaged_end_aside
 from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import key_made_for
 from holdfast.stores.ticker import Ticker
@@ -111,6 +112,7 @@ class SqliteLeases:
 def _acquire(connection: apsw.Connection, wanted: _Holder, *, seconds: float) -> Lease:
     key = key_made_for(connection, wanted.session_id)
     _refuse_busy(connection, wanted)
+    set_damaged_end_aside(connection, key)
     # Epochs never repeat in a database, not even for a session that is deleted and made again.
     epoch: int = connection.execute("UPDATE last_epoch SET value = value + 1 RETURNING value").get
     connection.execute(

@@ -9,6 +9,7 @@ from holdfast.ports.session_store import Damage, Lease, SessionRecord
 from holdfast.stores.append_rules import fresh_entries, name_taken, refuse_foreign
 from holdfast.stores.index_record import update_record
 from holdfast.stores.sqlite.leases import SqliteLeases
+from holdfast.stores.sqlite.quarantine import read_quarantine
 from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import (
     RECORD_COLUMNS,
@@ -175,7 +176,7 @@ def _find_damage(connection: apsw.Connection, session_id: SessionId) -> list[tup
     key = key_of(connection, session_id)
     if key is None:
         return []
-    found: list[tuple[str, str]] = []
+    found = read_quarantine(connection, key)
     seq = 0
     try:
         for row in rows_between(connection, *span_of(key)):

@@ -61,6 +61,14 @@ CREATE TABLE blob (
   PRIMARY KEY (session, name)
 ) STRICT;
 
+CREATE TABLE quarantine (
+  session INTEGER NOT NULL REFERENCES session (key) ON DELETE CASCADE,
+  place INTEGER NOT NULL,
+  reason TEXT NOT NULL,
+  body BLOB NOT NULL
+) STRICT;
+CREATE INDEX quarantine_session ON quarantine (session);
+
 CREATE TABLE last_epoch (value INTEGER NOT NULL) STRICT;
 INSERT INTO last_epoch VALUES (0);
 """

@@ -65,6 +65,16 @@ def rows_between(
     )
 
 
+def last_row(connection: apsw.Connection, key: int) -> EntryRow | None:
+    """Read the row of a session's last entry."""
+    row: EntryRow | None = connection.execute(
+        "SELECT place, id, kind, crc, body FROM entry"
+        " WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
+        span_of(key),
+    ).fetchone()
+    return row
+
+
 def key_of(connection: apsw.Connection, session_id: SessionId) -> int | None:
     """Return the number that stands for a session in other tables."""
     key: int | None = connection.execute("SELECT key FROM session WHERE id = ?", (session_id,)).get
