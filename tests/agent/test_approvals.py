@@ -1,0 +1,367 @@
+"""Approvals: asked all at once, run as they are answered, used once, and never left hanging."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import (
+    AgentSession,
+    ApprovalRequest,
+    ApprovalRequested,
+    ApprovalSettled,
+    Approve,
+    Deny,
+    ErrorCode,
+    ToolStarted,
+    tool,
+)
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import calls, says
+from holdfast.testing.scripted_provider import Step
+from holdfast.vocabulary.approvals import Decision
+from tests.scripted_agents import (
+    events_of,
+    failure_of,
+    make_agent,
+    outcomes_in,
+    playing,
+    run_script,
+)
+
+RAN: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    RAN.clear()
+
+
+@tool(approval="ask")
+async def erase(path: str) -> str:
+    """Erase a file."""
+    RAN.append(path)
+    return f"{path} is gone"
+
+
+@tool
+async def look() -> str:
+    """Look around."""
+    RAN.append("look")
+    return "seen"
+
+
+ERASE: Step = calls(("erase", {"path": "a"}))
+ERASE_TWO: Step = calls(("erase", {"path": "a"}), ("erase", {"path": "b"}))
+
+
+def answered(decision: Decision, **options: Any) -> dict[str, Any]:
+    async def approver(_request: ApprovalRequest) -> Decision:
+        return decision
+
+    return {"tools": [erase, look], "approver": approver, **options}
+
+
+# With an approver.
+
+
+async def test_an_approved_call_runs() -> None:
+    _, provider = await run_script([ERASE, says("done")], **answered(Approve()))
+    assert outcomes_in(provider.requests[1]) == [("erase", "ok", "a is gone")]
+
+
+async def test_a_denied_call_does_not_run_and_the_model_is_told_why() -> None:
+    _, provider = await run_script([ERASE, says("ok")], **answered(Deny("it is needed")))
+    assert outcomes_in(provider.requests[1]) == [("erase", "denied", "it is needed")]
+    assert RAN == []
+
+
+async def test_a_denial_without_a_reason_tells_the_model_not_to_try_again() -> None:
+    _, provider = await run_script([ERASE, says("ok")], **answered(Deny()))
+    ((_, outcome, text),) = outcomes_in(provider.requests[1])
+    assert (outcome, "Do not try it again" in text) == ("denied", True)
+
+
+async def test_an_approval_may_change_the_arguments() -> None:
+    options = answered(Approve(arguments={"path": "b"}))
+    async with playing([ERASE, says("ok")], **options) as (session, provider):
+        events = await events_of(session)
+    assert (RAN, outcomes_in(provider.requests[1])) == (["b"], [("erase", "ok", "b is gone")])
+    (settled,) = [event for event in events if isinstance(event, ApprovalSettled)]
+    assert settled.arguments == {"path": "b"}
+
+
+async def test_changed_arguments_that_do_not_fit_are_invalid_input() -> None:
+    options = answered(Approve(arguments={"path": 7}))
+    _, provider = await run_script([ERASE, says("ok")], **options)
+    assert (RAN, outcomes_in(provider.requests[1])[0][1]) == ([], "error")
+
+
+@pytest.mark.parametrize("answer", [None, True, "yes"])
+async def test_an_answer_that_is_no_decision_is_a_denial(answer: Any) -> None:
+    _, provider = await run_script([ERASE, says("ok")], **answered(answer))
+    assert (RAN, outcomes_in(provider.requests[1])[0][1]) == ([], "denied")
+
+
+async def test_an_approver_that_fails_has_not_approved() -> None:
+    async def broken(_request: ApprovalRequest) -> Decision:
+        raise RuntimeError("with a secret in it")
+
+    script = [ERASE, says("ok")]
+    _, provider = await run_script(script, tools=[erase], approver=broken)
+    ((_, outcome, text),) = outcomes_in(provider.requests[1])
+    assert (RAN, outcome, "secret" in text) == ([], "denied", False)
+
+
+async def test_a_request_says_what_is_asked() -> None:
+    seen: list[ApprovalRequest] = []
+
+    def approve(request: ApprovalRequest) -> Decision:
+        seen.append(request)
+        return Approve()
+
+    script = [calls(("erase", {"path": "a"}), ids=("x",)), says("ok")]
+    result, _ = await run_script(script, tools=[erase], approver=approve)
+    (request,) = seen
+    assert (request.call_id, request.tool, request.arguments) == ("x", "erase", {"path": "a"})
+    assert request.session_id == result.session_id
+    assert len(request.arguments_hash) == 64
+
+
+async def test_all_questions_are_asked_before_any_is_answered_and_run_as_answers_arrive() -> None:
+    answers = {path: asyncio.Event() for path in "abc"}
+    asked: list[str] = []
+    ended = asyncio.Event()
+
+    @tool(approval="ask")
+    async def touch(path: str) -> str:
+        """Touch a file."""
+        RAN.append(path)
+        ended.set()
+        return path
+
+    async def approver(request: ApprovalRequest) -> Decision:
+        asked.append(request.arguments["path"])
+        await answers[request.arguments["path"]].wait()
+        return Approve()
+
+    script = [calls(*(("touch", {"path": path}) for path in "abc")), says("ok")]
+    async with playing(script, tools=[touch], approver=approver) as (session, provider):
+        asking = asyncio.ensure_future(session.chat("go"))
+        for path in "cab":
+            while len(asked) < 3:
+                await asyncio.sleep(0)  # noqa: TID251 - lets the others ask
+            ended.clear()
+            answers[path].set()
+            await ended.wait()
+        await asking
+    assert RAN == ["c", "a", "b"]
+    assert [item[2] for item in outcomes_in(provider.requests[1])] == ["a", "b", "c"]
+
+
+async def test_calls_that_need_no_approval_do_not_wait_for_those_that_do() -> None:
+    looked = asyncio.Event()
+
+    @tool
+    async def peek() -> str:
+        """Look at once."""
+        looked.set()
+        return "seen"
+
+    async def approver(_request: ApprovalRequest) -> Decision:
+        await looked.wait()
+        return Approve()
+
+    script = [calls(("erase", {"path": "a"}), ("peek", {})), says("ok")]
+    result, _ = await run_script(script, tools=[erase, peek], approver=approver)
+    assert result.text == "ok"
+
+
+async def test_a_decision_is_in_the_log_before_the_tool_starts() -> None:
+    async with playing([ERASE, says("ok")], **answered(Approve())) as (session, _):
+        events = await events_of(session)
+    kinds = [
+        e.kind for e in events if isinstance(e, ApprovalRequested | ApprovalSettled | ToolStarted)
+    ]
+    assert kinds == ["approval.requested", "approval.settled", "tool.started"]
+
+
+@pytest.mark.parametrize(("scope", "asked"), [("once", 3), ("query", 2), ("session", 1)])
+async def test_an_approval_may_reach_further_than_one_call(scope: Any, asked: int) -> None:
+    seen: list[ApprovalRequest] = []
+
+    def approve(request: ApprovalRequest) -> Decision:
+        seen.append(request)
+        return Approve(scope=scope)
+
+    other = calls(("erase", {"path": "b"}))
+    script = [ERASE, other, says("one"), ERASE, says("two")]
+    async with playing(script, tools=[erase], approver=approve) as (session, _):
+        await session.chat("go")
+        await session.chat("on")
+    assert (len(seen), RAN) == (asked, ["a", "b", "a"])
+
+
+async def test_a_loop_is_put_to_the_approver() -> None:
+    reasons: list[str | None] = []
+
+    def approve(request: ApprovalRequest) -> Decision:
+        reasons.append(request.reason)
+        return Deny("enough") if len(RAN) == 2 else Approve()
+
+    script = [*[calls(("look", {}))] * 3, says("ok")]
+    _, provider = await run_script(script, tools=[look], approver=approve)
+    assert (len(reasons), RAN) == (1, ["look", "look"])
+    assert "same call" in str(reasons[0])
+    assert outcomes_in(provider.requests[3])[-1][1:] == ("denied", "enough")
+
+
+async def test_somebody_else_may_answer_before_the_approver() -> None:
+    asked: asyncio.Queue[ApprovalRequest] = asyncio.Queue()
+
+    async def approver(request: ApprovalRequest) -> Decision:
+        asked.put_nowait(request)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with playing([ERASE, says("ok")], tools=[erase], approver=approver) as (session, _):
+        asking = asyncio.ensure_future(session.chat("go"))
+        await session.approve((await asked.get()).id)
+        assert (await asking).text == "ok"
+    assert RAN == ["a"]
+
+
+async def test_an_approver_is_cancelled_with_its_query() -> None:
+    entered, stopped = asyncio.Event(), asyncio.Event()
+
+    async def approver(_request: ApprovalRequest) -> Decision:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        raise AssertionError
+
+    async with playing([ERASE], tools=[erase], approver=approver) as (session, _):
+        asking = asyncio.ensure_future(session.chat("go"))
+        await entered.wait()
+        session.abort()
+        assert (await failure_of(asking)).code is ErrorCode.ABORTED
+        await stopped.wait()
+
+
+# Without one: later, by id.
+
+
+async def resting(session: AgentSession) -> list[str]:
+    """Run until the query rests, and return the ids that wait."""
+    result = await session.chat("go")
+    assert result.stop_reason == "approval"
+    assert [item.id for item in session.unfinished.approvals] == [i.id for i in result.pending]
+    return [item.id for item in result.pending]
+
+
+async def test_a_query_rests_until_it_is_resumed() -> None:
+    async with playing([ERASE, says("done")], tools=[erase]) as (session, provider):
+        (approval,) = await resting(session)
+        assert RAN == []
+        await session.approve(approval)
+        result = await session.resume()
+        assert (result.text, result.resumed, result.turns) == ("done", True, 1)
+        assert result.messages[0].text == "go"
+    assert outcomes_in(provider.requests[1]) == [("erase", "ok", "a is gone")]
+
+
+async def test_answers_may_come_one_by_one_in_any_order() -> None:
+    async with playing([ERASE_TWO, says("done")], tools=[erase]) as (session, provider):
+        first, second = await resting(session)
+        await session.approve(second, arguments={"path": "c"})
+        await session.deny(first, "keep it")
+        await session.resume()
+    assert outcomes_in(provider.requests[1]) == [
+        ("erase", "denied", "keep it"),
+        ("erase", "ok", "c is gone"),
+    ]
+
+
+async def test_resuming_before_all_are_answered_rests_again() -> None:
+    async with playing([ERASE_TWO, says("done")], tools=[erase]) as (session, _):
+        first, second = await resting(session)
+        await session.approve(first)
+        again = await session.resume()
+        assert (again.stop_reason, [item.id for item in again.pending]) == ("approval", [second])
+        await session.approve(second)
+        assert (await session.resume()).text == "done"
+    assert RAN == ["a", "b"]
+
+
+@pytest.mark.parametrize("how", ["approve", "deny"])
+async def test_an_answer_is_used_once(how: str) -> None:
+    async with playing([ERASE, says("done")], tools=[erase]) as (session, _):
+        (approval,) = await resting(session)
+        await getattr(session, how)(approval)
+        for late in (session.approve(approval), session.deny(approval)):
+            assert (await failure_of(late)).code is ErrorCode.NOT_FOUND
+        await session.resume()
+    assert (["a"] if how == "approve" else []) == RAN
+
+
+async def test_an_answer_to_nothing_is_refused() -> None:
+    async with playing([]) as (session, _):
+        assert (await failure_of(session.approve("apr_x"))).code is ErrorCode.NOT_FOUND
+
+
+async def test_a_new_prompt_cancels_what_waits() -> None:
+    async with playing([ERASE, says("instead")], tools=[erase]) as (session, provider):
+        (approval,) = await resting(session)
+        assert (await session.chat("never mind")).text == "instead"
+        assert (await failure_of(session.approve(approval))).code is ErrorCode.NOT_FOUND
+        assert session.unfinished.approvals == ()
+    assert RAN == []
+    assert outcomes_in(provider.requests[1])[0][:2] == ("erase", "denied")
+
+
+async def test_calls_that_need_no_approval_run_before_the_query_rests() -> None:
+    script: list[Step] = [calls(("erase", {"path": "a"}), ("look", {})), says("done")]
+    async with playing(script, tools=[erase, look]) as (session, _):
+        (approval,) = await resting(session)
+        assert RAN == ["look"]
+        await session.approve(approval)
+        await session.resume()
+    assert RAN == ["look", "a"]
+
+
+async def test_nobody_there_can_mean_no() -> None:
+    script = [ERASE, says("well")]
+    result, provider = await run_script(script, tools=[erase], unanswered="deny")
+    assert (result.stop_reason, result.pending, RAN) == ("complete", (), [])
+    assert outcomes_in(provider.requests[1])[0][:2] == ("erase", "denied")
+
+
+async def test_another_process_may_answer_and_resume() -> None:
+    store = MemoryStore()
+    agent, _ = make_agent([ERASE], tools=[erase], store=store)
+    async with agent, agent.session("shared") as session:
+        (approval,) = await resting(session)
+    later, provider = make_agent([says("done")], tools=[erase], store=store)
+    async with later, later.session("shared") as session:
+        assert [item.tool for item in session.unfinished.approvals] == ["erase"]
+        await session.approve(approval, by="ana")
+        assert (await session.resume()).text == "done"
+    assert (RAN, outcomes_in(provider.requests[0])) == (["a"], [("erase", "ok", "a is gone")])
+
+
+async def test_an_approval_for_a_whole_query_by_id_does_not_outlive_it() -> None:
+    other = calls(("erase", {"path": "b"}))
+    async with playing([ERASE, other, says("one"), ERASE], tools=[erase]) as (session, _):
+        (approval,) = await resting(session)
+        await session.approve(approval, scope="query")
+        assert (await session.resume()).text == "one"
+        assert RAN == ["a", "b"]
+        assert (await session.chat("again")).stop_reason == "approval"
+
+
+async def test_there_is_nothing_to_resume_when_everything_has_ended() -> None:
+    async with playing([says("done")]) as (session, _):
+        await session.chat("go")
+        assert (await failure_of(session.resume())).code is ErrorCode.NOTHING_TO_SEND

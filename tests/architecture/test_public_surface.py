@@ -1,0 +1,105 @@
+"""The public names, pinned: adding one is a decision, and there are few enough to learn."""
+
+import inspect
+
+import holdfast
+
+MOST = 60
+
+NAMES = {
+    "AbortController",
+    "AbortSignal",
+    "Agent",
+    "AgentError",
+    "AgentResult",
+    "AgentSession",
+    "ApprovalRequest",
+    "ApprovalRequested",
+    "ApprovalSettled",
+    "Approve",
+    "AssistantMessage",
+    "ConfigError",
+    "Deny",
+    "ErrorCode",
+    "Event",
+    "HookError",
+    "Limits",
+    "MediaPart",
+    "Message",
+    "ModelStep",
+    "PartEnded",
+    "PartStarted",
+    "ProviderError",
+    "QueryEnded",
+    "QueryStarted",
+    "QueryStream",
+    "ReasoningDelta",
+    "RequestError",
+    "RetryScheduled",
+    "RetrySettings",
+    "SessionError",
+    "SessionState",
+    "Settings",
+    "StatusChanged",
+    "StoreError",
+    "TextDelta",
+    "TextPart",
+    "Timeouts",
+    "ToolCallPart",
+    "ToolContext",
+    "ToolEnded",
+    "ToolError",
+    "ToolProgress",
+    "ToolResultPart",
+    "ToolStarted",
+    "TurnDiscarded",
+    "TurnEnded",
+    "TurnStarted",
+    "Usage",
+    "UserMessage",
+    "create_agent_session",
+    "is_agent_error",
+    "list_local_models",
+    "pull_model",
+    "remove_local_model",
+    "run_agent",
+    "run_agent_stream",
+    "to_agent_error",
+    "tool",
+}
+
+
+def test_the_public_names_are_the_pinned_ones() -> None:
+    assert set(holdfast.__all__) == NAMES
+
+
+def test_the_public_names_are_few_and_sorted() -> None:
+    assert len(holdfast.__all__) <= MOST
+    assert holdfast.__all__ == sorted(holdfast.__all__, key=lambda name: (name.islower(), name))
+
+
+def test_every_public_name_is_there() -> None:
+    assert [name for name in holdfast.__all__ if not hasattr(holdfast, name)] == []
+
+
+def test_every_public_class_and_function_says_what_it_is() -> None:
+    values = {name: getattr(holdfast, name) for name in holdfast.__all__}
+    undocumented = [
+        name
+        for name, value in values.items()
+        if (inspect.isclass(value) or inspect.isfunction(value)) and not inspect.getdoc(value)
+    ]
+    assert undocumented == []
+
+
+def test_what_has_a_default_is_given_by_name() -> None:
+    doors = [holdfast.Agent, holdfast.AgentSession, holdfast.QueryStream]
+    loose = [
+        f"{door.__name__}.{name}({parameter.name})"
+        for door in doors
+        for name, method in inspect.getmembers(door, inspect.isfunction)
+        if not name.startswith("_")
+        for parameter in list(inspect.signature(method).parameters.values())[2:]
+        if parameter.default is not parameter.empty and parameter.kind is not parameter.KEYWORD_ONLY
+    ]
+    assert loose == ["AgentSession.deny(reason)"]

@@ -1,0 +1,116 @@
+"""The hot path, counted and not timed: what a delta costs does not grow, and nothing is copied."""
+
+import gc
+import sys
+import tracemalloc
+from collections import Counter
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from holdfast import AgentSession
+from holdfast.testing import says
+from holdfast.testing.scripted_provider import Step
+from tests.scripted_agents import playing
+
+FEW, MANY = 200, 400
+WORD = "word "
+
+
+def streamed(count: int) -> Step:
+    """Script an answer of so many deltas, each in a read of its own."""
+    return [[part] for part in says(*[WORD] * count)]
+
+
+async def consume(session: AgentSession) -> int:
+    """Consume one query and return how many events there were."""
+    count = 0
+    async for _ in session.stream("go"):
+        count += 1
+    return count
+
+
+class Calls:
+    """Counts the Python functions that are called, by name and by file."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.encodings = 0
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            code: CodeType = frame.f_code
+            if "holdfast" in code.co_filename:
+                self.counts[f"{code.co_filename.rpartition('holdfast/')[2]}:{code.co_name}"] += 1
+        elif event == "c_call" and getattr(argument, "__name__", "") in ("encode", "encode_into"):
+            owner = type(getattr(argument, "__self__", None)).__module__
+            self.encodings += owner.startswith("msgspec")
+
+    async def of(self, deltas: int, turns_before: int = 0) -> "Calls":
+        """Count what one answer of so many deltas calls, in a session with a past."""
+        script = [*[says("earlier")] * turns_before, streamed(deltas)]
+        async with playing(script) as (session, _):
+            for _ in range(turns_before):
+                await session.chat("before")
+            gc.collect()
+            sys.setprofile(self)
+            try:
+                await consume(session)
+            finally:
+                sys.setprofile(None)
+        return self
+
+
+async def test_a_delta_costs_the_same_few_calls_however_many_there_are() -> None:
+    few, many = await Calls().of(FEW), await Calls().of(MANY)
+    growth = many.counts - few.counts
+    per_delta = sum(growth.values()) / (MANY - FEW)
+    assert per_delta < 18, growth.most_common(12)
+    # What is called once per query or turn does not grow with the deltas at all.
+    for name in ("build_request", "sent_view", "wire_view", "messages", "result_of", "_unsettled"):
+        grown = {key: value for key, value in growth.items() if key.endswith(f":{name}")}
+        assert grown == {}, name
+
+
+async def test_no_delta_is_encoded() -> None:
+    few, many = await Calls().of(FEW), await Calls().of(MANY)
+    assert many.encodings == few.encodings
+
+
+async def test_a_delta_of_a_long_session_costs_what_one_of_a_short_one_costs() -> None:
+    short, long = await Calls().of(MANY), await Calls().of(MANY, turns_before=40)
+    assert sum(long.counts.values()) <= sum(short.counts.values()) * 1.02
+
+
+async def test_the_conversation_is_not_copied_while_an_answer_streams() -> None:
+    """What is allocated and kept per delta is the event and its text, not the session."""
+    kept: dict[int, int] = {}
+    for past in (0, 60):
+        script = [*[says("x" * 2_000)] * past, streamed(MANY)]
+        async with playing(script) as (session, _):
+            for _ in range(past):
+                await session.chat("before")
+            gc.collect()
+            tracemalloc.start()
+            try:
+                peaks: list[int] = []
+                seen = base = 0
+                async for _ in session.stream("go"):
+                    seen += 1
+                    if seen == MANY // 2:
+                        tracemalloc.reset_peak()
+                        base = tracemalloc.get_traced_memory()[0]
+                    elif seen == MANY // 2 + 50:
+                        peaks.append(tracemalloc.get_traced_memory()[1] - base)
+            finally:
+                tracemalloc.stop()
+        kept[past] = peaks[0]
+    assert kept[60] <= kept[0] + 4_000, kept
+
+
+@pytest.mark.parametrize("count", [FEW, MANY])
+async def test_every_delta_is_one_event(count: int) -> None:
+    async with playing([streamed(count)]) as (session, _):
+        deltas = [event.kind async for event in session.stream("go")].count("text.delta")
+    assert deltas == count

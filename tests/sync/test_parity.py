@@ -1,0 +1,190 @@
+"""The blocking names are the async ones, with the same parameters and the same behaviour."""
+
+import asyncio
+import inspect
+import threading
+from typing import Any
+
+import pytest
+
+import holdfast
+import holdfast.sync
+from holdfast import AgentError, ErrorCode, TextDelta, tool
+from holdfast.sync.portal import portal
+from holdfast.testing import FakeClock, ScriptedProvider, calls, says
+from holdfast.testing.scripted_provider import Step
+from tests.scripted_agents import MODEL
+
+CLASSES = ["Agent", "AgentSession", "QueryStream"]
+FUNCTIONS = [
+    "create_agent_session",
+    "list_local_models",
+    "pull_model",
+    "remove_local_model",
+    "run_agent",
+    "run_agent_stream",
+]
+
+# What only one side has, and why.
+ONLY_ASYNC = {
+    "Agent": {"remote"},  # reached from a program that has a loop anyway
+    "AgentSession": {"open", "when_closed"},  # between the parts of the async side
+    "QueryStream": {"aclose"},  # called `close` where nothing is awaited
+}
+ONLY_BLOCKING = {"Agent": set[str](), "AgentSession": set[str](), "QueryStream": {"close"}}
+
+
+def public_names(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+def parameters_of(function: Any) -> list[tuple[str, Any, Any]]:
+    """Return the parameters of a function: name, kind and default."""
+    parameters = inspect.signature(function).parameters.values()
+    return [(item.name, item.kind, item.default) for item in parameters]
+
+
+def test_the_blocking_module_has_the_names_that_block() -> None:
+    assert set(holdfast.sync.__all__) == {*CLASSES, *FUNCTIONS}
+    assert set(holdfast.sync.__all__) <= set(holdfast.__all__)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_both_sides_of_a_class_have_the_same_methods(name: str) -> None:
+    there, here = getattr(holdfast, name), getattr(holdfast.sync, name)
+    assert public_names(there) - public_names(here) == ONLY_ASYNC[name]
+    assert public_names(here) - public_names(there) == ONLY_BLOCKING[name]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_both_sides_of_a_method_have_the_same_parameters(name: str) -> None:
+    there, here = getattr(holdfast, name), getattr(holdfast.sync, name)
+    for method in public_names(there) & public_names(here):
+        one, other = getattr(there, method), getattr(here, method)
+        if callable(one):
+            assert parameters_of(one) == parameters_of(other), method
+            assert inspect.getdoc(other), method
+        else:
+            assert isinstance(one, property)
+            assert isinstance(other, property)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_no_blocking_method_is_a_coroutine(name: str) -> None:
+    kind = getattr(holdfast.sync, name)
+    names = public_names(kind)
+    assert [item for item in names if inspect.iscoroutinefunction(getattr(kind, item))] == []
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_both_sides_of_a_function_have_the_same_parameters(name: str) -> None:
+    one, other = getattr(holdfast, name), getattr(holdfast.sync, name)
+    assert parameters_of(one) == parameters_of(other)
+
+
+def an_agent(*steps: Step, **options: Any) -> tuple[holdfast.sync.Agent, ScriptedProvider]:
+    provider = ScriptedProvider(steps)
+    options = {"clock": FakeClock(), "environment": {}, **options}
+    return holdfast.sync.Agent(MODEL, providers=[provider], **options), provider
+
+
+def test_a_session_can_be_used_without_a_loop() -> None:
+    @tool(approval="ask")
+    def erase() -> str:
+        """Erase."""
+        return "gone"
+
+    agent, provider = an_agent(calls(("erase", {})), says("done"), says("more"), tools=[erase])
+    with agent, agent.session("mine") as session:
+        result = session.chat("go")
+        assert result.stop_reason == "approval"
+        session.approve(result.pending[0].id)
+        assert session.resume().result().text == "done"
+        session.configure(temperature=0.5)
+        heard: list[str] = []
+        leave = session.on(TextDelta, lambda event: heard.append(event.text))
+        assert list(session.stream("on").text()) == ["more"]
+        leave()
+        assert (heard, session.settings.temperature) == (["more"], 0.5)
+        assert session.drain_queue() == ()
+        session.wait_idle()
+        state = session.export()
+        assert len(state.messages) == len(session.messages) == len(session.snapshot().messages)
+        events = session.events()
+        assert next(iter(events)).kind == "session.opened"
+    provider.check()
+    assert provider.requests[2].temperature == 0.5
+
+
+def test_leaving_a_blocking_stream_early_stops_the_query() -> None:
+    agent, provider = an_agent([[part] for part in says(*"abcdef")])
+    with agent:
+        with agent.stream("go") as stream:
+            for event in stream:
+                if isinstance(event, TextDelta):
+                    break
+        assert provider.open_streams == 0
+        assert list(agent.stream("go").take(0)) == []
+
+
+def test_taking_a_few_events_stops_the_query() -> None:
+    agent, provider = an_agent([[part] for part in says(*"abcdef")])
+    with agent:
+        assert len(list(agent.stream("go").take(2))) == 2
+        assert provider.open_streams == 0
+
+
+def test_a_second_consumer_is_refused() -> None:
+    agent, _ = an_agent(says("fine"))
+    with agent:
+        stream = agent.stream("go")
+        first = iter(stream)
+        next(first)
+        with pytest.raises(AgentError) as caught:
+            next(iter(stream))
+        assert caught.value.code is ErrorCode.STREAM_BUSY
+        assert [event.kind for event in first][-1] == "query.ended"
+
+
+def test_a_blocking_query_can_be_aborted_from_another_thread() -> None:
+    reached = threading.Event()
+
+    @tool
+    async def wait() -> None:
+        """Wait for ever."""
+        reached.set()
+        await asyncio.Event().wait()
+
+    agent, _ = an_agent(calls(("wait", {})), tools=[wait])
+    with agent, agent.session() as session:
+
+        def stop() -> None:
+            reached.wait(10)
+            session.abort("from a thread")
+
+        thread = threading.Thread(target=stop)
+        thread.start()
+        with pytest.raises(AgentError, match="from a thread") as caught:
+            session.chat("go")
+        thread.join()
+    assert caught.value.code is ErrorCode.ABORTED
+
+
+def test_a_handler_that_blocks_its_own_loop_is_refused_instead_of_hanging() -> None:
+    agent, _ = an_agent(says("fine"))
+    refused: list[BaseException] = []
+    with agent, agent.session() as session:
+
+        def block(_event: TextDelta) -> None:
+            try:
+                session.export()
+            except RuntimeError as error:
+                refused.append(error)
+
+        session.on(TextDelta, block)
+        session.chat("go")
+    assert len(refused) == 1
+
+
+def test_all_blocking_callers_share_one_loop() -> None:
+    assert portal.loop() is portal.loop()
