@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.assembly.composition import Ingredients
 from holdfast.assembly.configuration_places import ConfigurationPlaces
-from holdfast.assembly.models import OwnAccess, TokenFunction, split_model
+from holdfast.assembly.models import OwnAccess, TokenFunction
 from holdfast.blocks.tool_registry.registry import OutputTransform
 from holdfast.blocks.tool_registry.tool import Tool
 from holdfast.engine.scopes import Unanswered
@@ -241,7 +241,7 @@ def settings_changes(options: SettingsOptions) -> dict[str, Any]:
         ]
     try:
         plain: dict[str, Any] = msgspec.to_builtins(known)
-        settings = msgspec.convert(plain, Settings)
+        msgspec.convert(plain, Settings)
     except (msgspec.ValidationError, TypeError) as error:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"an option is not valid: {error}") from error
     for name in set(plain) & set(_GROUPS):
@@ -249,9 +249,6 @@ def settings_changes(options: SettingsOptions) -> dict[str, Any]:
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID, f"option {name!r} has no {', '.join(sorted(unknown))}"
             )
-    for model in (settings.model, *(step.model for step in settings.fallbacks)):
-        if model:
-            split_model(model)
     return plain
 
 
