@@ -143,7 +143,7 @@ def test_a_wrong_argument_is_named(arguments: dict[str, object], message: str) -
     ("name", "value", "message"),
     [
         ("HOLDFAST_THINKING", "hard", "HOLDFAST_THINKING: Invalid enum value 'hard'"),
-        ("HOLDFAST_TEMPERATURE", "9", "HOLDFAST_TEMPERATURE: must be 0 to 2, not 9"),
+        ("HOLDFAST_MAX_TOKENS", "-9", "HOLDFAST_MAX_TOKENS: must be at least 0, not -9"),
         ("HOLDFAST_CONNECT_TIMEOUT", "-1", "HOLDFAST_CONNECT_TIMEOUT: must be at least 0.001"),
         ("HOLDFAST_PERMISSION_MODE", "yolo", "HOLDFAST_PERMISSION_MODE: Invalid enum value"),
     ],

@@ -10,6 +10,7 @@ from holdfast.agent.keywords import (
     Prompt,
     QueryOptions,
     SessionOptions,
+    check_options,
     ingredients_of,
     places_of,
     settings_changes,
@@ -40,9 +41,7 @@ class Agent:
     """
 
     def __init__(self, model: str = "", /, **options: Unpack[AgentOptions]) -> None:
-        unknown = set(options) - set(AgentOptions.__annotations__)
-        if unknown:
-            raise TypeError(f"Agent has no option {', '.join(sorted(unknown))}")
+        check_options(options, AgentOptions, of="Agent")
         if model:
             options["model"] = model
         arguments = settings_changes(options)
@@ -95,6 +94,7 @@ class Agent:
             ConfigError: CONFIG_INVALID when a state to restore is not valid.
 
         """
+        check_options(options, SessionOptions, of="a session")
         state = options.get("restore")
         history = check_state(state).messages if state is not None else ()
         return self._session_of(
@@ -128,6 +128,9 @@ class Agent:
             if self._closed:
                 raise SessionError(ErrorCode.CLOSED, "the agent is closed")
             live = await open_session(self._composition.parts(), request)
+            if self._closed:
+                await live.close()
+                raise SessionError(ErrorCode.CLOSED, "the agent is closed")
             self._watch(live)
             return live
 
@@ -136,7 +139,9 @@ class Agent:
                 SessionRequest(reference=name, owner=self._owner, project=self._project, fork=fork)
             )
 
-        return AgentSession(open_live, open_fork)
+        session = AgentSession(open_live, open_fork)
+        session.when_closed(self._forget_closed)
+        return session
 
     async def close(self) -> None:
         """Close every session, then what they share. Closing twice is fine."""
@@ -147,8 +152,11 @@ class Agent:
         await self._composition.close()
 
     def _watch(self, live: LiveSession) -> None:
-        self._sessions = [item for item in self._sessions if not item.closed]
         self._sessions.append(live)
         sink: Callable[[Instrumented], None] | None = self._instrumentation
         if sink is not None:
             live.channel.on(Instrumented, sink)
+
+    async def _forget_closed(self) -> None:
+        """Keep nothing of a session that was closed."""
+        self._sessions = [item for item in self._sessions if not item.closed]

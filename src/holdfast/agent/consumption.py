@@ -37,6 +37,7 @@ class Consumption:
         self._on_abort = on_abort
         self._forget: Callable[[], None] = lambda: None
         self._claimed = False
+        self._left = False
         self.handle: QueryHandle | None = None
 
     @property
@@ -58,6 +59,8 @@ class Consumption:
     async def begin(self) -> QueryHandle:
         """Start the query, unless it was started; a signal that is aborted prevents it."""
         if self.handle is None:
+            if self._left:
+                raise SessionError(ErrorCode.CLOSED, "this stream was left before it was used")
             if self._signal is not None and self._signal.aborted:
                 raise _aborted_before(self._signal)
             try:
@@ -73,16 +76,18 @@ class Consumption:
 
     async def leave(self) -> None:
         """Stop consuming: a query that still runs is aborted, and its end waited for."""
-        self._claimed = True
+        self._claimed = self._left = True
         handle = self.handle
         if handle is None:
             return
         if not handle.ended:
             handle.abort("the stream was closed")
         handle.stream.abandon()
-        await handle.wait()
-        self._forget()
-        await self._finish()
+        try:
+            await handle.wait()
+        finally:
+            self._forget()
+            await self._finish()
 
     def tolerates(self, error: AgentError) -> bool:
         """Whether the consumer asked to get this error as a result."""
@@ -136,6 +141,7 @@ async def texts_of(consumption: Consumption) -> AsyncGenerator[str, None]:
 async def first_of(consumption: Consumption, count: int) -> AsyncGenerator[Event, None]:
     """Yield the first events, then stop the query."""
     if count <= 0:
+        await consumption.leave()
         return
     async with aclosing(events_of(consumption)) as events:
         async for event in events:

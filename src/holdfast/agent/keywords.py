@@ -28,7 +28,7 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.ids import QueryId, new_message_id
 from holdfast.vocabulary.messages import Sender, UserMessage
-from holdfast.vocabulary.parts import MediaPart, Part, TextPart
+from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import (
     CacheTtl,
@@ -139,6 +139,47 @@ _INGREDIENTS = frozenset(
 )
 
 
+_PLAIN_OPTIONS: dict[str, Any] = {
+    "busy": Literal["wait", "reject"],
+    "delivery": Delivery,
+    "must_exist": bool,
+    "on_abort": OnAbort,
+    "owner": str,
+    "project": str,
+    "runtime": RuntimeSettings,
+    "timeout": float | None,
+    "total_timeout": float | None,
+    "unanswered": Unanswered,
+}
+"""Options whose values can be told from wrong ones at a glance."""
+
+_GROUPS: dict[str, type[msgspec.Struct]] = {
+    "compaction": CompactionSettings,
+    "limits": Limits,
+    "retry": RetrySettings,
+    "timeouts": Timeouts,
+}
+
+
+def check_options(options: Mapping[str, Any], known: Any, *, of: str) -> None:  # noqa: ANN401 - a TypedDict
+    """Refuse what nobody knows and what cannot be meant: an option is never quietly ignored.
+
+    Raises:
+        TypeError: when there is no such option.
+        ConfigError: CONFIG_INVALID naming the option whose value is wrong.
+
+    """
+    if unknown := set(options) - set(known.__annotations__):
+        raise TypeError(f"{of} has no option {', '.join(sorted(unknown))}")
+    for name in set(options) & set(_PLAIN_OPTIONS):
+        try:
+            msgspec.convert(msgspec.to_builtins(options[name]), _PLAIN_OPTIONS[name])
+        except (msgspec.ValidationError, TypeError) as error:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID, f"option {name!r} is not valid: {error}"
+            ) from error
+
+
 def ingredients_of(options: AgentOptions, resolved: "Resolved") -> Ingredients:
     """Pick what an agent is made of from its options, and from what configuration says."""
     chosen: dict[str, Any] = {
@@ -198,12 +239,21 @@ def settings_changes(options: SettingsOptions) -> dict[str, Any]:
         known["fallbacks"] = [
             {"model": step} if isinstance(step, str) else step for step in known["fallbacks"]
         ]
-    plain: dict[str, Any] = msgspec.to_builtins(known)
     try:
+        plain: dict[str, Any] = msgspec.to_builtins(known)
         msgspec.convert(plain, Settings)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, TypeError) as error:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"an option is not valid: {error}") from error
+    for name in set(plain) & set(_GROUPS):
+        if unknown := set(plain[name]) - set(_GROUPS[name].__struct_fields__):
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID, f"option {name!r} has no {', '.join(sorted(unknown))}"
+            )
     return plain
+
+
+_PROMPT_PARTS = (TextPart, MediaPart, ReminderPart)
+"""What a user can say; everything else is a model's, or the runtime's answer to it."""
 
 
 def make_prompt(prompt: Prompt, options: QueryOptions, query_id: QueryId) -> UserMessage:
@@ -219,11 +269,17 @@ def make_prompt(prompt: Prompt, options: QueryOptions, query_id: QueryId) -> Use
         parts = (TextPart(text=prompt),) if prompt.strip() else ()
     else:
         parts = tuple(prompt)
+    for part in parts:
+        if not isinstance(part, _PROMPT_PARTS):
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID, f"a prompt cannot hold {type(part).__name__}"
+            )
     parts += tuple(_attachment(item) for item in options.get("attachments", ()))
     if not any(not isinstance(part, TextPart) or part.text.strip() for part in parts):
         raise ConfigError(ErrorCode.CONFIG_INVALID, "Empty prompt: there is nothing to send")
+    given = prompt.sender if isinstance(prompt, UserMessage) else None
     return UserMessage(
-        id=new_message_id(), parts=parts, query_id=query_id, sender=options.get("sender")
+        id=new_message_id(), parts=parts, query_id=query_id, sender=options.get("sender") or given
     )
 
 

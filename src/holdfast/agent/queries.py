@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast.agent.consumption import Consumption
-from holdfast.agent.keywords import Prompt, QueryOptions, make_prompt
+from holdfast.agent.keywords import Prompt, QueryOptions, check_options, make_prompt
 from holdfast.agent.output_types import output_spec
 from holdfast.agent.query_stream import QueryStream
 from holdfast.engine.scopes import QueryInput
@@ -21,6 +21,7 @@ def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
         ConfigError: CONFIG_INVALID when the prompt is empty or the output type cannot be used.
 
     """
+    check_options(options, QueryOptions, of="a query")
     query_id = new_query_id()
     return QueryInput(
         query_id=query_id,

@@ -1,9 +1,17 @@
 """AgentSession: a conversation that holds, as users see it."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Self, TypeVar, Unpack
 
-from holdfast.agent.keywords import Prompt, QueryOptions, SettingsOptions, settings_changes
+from holdfast.agent.keywords import (
+    Prompt,
+    QueryOptions,
+    SettingsOptions,
+    check_options,
+    settings_changes,
+)
 from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.serialization.session_state import SessionState
@@ -38,7 +46,8 @@ class AgentSession:
     ) -> None:
         self._open_live = open_live
         self._open_fork = open_fork
-        self._on_close: Callable[[], Awaitable[None]] | None = None
+        self._on_close: list[Callable[[], Awaitable[None]]] = []
+        self._opening = asyncio.Lock()
         self._live: LiveSession | None = None
         self._closed = False
 
@@ -103,6 +112,7 @@ class AgentSession:
             SessionError: NOTHING_TO_SEND when every query has ended.
 
         """
+        check_options(options, QueryOptions, of="a query")
         return stream_query(self.open, None, options, finish=_nothing)
 
     async def steer(self, prompt: Prompt) -> None:
@@ -159,6 +169,7 @@ class AgentSession:
             ConfigError: CONFIG_INVALID naming the field.
 
         """
+        check_options(options, SettingsOptions, of="a session's settings")
         changes = settings_changes(options)
         await (await self.open()).change({"settings": changes})
 
@@ -199,8 +210,9 @@ class AgentSession:
     async def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Observe the session from a `seq` on: what was, then what happens."""
         live = await self.open()
-        async for event in live.events(after=after):
-            yield event
+        async with aclosing(live.events(after=after)) as events:
+            async for event in events:
+                yield event
 
     def on(self, kind: type[EventT], handler: Callable[[EventT], Any]) -> Callable[[], None]:
         """Call `handler` for every event of a kind; returns a function that ends this."""
@@ -208,15 +220,15 @@ class AgentSession:
 
     def when_closed(self, then: Callable[[], Awaitable[None]]) -> None:
         """Call `then` once the session is closed."""
-        self._on_close = then
+        self._on_close.append(then)
 
     async def close(self, *, force: bool = False) -> None:
         """Close the session: a running query may end by itself for a while, or not with `force`."""
         self._closed = True
         if self._live is not None:
             await self._live.close(force=force)
-        if self._on_close is not None:
-            await self._on_close()
+        for then in self._on_close:
+            await then()
 
     def _opened(self) -> LiveSession:
         if self._live is None:
@@ -228,8 +240,20 @@ class AgentSession:
         if self._closed:
             raise _not_open(closed=True)
         if self._live is None:
-            self._live = await self._open_live()
+            await self._open_once()
+        if self._live is None:
+            raise _not_open(closed=True)
         return self._live
+
+    async def _open_once(self) -> None:
+        """Open the session for whoever comes first, and close it again if that was too late."""
+        async with self._opening:
+            if self._live is None:
+                live = await self._open_live()
+                if self._closed:
+                    await live.close()
+                else:
+                    self._live = live
 
 
 async def _nothing() -> None:

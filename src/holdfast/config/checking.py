@@ -22,8 +22,7 @@ _PLACE = re.compile(r" - at `(?:key in )?\$(.*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 _RANGES: Mapping[str, tuple[float, float]] = {
-    "max_tokens": (1, float("inf")),
-    "temperature": (0, 2),
+    "max_tokens": (0, float("inf")),
     "loop_threshold": (2, float("inf")),
     "limits.turns": (1, float("inf")),
     "limits.tokens": (1, float("inf")),

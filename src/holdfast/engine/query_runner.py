@@ -108,6 +108,8 @@ class QueryRunner:
             await self._promote_steers(scope)
             turn = await self._run_turn(scope, progress)
             stop_reason = await self._after_turn(scope, turn, progress)
+            if stop_reason is None and progress.wrapping_up:
+                stop_reason = "limit"
             if stop_reason is not None:
                 return QueryOutcome(stop_reason=stop_reason)
 
@@ -234,7 +236,10 @@ class QueryRunner:
                     f"{progress.repairs} tries: {error}",
                     provider=scope.provider,
                 ) from error
-            await self._say(scope, f"Your answer does not fit the schema: {error}. Answer again.")
+            if not progress.wrapping_up:
+                await self._say(
+                    scope, f"Your answer does not fit the schema: {error}. Answer again."
+                )
             return False
         return True
 

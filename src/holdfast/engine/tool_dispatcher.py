@@ -282,6 +282,9 @@ def _why_not(resolution: NotFound | InvalidInput) -> ToolError:
 async def _ask_safely(answer: Awaitable[Decision]) -> Decision:
     """Wait for an approver; one that fails has not approved."""
     try:
-        return await answer
+        decision = await answer
     except Exception as error:  # noqa: BLE001 - the approver is the user's and may raise anything
         return Deny(f"the approver failed: {type(error).__name__}")
+    if not isinstance(decision, Approve | Deny):
+        return Deny(f"the approver gave {type(decision).__name__}, which is no decision")
+    return decision

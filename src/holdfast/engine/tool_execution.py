@@ -84,6 +84,8 @@ class ToolExecution:
         try:
             async with asyncio.timeout(limit):
                 await asyncio.wait({running})
+            if running.cancelled():
+                return ToolError(ErrorCode.TOOL_FAILED, "the tool cancelled itself")
             outcome = running.result()
         except TimeoutError:
             return ToolError(ErrorCode.TOOL_TIMEOUT, f"the tool took longer than {limit:g} s")

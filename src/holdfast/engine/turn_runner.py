@@ -71,6 +71,8 @@ class TurnRunner:
         try:
             async with aclosing(plan.client.stream(request)) as stream:
                 async for batch in stream:
+                    if assembly.finished is not None:
+                        continue  # nothing counts after the end of an answer
                     out: list[Event] = []
                     assembly.feed(batch, out)
                     self._checkpoint_if_due(assembly, out)

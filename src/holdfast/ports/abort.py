@@ -18,6 +18,8 @@ class AbortSignal:
         self._aborted = False
         self._reason: str | None = None
         self._listeners: dict[object, Callable[[], None]] = {}
+        self._sources: tuple[AbortSignal, ...] = ()
+        """The signals that this one follows; they live as long as it does."""
 
     @property
     def aborted(self) -> bool:
@@ -61,8 +63,11 @@ class AbortSignal:
     def any(*signals: "AbortSignal") -> "AbortSignal":
         """Return a signal that aborts when the first of `signals` does."""
         merged = AbortSignal()
+        merged._sources = signals
         for signal in signals:
-            signal.add_listener(_weakly(merged, signal.reason))
+            forget = signal.add_listener(_weakly(merged, signal))
+            # A source may outlive many that follow it.
+            weakref.finalize(merged, forget).atexit = False
         return merged
 
     def _abort(self, reason: str | None) -> None:
@@ -77,13 +82,13 @@ class AbortSignal:
             listener()
 
 
-def _weakly(signal: AbortSignal, reason: str | None) -> Callable[[], None]:
+def _weakly(signal: AbortSignal, reason: "str | AbortSignal") -> Callable[[], None]:
     """Make a function that aborts `signal`, without keeping it alive."""
     target = weakref.ref(signal)
 
     def abort() -> None:
         if (alive := target()) is not None:
-            alive._abort(reason)  # noqa: SLF001 - signal and controller are one thing in two hands
+            alive._abort(reason if isinstance(reason, str) else reason.reason)  # noqa: SLF001 - signal and controller are one thing in two hands
 
     return abort
 

@@ -37,6 +37,8 @@ class PromptQueue:
         self._tasks = tasks
         self._stamp = stamp
         self._waiting: deque[QueryHandle] = deque()
+        self._unrecorded: set[QueryHandle] = set()
+        """Those of the waiting whose entry is on its way to the log."""
         self._claimed = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -67,21 +69,33 @@ class PromptQueue:
             input_id,
             lambda: self._tasks.start(self._withdraw(handle), name="holdfast-withdraw"),
         )
-        first = delivery == "interrupt"
+        first, running = delivery == "interrupt", self.current
         self._waiting.appendleft(handle) if first else self._waiting.append(handle)
-        await self._recorder.commit(
-            [
-                InputQueued(
-                    **self._stamp(),
-                    input_id=input_id,
-                    message=message,
-                    delivery=delivery,
-                    sender=message.sender,
-                )
-            ]
+        queued = InputQueued(
+            **self._stamp(),
+            input_id=input_id,
+            message=message,
+            delivery=delivery,
+            sender=message.sender,
         )
-        if first and self.current is not None:
-            self.current.abort("interrupted by a new prompt")
+        await self._record(handle, queued)
+        if first and running is not None:
+            running.abort("interrupted by a new prompt")
+
+    async def _record(self, handle: QueryHandle, queued: InputQueued) -> None:
+        """Write a waiting prompt to the log; one that cannot be written does not wait."""
+        self._unrecorded.add(handle)
+        try:
+            await self._recorder.commit([queued])
+        except asyncio.CancelledError:
+            handle.abort("its caller gave up")
+            raise
+        except AgentError:
+            if handle in self._waiting:
+                self._waiting.remove(handle)
+            raise
+        finally:
+            self._unrecorded.discard(handle)
 
     async def drain(self) -> tuple[UserMessage, ...]:
         """Take every waiting prompt out and return them; whoever waits for one hears of it."""
@@ -155,7 +169,8 @@ class PromptQueue:
             await self._drain_entries([handle], "its caller gave up")
 
     def _is_queued(self, handle: QueryHandle) -> bool:
-        return handle.input_id is None or handle.input_id in self._recorder.fold.inputs
+        recorded = handle.input_id is None or handle.input_id in self._recorder.fold.inputs
+        return recorded or handle in self._unrecorded
 
     async def _drain_entries(self, handles: list[QueryHandle], reason: str) -> None:
         drained = [

@@ -18,7 +18,11 @@ class Portal:
 
     def call(self, work: Coroutine[Any, Any, ValueT]) -> ValueT:
         """Run a coroutine to its end; an interrupt from the keyboard cancels it first."""
-        future: Future[ValueT] = asyncio.run_coroutine_threadsafe(work, self.loop())
+        loop = self.loop()
+        if _is_inside(loop):
+            work.close()
+            raise RuntimeError("a handler cannot block the loop that it runs in; use a thread")
+        future: Future[ValueT] = asyncio.run_coroutine_threadsafe(work, loop)
         try:
             return future.result()
         except BaseException:
@@ -52,6 +56,13 @@ class Portal:
         done = threading.Event()
         future.add_done_callback(lambda _: done.set())
         done.wait(timeout=5)
+
+
+def _is_inside(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
 
 
 async def _next(values: AsyncGenerator[ValueT, None]) -> ValueT:

@@ -1,0 +1,701 @@
+"""Every option is observed where it acts: in a request, in a result, or in what happens."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from holdfast import (
+    AbortController,
+    Agent,
+    AgentError,
+    AgentSession,
+    Approve,
+    ConfigError,
+    ErrorCode,
+    Limits,
+    MediaPart,
+    ModelStep,
+    RetrySettings,
+    SessionState,
+    TextPart,
+    Timeouts,
+    create_agent_session,
+    run_agent,
+    run_agent_stream,
+    tool,
+)
+from holdfast.agent.keywords import AgentOptions, QueryOptions, SessionOptions, SettingsOptions
+from holdfast.engine.tool_dispatcher import Block, Proceed
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
+from holdfast.testing.fake_clock import AutoClock
+from holdfast.vocabulary.errors import ProviderError
+from holdfast.vocabulary.messages import Sender, UserMessage
+from holdfast.vocabulary.parts import ReminderPart
+from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.settings import CompactionSettings, RuntimeSettings
+from tests.messages_by_hand import assistant, user
+from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, run_script, texts_in
+
+Check = Callable[[Path], Awaitable[None]]
+CHECKS: dict[str, Check] = {}
+OVERLOADED = ProviderError(ErrorCode.OVERLOADED, "come back later", basis="status")
+
+
+def observes(name: str) -> Callable[[Check], Check]:
+    """Put a check into the table under the option that it observes."""
+
+    def register(check: Check) -> Check:
+        CHECKS[name] = check
+        return check
+
+    return register
+
+
+@tool
+async def look(path: str = ".") -> str:
+    """Look at a path."""
+    return f"{path} is there"
+
+
+@tool(approval="ask")
+async def erase() -> str:
+    """Erase everything."""
+    return "gone"
+
+
+async def request_with(**options: Any) -> ModelRequest:
+    """Return the request that an agent with these options sends."""
+    _, provider = await run_script([says("fine")], **options)
+    return provider.requests[0]
+
+
+async def request_of(**query: Any) -> ModelRequest:
+    """Return the request that a query with these options sends."""
+    _, provider = await run_script([says("fine")], query)
+    return provider.requests[0]
+
+
+# What outlives a query.
+
+
+@observes("model")
+async def _(folder: Path) -> None:
+    assert (await request_with(model="scripted/two")).model == "two"
+
+
+@observes("thinking")
+async def _(folder: Path) -> None:
+    assert (await request_with(thinking="xhigh")).thinking == "xhigh"
+
+
+@observes("system_prompt")
+async def _(folder: Path) -> None:
+    assert (await request_with(system_prompt="Be brief.")).system == ("Be brief.",)
+    assert (await request_with(system_prompt=["a", "b"])).system == ("a", "b")
+
+
+@observes("max_tokens")
+async def _(folder: Path) -> None:
+    assert (await request_with(max_tokens=77)).max_tokens == 77
+    assert (await request_with(max_tokens=0)).max_tokens is None
+
+
+@observes("temperature")
+async def _(folder: Path) -> None:
+    assert (await request_with(temperature=1.9)).temperature == 1.9
+
+
+@observes("stop")
+async def _(folder: Path) -> None:
+    assert (await request_with(stop=["END"])).stop == ("END",)
+
+
+@observes("seed")
+async def _(folder: Path) -> None:
+    assert (await request_with(seed=7)).seed == 7
+
+
+@observes("betas")
+async def _(folder: Path) -> None:
+    assert (await request_with(betas={"x": True})).betas == {"x": True}
+
+
+@observes("cache_ttl")
+async def _(folder: Path) -> None:
+    assert (await request_with(cache_ttl="5m")).cache_ttl == "5m"
+    assert (await request_with(cache_ttl=None)).cache_ttl is None
+
+
+@observes("cached_reminders")
+async def _(folder: Path) -> None:
+    request = await request_with(cached_reminders=["rules"])
+    assert request.messages[0].parts[0] == ReminderPart(text="rules", persisted=True)
+
+
+@observes("compaction")
+async def _(folder: Path) -> None:
+    wanted = CompactionSettings(enabled=True, input_tokens=9)
+    assert (await request_with(compaction=wanted)).compaction == wanted
+
+
+@observes("timeouts")
+async def _(folder: Path) -> None:
+    assert (await request_with(timeouts=Timeouts(connect=3.0))).timeouts.connect == 3.0
+
+
+@observes("parallel_tools")
+async def _(folder: Path) -> None:
+    met = asyncio.Barrier(2)
+
+    @tool
+    async def meet(name: str) -> str:
+        """Wait for the other."""
+        await met.wait()
+        return name
+
+    script = [calls(("meet", {"name": "a"}), ("meet", {"name": "b"})), says("met")]
+    result, _ = await run_script(script, tools=[meet], parallel_tools=True)
+    assert result.text == "met"
+
+
+@observes("allowed_tools")
+async def _(folder: Path) -> None:
+    assert [spec.name for spec in (await request_with(tools=[look, erase])).tools] == [
+        "look",
+        "erase",
+    ]
+    request = await request_with(tools=[look, erase], allowed_tools=["erase"])
+    assert [spec.name for spec in request.tools] == ["erase"]
+    assert (await request_with(tools=[look], allowed_tools=[])).tools == ()
+
+
+@observes("denied_tools")
+async def _(folder: Path) -> None:
+    request = await request_with(tools=[look, erase], denied_tools=["erase"])
+    assert [spec.name for spec in request.tools] == ["look"]
+
+
+@observes("loop_threshold")
+async def _(folder: Path) -> None:
+    result, _ = await run_script([calls(("look", {}))] * 2, tools=[look], loop_threshold=2)
+    assert result.stop_reason == "loop"
+
+
+@observes("limits")
+async def _(folder: Path) -> None:
+    script = [calls(("look", {})), says("that is all")]
+    result, provider = await run_script(script, tools=[look], limits=Limits(turns=2))
+    assert (result.stop_reason, provider.requests[1].tools) == ("limit", ())
+
+
+@observes("retry")
+async def _(folder: Path) -> None:
+    clock = AutoClock()
+    retry = RetrySettings(first_delay=9.0, jitter=0.0)
+    await run_script([OVERLOADED, says("fine")], retry=retry, clock=clock)
+    assert 9.0 in clock.sleeps
+
+
+@observes("fallbacks")
+async def _(folder: Path) -> None:
+    other = ScriptedProvider([says("from the other")], provider="other")
+    refused = ProviderError(ErrorCode.AUTH, "no", basis="status")
+    steps: list[ModelStep | str] = [ModelStep(model="other/m", thinking="low")]
+    result, _ = await run_script([refused], providers=[other], fallbacks=steps)
+    assert (result.text, result.provider, result.model) == ("from the other", "other", "m")
+    assert other.requests[0].thinking == "low"
+
+
+# What an agent is made of.
+
+
+@observes("tools")
+async def _(folder: Path) -> None:
+    def plain(x: int) -> int:
+        """Give it back."""
+        return x
+
+    request = await request_with(tools=[look, plain])
+    assert [spec.name for spec in request.tools] == ["look", "plain"]
+
+
+@observes("store")
+async def _(folder: Path) -> None:
+    store = MemoryStore()
+    first, _ = make_agent([says("one")], store=store)
+    async with first, first.session("kept") as session:
+        await session.chat("go")
+    second, provider = make_agent([says("two")], store=store)
+    async with second, second.session("kept") as session:
+        await session.chat("go")
+    assert texts_in(provider.requests[0]) == ["go", "one", "go"]
+
+
+@observes("owner")
+async def _(folder: Path) -> None:
+    assert await _messages_seen_by(owner="ana") == 0
+
+
+@observes("project")
+async def _(folder: Path) -> None:
+    assert await _messages_seen_by(project="/elsewhere") == 0
+
+
+async def _messages_seen_by(**options: Any) -> int:
+    """Return how much of a named session somebody else sees."""
+    store = MemoryStore()
+    agent, _ = make_agent([says("secret")], store=store)
+    async with agent, agent.session("kept") as session:
+        await session.chat("go")
+    other, _ = make_agent([], store=store, **options)
+    async with other, other.session("kept") as session:
+        return len(session.messages)
+
+
+@observes("providers")
+async def _(folder: Path) -> None:
+    mine = ScriptedProvider([says("mine")], provider="mine")
+    result, _ = await run_script([], model="mine/m", providers=[mine])
+    assert result.text == "mine"
+
+
+@observes("approver")
+async def _(folder: Path) -> None:
+    asked: list[str] = []
+
+    def approve(request: Any) -> Approve:
+        asked.append(request.tool)
+        return Approve()
+
+    script = [calls(("erase", {})), says("done")]
+    _, provider = await run_script(script, tools=[erase], approver=approve)
+    assert (asked, outcomes_in(provider.requests[1])) == (["erase"], [("erase", "ok", "gone")])
+
+
+@observes("unanswered")
+async def _(folder: Path) -> None:
+    result, _ = await run_script([calls(("erase", {}))], tools=[erase])
+    assert result.stop_reason == "approval"
+    script = [calls(("erase", {})), says("well")]
+    _, provider = await run_script(script, tools=[erase], unanswered="deny")
+    assert outcomes_in(provider.requests[1])[0][:2] == ("erase", "denied")
+
+
+@observes("before_tool")
+async def _(folder: Path) -> None:
+    async def hook(call: Any) -> Proceed | Block:
+        return Proceed({"path": "b"}) if call.arguments["path"] == "a" else Block("not there")
+
+    script = [calls(("look", {"path": "a"}), ("look", {"path": "c"})), says("done")]
+    _, provider = await run_script(script, tools=[look], before_tool=hook)
+    assert outcomes_in(provider.requests[1]) == [
+        ("look", "ok", "b is there"),
+        ("look", "denied", "not there"),
+    ]
+
+
+@observes("instrumentation")
+async def _(folder: Path) -> None:
+    seen: list[Any] = []
+    await run_script([says("fine")], instrumentation=seen.append)
+    assert [item.name for item in seen] == ["query_summary"]
+
+
+@observes("runtime")
+async def _(folder: Path) -> None:
+    agent, _ = make_agent([says("abcdef")], runtime=RuntimeSettings(checkpoint_characters=1))
+    async with agent, agent.session() as session:
+        kinds = [event.kind async for event in session.stream("go")]
+    assert "part.checkpoint" in kinds or "part.ended" in kinds
+
+
+@observes("clock")
+async def _(folder: Path) -> None:
+    clock = FakeClock(start_ms=42_000)
+    async with playing([says("fine")], clock=clock) as (session, _):
+        await session.chat("go")
+        assert (await session.export()).exported_at == 42_000
+
+
+@observes("random")
+async def _(folder: Path) -> None:
+    class Loaded(random.Random):
+        def random(self) -> float:
+            return 0.0
+
+    clock = AutoClock()
+    await run_script([OVERLOADED, says("fine")], clock=clock, random=Loaded())
+    assert 1.8 in clock.sleeps
+
+
+@observes("api_key")
+async def _(folder: Path) -> None:
+    assert (await _sent_over_http(api_key="sk-mine"))["headers"]["x-api-key"] == "sk-mine"
+
+
+@observes("base_url")
+async def _(folder: Path) -> None:
+    assert (await _sent_over_http())["path"].endswith("/v1/messages")
+
+
+@observes("headers")
+async def _(folder: Path) -> None:
+    assert (await _sent_over_http(headers={"x-gate": "7"}))["headers"]["x-gate"] == "7"
+
+
+async def _sent_over_http(**options: Any) -> dict[str, Any]:
+    """Return what arrives at a server that refuses everything."""
+    seen: dict[str, Any] = {}
+
+    async def refuse(request: web.Request) -> web.Response:
+        seen.update(path=request.path, headers={k.lower(): v for k, v in request.headers.items()})
+        return web.json_response({"type": "error", "error": {"type": "x"}}, status=401)
+
+    server = web.Application()
+    server.router.add_route("*", "/{tail:.*}", refuse)
+    runner = web.AppRunner(server)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        address = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        options = {"api_key": "sk-any", "environment": {}, "base_url": address, **options}
+        error = await failure_of(run_agent("go", model="anthropic/claude-x", **options))
+        assert error.code is ErrorCode.AUTH
+    finally:
+        await runner.cleanup()
+    return seen
+
+
+@observes("environment")
+async def _(folder: Path) -> None:
+    async with Agent(environment={"HOLDFAST_MODEL": "scripted/from-there"}) as agent:
+        assert agent.settings.model == "scripted/from-there"
+
+
+@observes("config_dir")
+async def _(folder: Path) -> None:
+    (folder / "config.toml").write_text('[defaults]\nmodel = "scripted/from-dir"\n')
+    async with Agent(environment={}, config_dir=folder) as agent:
+        assert agent.settings.model == "scripted/from-dir"
+
+
+@observes("config_path")
+async def _(folder: Path) -> None:
+    (folder / "mine.toml").write_text('[defaults]\nmodel = "scripted/from-file"\n')
+    async with Agent(environment={}, config_path=folder / "mine.toml") as agent:
+        assert agent.settings.model == "scripted/from-file"
+
+
+@observes("cwd")
+async def _(folder: Path) -> None:
+    store = MemoryStore()
+    agent, _ = make_agent([], store=store, cwd=folder)
+    async with agent, agent.session("here"):
+        assert [item.name for item in await store.index.browse("local", str(folder))] == ["here"]
+
+
+# What one query may be told.
+
+
+@observes("signal")
+async def _(folder: Path) -> None:
+    controller = AbortController()
+    gate = Gate()
+    async with playing([[gate]]) as (session, _):
+        asking = asyncio.ensure_future(session.chat("go", signal=controller.signal))
+        await gate.reached.wait()
+        controller.abort("enough")
+        error = await failure_of(asking)
+    assert (error.code, "enough" in error.message) == (ErrorCode.ABORTED, True)
+    assert controller.signal.listener_count == 0
+
+
+@observes("on_abort")
+async def _(folder: Path) -> None:
+    gate = Gate()
+    async with playing([[gate]]) as (session, _):
+        asking = asyncio.ensure_future(session.chat("go", on_abort="return"))
+        await gate.reached.wait()
+        session.abort()
+        assert (await asking).stop_reason == "aborted"
+
+
+@observes("timeout")
+async def _(folder: Path) -> None:
+    settings = RetrySettings(max_retries=0)
+    async with playing([[Gate()]], retry=settings) as (session, _):
+        error = await failure_of(session.chat("go", timeout=0.001))
+    assert (error.code, error.retryable) == (ErrorCode.TIMEOUT, True)
+
+
+@observes("total_timeout")
+async def _(folder: Path) -> None:
+    gate = Gate()
+    clock = FakeClock()
+    async with playing([[gate]], clock=clock) as (session, _):
+        asking = asyncio.ensure_future(session.chat("go", total_timeout=30))
+        await gate.reached.wait()
+        clock.advance(30)
+        error = await failure_of(asking)
+    assert error.code is ErrorCode.TIMEOUT
+
+
+@observes("delivery")
+async def _(folder: Path) -> None:
+    gate = Gate()
+    async with playing([[gate, *says("first")]]) as (session, _):
+        first = asyncio.ensure_future(session.chat("one"))
+        await gate.reached.wait()
+        error = await failure_of(session.chat("two", delivery="reject"))
+        assert error.code is ErrorCode.BUSY
+        gate.open()
+        await first
+
+
+@observes("output_type")
+async def _(folder: Path) -> None:
+    class City(msgspec.Struct):
+        name: str
+
+    result, provider = await run_script([says('{"name":"Paris"}')], {"output_type": City})
+    assert result.output == City("Paris")
+    schema = provider.requests[0].output_schema
+    assert schema is not None
+    assert (schema.name, schema.schema["required"]) == ("City", ["name"])
+
+
+@observes("reminders")
+async def _(folder: Path) -> None:
+    request = await request_of(reminders=["be quick"])
+    assert request.messages[-1].parts[-1] == ReminderPart(text="be quick")
+
+
+@observes("transform")
+async def _(folder: Path) -> None:
+    script = [calls(("look", {})), says("done")]
+    query = {"transform": lambda name, value: f"{name}: {str(value).upper()}"}
+    _, provider = await run_script(script, query, tools=[look])
+    assert outcomes_in(provider.requests[1]) == [("look", "ok", "look: . IS THERE")]
+
+
+@observes("sender")
+async def _(folder: Path) -> None:
+    sender = Sender(kind="agent", user_id="bot")
+    (message,) = (await request_of(sender=sender)).messages
+    assert isinstance(message, UserMessage)
+    assert message.sender == sender
+
+
+@observes("attachments")
+async def _(folder: Path) -> None:
+    photo = MediaPart(mime="image/png", url="https://example.org/a.png")
+    request = await request_of(attachments=[photo, b"raw"])
+    assert request.messages[0].parts == (
+        TextPart(text="go"),
+        photo,
+        MediaPart(mime="application/octet-stream", data="cmF3"),
+    )
+
+
+# What opening a session may be told.
+
+
+@observes("restore")
+async def _(folder: Path) -> None:
+    state = SessionState(messages=(user("hi"), assistant("hello")))
+    agent, provider = make_agent([says("yes")])
+    async with agent, agent.session(restore=state) as session:
+        await session.chat("go")
+    assert texts_in(provider.requests[0]) == ["hi", "hello", "go"]
+
+
+@observes("busy")
+async def _(folder: Path) -> None:
+    agent, _ = make_agent([])
+    async with agent, agent.session("one") as held:
+        error = await failure_of(agent.session("one", busy="reject").open())
+        assert error.code is ErrorCode.BUSY
+        waiting = asyncio.ensure_future(agent.session("one", busy="wait").open())
+        await asyncio.wait([waiting], timeout=0)
+        assert not waiting.done()
+        await held.close()
+        await waiting
+
+
+@observes("must_exist")
+async def _(folder: Path) -> None:
+    agent, _ = make_agent([])
+    async with agent:
+        error = await failure_of(agent.session("nobody", must_exist=True).open())
+    assert error.code is ErrorCode.NOT_FOUND
+
+
+def named_by(*kinds: Any) -> set[str]:
+    return {name for kind in kinds for name in kind.__annotations__}
+
+
+def test_the_table_names_every_option() -> None:
+    assert set(CHECKS) == named_by(SettingsOptions, AgentOptions, QueryOptions, SessionOptions)
+
+
+@pytest.mark.parametrize("name", sorted(named_by(AgentOptions, QueryOptions, SessionOptions)))
+async def test_an_option_is_observed_where_it_acts(name: str, tmp_path: Path) -> None:
+    await CHECKS[name](tmp_path)
+
+
+# What can be changed while a session lives.
+
+
+CHANGES: dict[str, tuple[Any, Callable[[ModelRequest], object]]] = {
+    "model": ("scripted/two", lambda request: request.model == "two"),
+    "thinking": ("low", lambda request: request.thinking == "low"),
+    "system_prompt": ("Be kind.", lambda request: request.system == ("Be kind.",)),
+    "max_tokens": (5, lambda request: request.max_tokens == 5),
+    "temperature": (0.1, lambda request: request.temperature == 0.1),
+    "stop": (["X"], lambda request: request.stop == ("X",)),
+    "seed": (3, lambda request: request.seed == 3),
+    "betas": ({"b": False}, lambda request: request.betas == {"b": False}),
+    "cache_ttl": (None, lambda request: request.cache_ttl is None),
+    "compaction": (CompactionSettings(enabled=True), lambda request: request.compaction.enabled),
+    "allowed_tools": ([], lambda request: request.tools == ()),
+    "denied_tools": (["look"], lambda request: request.tools == ()),
+    "timeouts": (Timeouts(connect=2.0), lambda request: request.timeouts.connect == 2.0),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+async def test_a_setting_can_be_changed_and_cleared_between_queries(name: str) -> None:
+    value, holds = CHANGES[name]
+    steps = [says("one"), says("two")]
+    async with playing(steps, tools=[look]) as (session, provider):
+        await session.chat("go")
+        await session.configure(**{name: value})
+        await session.chat("go on")
+    before, after = provider.requests
+    assert not holds(before)
+    assert holds(after)
+
+
+async def test_a_changed_setting_leaves_the_others_alone_and_null_clears() -> None:
+    async with playing([says("ok")], thinking="high", system_prompt="x") as (session, provider):
+        await session.configure(thinking=None, max_tokens=9)
+        assert (session.settings.thinking, session.settings.system_prompts) == (None, ("x",))
+        await session.configure(system_prompt=None)
+        await session.chat("go")
+    assert (provider.requests[0].system, provider.requests[0].max_tokens) == ((), 9)
+
+
+async def test_a_setting_changed_while_a_query_runs_holds_from_its_next_turn_on() -> None:
+    seen: list[AgentSession] = []
+
+    @tool
+    async def slower() -> str:
+        """Change the settings from inside."""
+        await seen[0].configure(temperature=0.7)
+        return "changed"
+
+    async with playing([calls(("slower", {})), says("ok")], tools=[slower]) as (session, provider):
+        seen.append(session)
+        await session.chat("go")
+    assert [request.temperature for request in provider.requests] == [None, 0.7]
+
+
+# What is refused at the door.
+
+
+NONSENSE: Any = {"nonsense": 1}
+
+
+async def test_an_option_that_does_not_exist_is_refused_everywhere() -> None:
+    agent, _ = make_agent([])
+    async with agent, agent.session() as session:
+        doors: list[Callable[[], Any]] = [
+            lambda: Agent(**NONSENSE),
+            lambda: agent.stream("go", **NONSENSE),
+            lambda: agent.session(**NONSENSE),
+            lambda: session.stream("go", **NONSENSE),
+            lambda: session.resume(**NONSENSE),
+            lambda: run_agent_stream("go", **NONSENSE),
+        ]
+        for door in doors:
+            with pytest.raises(TypeError, match="nonsense"):
+                door()
+        for work in (
+            agent.run("go", **NONSENSE),
+            session.chat("go", **NONSENSE),
+            session.configure(**NONSENSE),
+            run_agent("go", **NONSENSE),
+            create_agent_session(**NONSENSE),
+        ):
+            with pytest.raises(TypeError, match="nonsense"):
+                await work
+
+
+async def test_an_agent_s_option_is_not_quietly_ignored_by_a_query() -> None:
+    agent, _ = make_agent([])
+    options: Any = {"max_tokens": 5}
+    async with agent:
+        with pytest.raises(TypeError, match="max_tokens"):
+            await agent.run("go", **options)
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("thinking", "hard"),
+    ("max_tokens", "many"),
+    ("temperature", "hot"),
+    ("stop", "END"),
+    ("cache_ttl", "1d"),
+    ("betas", ["x"]),
+    ("limits", {"turnz": 3}),
+    ("limits", {"turns": "three"}),
+    ("retry", {"max_retries": 1.5}),
+    ("fallbacks", [{"modell": "a/b"}]),
+    ("timeouts", 7),
+    ("unanswered", "denny"),
+    ("runtime", {"buffer_size": "big"}),
+    ("owner", 7),
+    ("loop_threshold", "three"),
+    ("model", 7),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG, ids=str)
+def test_a_value_that_cannot_be_meant_is_refused_by_name(name: str, value: Any) -> None:
+    options: Any = {"model": "scripted/m", "environment": {}, name: value}
+    with pytest.raises(ConfigError, match=name) as caught:
+        Agent(**options)
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
+
+
+WRONG_OF_A_QUERY: list[tuple[str, Any]] = [
+    ("delivery", "qeue"),
+    ("on_abort", "retrun"),
+    ("timeout", "soon"),
+    ("total_timeout", "soon"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG_OF_A_QUERY, ids=str)
+async def test_a_query_s_value_that_cannot_be_meant_is_refused_by_name(
+    name: str, value: Any
+) -> None:
+    agent, _ = make_agent([])
+    options: Any = {name: value}
+    async with agent:
+        with pytest.raises(ConfigError, match=name):
+            await agent.run("go", **options)
+
+
+@pytest.mark.parametrize("model", ["claude", "/m", "p/", "no slash at all"])
+def test_a_model_without_its_provider_is_refused(model: str) -> None:
+    with pytest.raises(AgentError) as caught:
+        Agent(model, environment={})
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
