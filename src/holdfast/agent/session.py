@@ -151,14 +151,14 @@ class AgentSession:
             SessionError: NOT_FOUND when it was answered already or never asked.
 
         """
-        decision = Approve(arguments=arguments, scope=scope)
-        await (await self.open()).decide(ApprovalId(approval_id), decision, by)
+        decision = Approve(arguments=arguments, scope=scope, by=by)
+        await (await self.open()).decide(ApprovalId(approval_id), decision)
 
     async def deny(
         self, approval_id: str, reason: str | None = None, *, by: str | None = None
     ) -> None:
         """Refuse a tool call; the model is told why."""
-        await (await self.open()).decide(ApprovalId(approval_id), Deny(reason), by)
+        await (await self.open()).decide(ApprovalId(approval_id), Deny(reason, by=by))
 
     # The session as a whole.
 

@@ -1,7 +1,8 @@
 """The end of a query, however it came: what is open is ended, every call has its answer."""
 
+from holdfast.engine.approval_entries import cancelled
 from holdfast.engine.scopes import QueryOutcome, QueryScope
-from holdfast.vocabulary.entries import ApprovalSettled, QueryEnded, ToolEnded, TurnEnded
+from holdfast.vocabulary.entries import QueryEnded, ToolEnded, TurnEnded
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
@@ -26,6 +27,8 @@ def closing_events(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int
         out.append(
             TurnEnded(**stamp(), message_id=fold.open_turn.started.message_id, interrupted=True)
         )
+    rests = outcome.stop_reason == "approval"
+    resting = {asked.call_id for asked in fold.approvals.values()} if rests else set()
     out.extend(
         ToolEnded(
             **stamp(),
@@ -35,19 +38,11 @@ def closing_events(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int
             content=(TextPart(text=_CANCELLED),),
         )
         for call in fold.calls.values()
-        if call.state == "started"
+        if call.state == "started" and call.part.call_id not in resting
     )
-    if outcome.stop_reason != "approval":
-        out.extend(
-            ApprovalSettled(
-                **stamp(),
-                approval_id=pending.approval_id,
-                call_id=pending.call_id,
-                decision="cancelled",
-                reason=f"the query ended: {outcome.stop_reason}",
-            )
-            for pending in fold.approvals.values()
-        )
+    if not rests:
+        reason = f"the query ended: {outcome.stop_reason}"
+        out.extend(cancelled(stamp, asked, reason) for asked in fold.approvals.values())
     out.append(query_ended(scope, outcome, duration_ms=duration_ms))
     return out
 

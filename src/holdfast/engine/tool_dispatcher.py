@@ -8,12 +8,13 @@ import msgspec
 
 from holdfast.blocks.conversation.answers import CallRecord
 from holdfast.blocks.tool_registry.registry import InvalidInput, NotFound, Ready, ToolRegistry
+from holdfast.engine.approval_entries import settled
 from holdfast.engine.scopes import QueryScope
 from holdfast.engine.tool_execution import ToolExecution, record_failure
 from holdfast.serialization.canonical import arguments_hash
 from holdfast.vocabulary.approvals import Approve, Decision, Deny
-from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, ToolEnded
-from holdfast.vocabulary.errors import ErrorCode, ToolError
+from holdfast.vocabulary.entries import ApprovalRequested, HookMessage, ToolEnded
+from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError
 from holdfast.vocabulary.ids import ApprovalId, new_approval_id
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import ResultContent, TextPart, ToolCallPart
@@ -27,21 +28,26 @@ class Proceed(msgspec.Struct, frozen=True):
     """A hook lets a call go on, with other arguments if given."""
 
     arguments: Json | None = None
+    message: str | None = None
+    """What the hook has to say to people, as a `hook.message`."""
 
 
 class Block(msgspec.Struct, frozen=True):
     """A hook refuses a call; the model is told why."""
 
     reason: str
+    message: str | None = None
 
 
 class Answer(msgspec.Struct, frozen=True):
     """A hook answers a call itself; the tool is not run."""
 
     content: tuple[ResultContent, ...]
+    message: str | None = None
 
 
-BeforeTool: TypeAlias = Callable[[ToolCallPart], Awaitable[Proceed | Block | Answer]]
+Verdict: TypeAlias = Proceed | Block | Answer
+BeforeTool: TypeAlias = Callable[[ToolCallPart], Awaitable[Verdict]]
 """Asked about each call before its input is parsed."""
 
 
@@ -103,17 +109,24 @@ class ToolDispatcher:
         self, scope: QueryScope, record: CallRecord
     ) -> _Candidate | Literal["loop"] | None:
         """Make a candidate of a call; a call that cannot or may not run is answered here."""
-        call, arguments = record.part, record.part.arguments
+        call = record.part
         if record.state == "denied":
             await self._refuse(scope, call, record.reason)
             return None
         if record.state == "started" and not record.idempotent:
             return None  # nobody knows whether it took effect: the fold says so to the model
-        if record.settled is not None and record.settled.arguments is not None:
-            arguments = record.settled.arguments
-        candidate = await self._resolve(scope, call, arguments)
-        if candidate is None or record.state != "waiting":
-            return candidate
+        if record.state == "approved":
+            # What was approved is what runs, whatever a hook would say by now.
+            return await self._resolve(scope, call, record.approved)
+        verdict = await self._consult_hook(scope, call)
+        if not isinstance(verdict, Proceed):
+            return None
+        candidate = await self._resolve(scope, call, verdict.arguments)
+        return None if candidate is None else self._judge(scope, candidate)
+
+    def _judge(self, scope: QueryScope, candidate: _Candidate) -> _Candidate | Literal["loop"]:
+        """Say whether a call may run as it is, must be asked about, or goes in circles."""
+        call = candidate.call
         looping = scope.loop.is_loop(call.name, candidate.arguments)
         if looping and scope.session.approver is None:
             return "loop"
@@ -122,25 +135,39 @@ class ToolDispatcher:
             candidate.reason = "the same call was made several times" if looping else None
         return candidate
 
+    async def _consult_hook(self, scope: QueryScope, call: ToolCallPart) -> Verdict:
+        """Ask the hook about a call; one that it blocks or answers is ended here.
+
+        Raises:
+            HookError: HOOK_FAILED when the hook does.
+
+        """
+        if self._before_tool is None:
+            return Proceed()
+        own = msgspec.structs.replace(call, arguments=msgspec.to_builtins(call.arguments))
+        try:
+            verdict = await self._before_tool(own)
+        except Exception as error:
+            message = f"the hook before {call.name!r} failed: {type(error).__name__}"
+            raise HookError(ErrorCode.HOOK_FAILED, message) from error
+        if verdict.message is not None:
+            said = HookMessage(**scope.stamp(), hook="before_tool", text=verdict.message)
+            await scope.recorder.record([said])
+        if isinstance(verdict, Block):
+            await self._refuse(scope, call, verdict.reason)
+        elif isinstance(verdict, Answer):
+            await self._end(scope, call, outcome="ok", content=verdict.content)
+        return verdict
+
     async def _resolve(
-        self, scope: QueryScope, call: ToolCallPart, arguments: Json
+        self, scope: QueryScope, call: ToolCallPart, changed: Json | None
     ) -> _Candidate | None:
         """Find the tool and parse the input once; a call that cannot run is answered here."""
-        if self._before_tool is not None:
-            verdict = await self._before_tool(call)
-            if isinstance(verdict, Block):
-                await self._refuse(scope, call, verdict.reason)
-                return None
-            if isinstance(verdict, Answer):
-                await self._answer(scope, call, verdict.content)
-                return None
-            if verdict.arguments is not None:
-                arguments = verdict.arguments
         settings = scope.fold.settings
         registry = self._registry.view(settings.allowed_tools, settings.denied_tools)
-        changed = arguments if arguments is not call.arguments else None
         resolution = registry.resolve(call, arguments=changed)
         if isinstance(resolution, Ready):
+            arguments = call.arguments if changed is None else changed
             return _Candidate(call=call, ready=resolution, arguments=arguments)
         await record_failure(scope, call, _why_not(resolution))
         return None
@@ -210,17 +237,9 @@ class ToolDispatcher:
     async def _settle(self, scope: QueryScope, candidate: _Candidate, decision: Decision) -> None:
         """Record a decision, and do what it says."""
         stamp = scope.turn_stamp or scope.stamp
-        approved = isinstance(decision, Approve)
-        settled = ApprovalSettled(
-            **stamp(),
-            approval_id=candidate.approval_id or new_approval_id(),
-            call_id=candidate.call.call_id,
-            decision="approved" if approved else "denied",
-            arguments=decision.arguments if isinstance(decision, Approve) else None,
-            scope=decision.scope if isinstance(decision, Approve) else "once",
-            reason=decision.reason if isinstance(decision, Deny) else None,
-        )
-        await scope.recorder.record([settled])
+        approval_id = candidate.approval_id or new_approval_id()
+        entry = settled(stamp, decision, approval_id=approval_id, call_id=candidate.call.call_id)
+        await scope.recorder.record([entry])
         if isinstance(decision, Deny):
             await self._refuse(scope, candidate.call, decision.reason)
         elif decision.arguments is None:
@@ -243,11 +262,6 @@ class ToolDispatcher:
 
     async def _refuse(self, scope: QueryScope, call: ToolCallPart, reason: str | None) -> None:
         await self._end(scope, call, outcome="denied", content=(TextPart(text=reason or _DENIED),))
-
-    async def _answer(
-        self, scope: QueryScope, call: ToolCallPart, content: tuple[ResultContent, ...]
-    ) -> None:
-        await self._end(scope, call, outcome="ok", content=content)
 
     async def _end(
         self,

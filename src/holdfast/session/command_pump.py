@@ -24,7 +24,7 @@ class SessionVerbs:
         self,
         *,
         abort: Callable[[str | None], None],
-        decide: Callable[[ApprovalId, Decision, str | None], Awaitable[None]],
+        decide: Callable[[ApprovalId, Decision], Awaitable[None]],
         prompt: Callable[[SendPrompt], Awaitable[None]],
     ) -> None:
         self.abort = abort
@@ -75,10 +75,10 @@ class CommandPump:
                 case SendPrompt():
                     await self._verbs.prompt(command)
                 case ApproveCall(approval_id=approval_id, arguments=arguments, scope=scope):
-                    decision = Approve(arguments=arguments, scope=scope)
-                    await self._verbs.decide(approval_id, decision, command.by)
+                    decision = Approve(arguments=arguments, scope=scope, by=command.by)
+                    await self._verbs.decide(approval_id, decision)
                 case DenyCall(approval_id=approval_id, reason=reason):
-                    await self._verbs.decide(approval_id, Deny(reason), command.by)
+                    await self._verbs.decide(approval_id, Deny(reason, by=command.by))
         except SessionError:
             pass  # it came too late; it is consumed below
         except StoreError:

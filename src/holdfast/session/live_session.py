@@ -8,6 +8,7 @@ import msgspec
 from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.control_channel import ControlChannel
 from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.engine.approval_entries import cancelled, settled
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_runner import QueryRunner
 from holdfast.engine.scopes import QueryInput, SessionScope, Unanswered
@@ -21,9 +22,9 @@ from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.query_driver import QueryDriver
 from holdfast.session.query_handle import QueryHandle
 from holdfast.session.recorder import SessionRecorder
-from holdfast.vocabulary.approvals import Approve, Decision
+from holdfast.vocabulary.approvals import Decision
 from holdfast.vocabulary.commands import SendPrompt
-from holdfast.vocabulary.entries import ApprovalSettled, SessionChanged
+from holdfast.vocabulary.entries import SessionChanged
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, StatusChanged
 from holdfast.vocabulary.ids import ApprovalId, SessionId, new_query_id
@@ -125,7 +126,7 @@ class LiveSession:
             await self._cancel_pending("a new prompt came")
         await self.queue.submit(handle, delivery)
 
-    async def decide(self, approval_id: ApprovalId, decision: Decision, by: str | None) -> None:
+    async def decide(self, approval_id: ApprovalId, decision: Decision) -> None:
         """Answer an approval, whether its query runs or rests.
 
         Raises:
@@ -140,21 +141,8 @@ class LiveSession:
             raise SessionError(
                 ErrorCode.NOT_FOUND, f"no approval {approval_id!r} waits for an answer"
             )
-        approved = isinstance(decision, Approve)
-        await self.recorder.commit(
-            [
-                ApprovalSettled(
-                    **self.stamp(),
-                    approval_id=approval_id,
-                    call_id=pending.call_id,
-                    decision="approved" if approved else "denied",
-                    arguments=decision.arguments if isinstance(decision, Approve) else None,
-                    scope=decision.scope if isinstance(decision, Approve) else "once",
-                    reason=None if isinstance(decision, Approve) else decision.reason,
-                    by=by,
-                )
-            ]
-        )
+        entry = settled(self.stamp, decision, approval_id=approval_id, call_id=pending.call_id)
+        await self.recorder.commit([entry])
 
     async def change(self, changes: JsonObject) -> None:
         """Change settings or facts of the session, from the next turn on."""
@@ -208,18 +196,9 @@ class LiveSession:
 
     async def _cancel_pending(self, reason: str) -> None:
         """Settle the approvals that wait as cancelled: an answer that comes later is too late."""
-        settled = [
-            ApprovalSettled(
-                **self.stamp(),
-                approval_id=pending.approval_id,
-                call_id=pending.call_id,
-                decision="cancelled",
-                reason=reason,
-            )
-            for pending in self.fold.approvals.values()
-        ]
-        if settled:
-            await self.recorder.commit(settled)
+        stamp, pending = self.stamp, self.fold.approvals.values()
+        if pending:
+            await self.recorder.commit([cancelled(stamp, asked, reason) for asked in pending])
 
     def _set_status(self, status: SessionStatus) -> None:
         if status != self.status:

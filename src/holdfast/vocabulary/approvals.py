@@ -28,12 +28,15 @@ class Approve(msgspec.Struct, frozen=True):
 
     arguments: Json | None = None
     scope: ApprovalScope = "once"
+    by: str | None = None
+    """Who decided, for the log."""
 
 
 class Deny(msgspec.Struct, frozen=True):
     """Do not run it; the model is told why."""
 
     reason: str | None = None
+    by: str | None = None
 
 
 Decision: TypeAlias = Approve | Deny

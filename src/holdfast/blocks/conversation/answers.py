@@ -5,8 +5,9 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.vocabulary.entries import ApprovalSettled, ToolEnded
+from holdfast.vocabulary.entries import ToolEnded
 from holdfast.vocabulary.ids import CallId, MessageId
+from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
@@ -36,8 +37,8 @@ class CallRecord(msgspec.Struct, kw_only=True):
     state: CallState = "waiting"
     idempotent: bool = False
     reason: str | None = None
-    settled: ApprovalSettled | None = None
-    """The decision about it, until the call is started: an approval is used once."""
+    approved: Json | None = None
+    """The arguments that were approved, until the call is started: an approval is used once."""
     ended: ToolEnded | None = None
 
     @property

@@ -137,7 +137,7 @@ class SessionFold:
                 id=entry.approval_id,
                 call_id=entry.call_id,
                 tool=entry.tool,
-                arguments=entry.arguments,
+                arguments=msgspec.to_builtins(entry.arguments),
                 arguments_hash=entry.arguments_hash,
                 session_id=session_id,
                 reason=entry.reason,
@@ -293,15 +293,19 @@ class SessionFold:
             query_id = requested.query_id if entry.scope == "query" else None
             self._standing.add((query_id, requested.tool))
         call = self.calls.get(entry.call_id)
-        if call is None or call.state != "waiting":
+        if call is None or call.state not in ("waiting", "started"):
             return
-        call.settled, call.reason = entry, entry.reason
+        call.reason = entry.reason
         call.state = "approved" if entry.decision == "approved" else "denied"
+        if entry.arguments is not None or requested is None:
+            call.approved = entry.arguments
+        else:
+            call.approved = requested.arguments
 
     def _on_tool_started(self, entry: ToolStarted) -> None:
         call = self.calls.get(entry.call_id)
         if call is not None:
-            call.state, call.idempotent, call.settled = "started", entry.idempotent, None
+            call.state, call.idempotent, call.approved = "started", entry.idempotent, None
 
     def _on_tool_ended(self, entry: ToolEnded) -> None:
         call = self.calls.get(entry.call_id)

@@ -28,8 +28,12 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     context_parameter: str | None = None
 
     def parse(self, arguments: JsonObject) -> msgspec.Struct:
-        """Parse a model's arguments; raises `msgspec.ValidationError` naming what is wrong."""
-        return msgspec.convert(arguments, self.parameters, dec_hook=_decode_foreign)
+        """Parse a model's arguments; raises `msgspec.ValidationError` naming what is wrong.
+
+        What a tool gets is its own: it may change it without changing the conversation.
+        """
+        own = msgspec.to_builtins(arguments)
+        return msgspec.convert(own, self.parameters, dec_hook=_decode_foreign)
 
 
 def read_signature(function: Callable[..., object]) -> Signature:
