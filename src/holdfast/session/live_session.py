@@ -89,11 +89,18 @@ class LiveSession:
             session_id=self.session_id,
             inbox=parts.store.inbox,
             recorder=self.recorder,
-            verbs=SessionVerbs(abort=self.abort, decide=self.decide, prompt=self._take_prompt),
+            verbs=SessionVerbs(
+                abort=self.abort,
+                decide=self.decide,
+                prompt=self._take_prompt,
+                recover=self.recover,
+            ),
+            clock=parts.clock,
         )
 
-    def start(self) -> None:
-        """Begin to listen to other processes."""
+    async def start(self) -> None:
+        """Do what other processes asked for while nobody held the session, then listen to them."""
+        await self._pump.carry_out_pending()
         self._tasks.start(self._pump.pump(), name="holdfast-commands")
 
     @property
@@ -121,12 +128,11 @@ class LiveSession:
 
         """
         self.check_open()
-        if handle.query.message is not None and not self.queue.busy:
-            await self._cancel_pending("a new prompt came")
+        await self._make_way(handle)
         await self.queue.submit(handle, delivery)
 
-    async def decide(self, approval_id: ApprovalId, decision: Decision, by: str | None) -> None:
-        """Answer an approval, whether its query runs or rests.
+    async def decide(self, approval_id: ApprovalId, decision: Decision, by: str | None) -> bool:
+        """Answer an approval; True when its query runs, and records the answer itself.
 
         Raises:
             SessionError: NOT_FOUND when it was answered already or never asked.
@@ -134,7 +140,8 @@ class LiveSession:
         """
         self.check_open()
         if self._approvals.respond(approval_id, decision):
-            return
+            return True
+        await self.recover()
         pending = self.fold.approvals.get(approval_id)
         if pending is None:
             raise SessionError(
@@ -155,11 +162,18 @@ class LiveSession:
                 )
             ]
         )
+        return False
 
     async def change(self, changes: JsonObject) -> None:
         """Change settings or facts of the session, from the next turn on."""
         self.check_open()
+        await self.recover()
         await self.recorder.commit([SessionChanged(**self.stamp(), changes=changes)])
+
+    async def recover(self) -> None:
+        """Go on after the store failed, unless a query has yet to end because of it."""
+        if not self.queue.busy:
+            await self.recorder.resynchronise()
 
     def abort(self, reason: str | None = None) -> None:
         """Stop the running query, from any thread; nothing happens when none runs."""
@@ -204,7 +218,14 @@ class LiveSession:
         )
         handle = self.new_handle(query)
         handle.stream.abandon()
-        await self.submit(handle, command.delivery)
+        await self._make_way(handle)
+        await self.queue.take_in(handle, command.delivery)
+
+    async def _make_way(self, handle: QueryHandle) -> None:
+        """Give up what rests, because a new prompt takes its place."""
+        if handle.query.message is not None and not self.queue.busy:
+            await self.recover()
+            await self._cancel_pending("a new prompt came")
 
     async def _cancel_pending(self, reason: str) -> None:
         """Settle the approvals that wait as cancelled: an answer that comes later is too late."""

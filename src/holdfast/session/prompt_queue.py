@@ -10,7 +10,13 @@ from holdfast.ports.stamps import Stamp
 from holdfast.session.query_handle import QueryHandle
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.entries import InputDrained, InputQueued
-from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ErrorCode,
+    RequestError,
+    SessionError,
+    StoreError,
+)
 from holdfast.vocabulary.ids import new_input_id
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.results import AgentResult
@@ -59,6 +65,23 @@ class PromptQueue:
             self._idle.clear()
             self._start(handle)
             return
+        await self._let_wait(handle, delivery)
+
+    async def take_in(self, handle: QueryHandle, delivery: Delivery) -> None:
+        """Write a prompt down before anything else, then run it now or let it wait.
+
+        The append that writes it down can consume the command it came with.
+        """
+        idle = not self._claimed
+        self._claimed = True
+        self._idle.clear()
+        try:
+            await self._let_wait(handle, "queue" if idle else delivery)
+        finally:
+            if idle:
+                self._start_next()
+
+    async def _let_wait(self, handle: QueryHandle, delivery: Delivery) -> None:
         message = handle.query.message
         if delivery == "reject" or message is None:
             raise SessionError(ErrorCode.BUSY, "the session is busy with another prompt")
@@ -69,17 +92,23 @@ class PromptQueue:
         )
         first = delivery == "interrupt"
         self._waiting.appendleft(handle) if first else self._waiting.append(handle)
-        await self._recorder.commit(
-            [
-                InputQueued(
-                    **self._stamp(),
-                    input_id=input_id,
-                    message=message,
-                    delivery=delivery,
-                    sender=message.sender,
-                )
-            ]
+        queued = InputQueued(
+            **self._stamp(),
+            input_id=input_id,
+            message=message,
+            delivery=delivery,
+            sender=message.sender,
         )
+        try:
+            await self._recorder.commit([queued])
+        except StoreError:
+            if handle in self._waiting:
+                self._waiting.remove(handle)
+            raise
+        except asyncio.CancelledError:
+            # It may be in the log by now: it has to leave it, too.
+            self._tasks.start(self._withdraw(handle), name="holdfast-withdraw")
+            raise
         if first and self.current is not None:
             self.current.abort("interrupted by a new prompt")
 
@@ -140,13 +169,22 @@ class PromptQueue:
             self._waiting.remove(joined)
             _finish_like(joined, ended)
         resting = ended.result is not None and ended.result.stop_reason == "approval"
-        if self._waiting and not resting:
+        if resting:
+            self._rest()
+        else:
+            self._start_next()
+
+    def _start_next(self) -> None:
+        if self._waiting:
             following = self._waiting.popleft()
             following.promote()
             self._start(following)
         else:
-            self._claimed = False
-            self._idle.set()
+            self._rest()
+
+    def _rest(self) -> None:
+        self._claimed = False
+        self._idle.set()
 
     async def _withdraw(self, handle: QueryHandle) -> None:
         """Take a waiting query out; nothing happens to one that runs."""
