@@ -1,5 +1,6 @@
 """A store whose n-th append fails, for tests of what happens then."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 
 from holdfast.ports.session_store import Damage, Lease, SessionLog, Store
@@ -19,6 +20,7 @@ class FailingLog:
         """The kinds of every batch that was tried, in order."""
         self.fail_at: int | None = None
         self.is_broken = False
+        self.has_failed = asyncio.Event()
         self.stores_before_failing = False
         """Whether the failing append reaches the log all the same: its outcome is unknown."""
 
@@ -30,6 +32,7 @@ class FailingLog:
         if len(self.appends) == self.fail_at or self.is_broken:
             if self.stores_before_failing:
                 await self._log.append(lease, entries, consumed=consumed)
+            self.has_failed.set()
             raise StoreError(ErrorCode.UNAVAILABLE, "the disk is on fire")
         await self._log.append(lease, entries, consumed=consumed)
 

@@ -93,7 +93,7 @@ class LiveSession:
                 abort=self.abort,
                 decide=self.decide,
                 prompt=self._take_prompt,
-                recover=self.recover,
+                recover=self.queue.recover,
             ),
             clock=parts.clock,
         )
@@ -141,7 +141,7 @@ class LiveSession:
         self.check_open()
         if self._approvals.respond(approval_id, decision):
             return True
-        await self.recover()
+        await self.queue.recover()
         pending = self.fold.approvals.get(approval_id)
         if pending is None:
             raise SessionError(
@@ -167,13 +167,8 @@ class LiveSession:
     async def change(self, changes: JsonObject) -> None:
         """Change settings or facts of the session, from the next turn on."""
         self.check_open()
-        await self.recover()
+        await self.queue.recover()
         await self.recorder.commit([SessionChanged(**self.stamp(), changes=changes)])
-
-    async def recover(self) -> None:
-        """Go on after the store failed, unless a query has yet to end because of it."""
-        if not self.queue.busy:
-            await self.recorder.resynchronise()
 
     def abort(self, reason: str | None = None) -> None:
         """Stop the running query, from any thread; nothing happens when none runs."""
@@ -224,7 +219,7 @@ class LiveSession:
     async def _make_way(self, handle: QueryHandle) -> None:
         """Give up what rests, because a new prompt takes its place."""
         if handle.query.message is not None and not self.queue.busy:
-            await self.recover()
+            await self.queue.recover()
             await self._cancel_pending("a new prompt came")
 
     async def _cancel_pending(self, reason: str) -> None:

@@ -128,6 +128,11 @@ class PromptQueue:
         messages = [item.query.message for item in handles] + [item.message for item in foreign]
         return tuple(item for item in messages if item is not None)
 
+    async def recover(self) -> None:
+        """Go on after the store failed, unless a query has yet to end because of it."""
+        if not self._claimed:
+            await self._recorder.resynchronise()
+
     def refuse_waiting(self, error: AgentError) -> None:
         """Fail whoever waits; the prompts stay in the log."""
         while self._waiting:
