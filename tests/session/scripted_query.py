@@ -68,5 +68,5 @@ def rich_agent(provider: ScriptedProvider, *, store: str | MemoryStore = "memory
         store=store,
         parallel_tools=True,
         clock=AutoClock(),
-        runtime=RuntimeSettings(checkpoint_characters=8, buffer_size=0),
+        runtime=RuntimeSettings(checkpoint_bytes=8, buffer_size=0),
     )

@@ -45,7 +45,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "session_timeout": (0, float("inf")),
     "buffer_size": (1, float("inf")),
     "observer_buffer": (1, float("inf")),
-    "checkpoint_characters": (1, float("inf")),
+    "checkpoint_bytes": (1, float("inf")),
     "checkpoint_seconds": (0, float("inf")),
     "close_drain_seconds": (0, float("inf")),
     "context_window": (1, float("inf")),

@@ -80,7 +80,7 @@ class TurnRunner:
                         out.append(self._end(scope, plan, assembly.finished))
                     if out:
                         await scope.recorder.record(out)
-                    if ticker is None and assembly.unsaved_characters:
+                    if ticker is None and assembly.unsaved_bytes:
                         ticker = scope.session.tasks.start(
                             self._save_regularly(scope, assembly), name="holdfast-checkpoints"
                         )
@@ -135,7 +135,7 @@ class TurnRunner:
         )
 
     def _checkpoint_if_due(self, assembly: Assembly, out: list[Event]) -> None:
-        if assembly.unsaved_characters >= self._runtime.checkpoint_characters:
+        if assembly.unsaved_bytes >= self._runtime.checkpoint_bytes:
             assembly.checkpoint(out)
 
     async def _save_regularly(self, scope: QueryScope, assembly: Assembly) -> None:

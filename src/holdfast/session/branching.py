@@ -53,6 +53,7 @@ async def _entries_at_rest(live: LiveSession, store: Store) -> Sequence[Entry]:
     live.check_open()
     if live.queue.busy:
         raise SessionError(ErrorCode.BUSY, "the session is busy; abort or wait first")
+    await live.queue.recover()
     return await store.log.read(live.session_id)
 
 

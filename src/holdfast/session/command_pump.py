@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
+from holdfast.ports.clock import Clock
 from holdfast.ports.session_store import Inbox
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.approvals import Approve, Decision, Deny
@@ -13,8 +14,11 @@ from holdfast.vocabulary.commands import (
     DenyCall,
     SendPrompt,
 )
-from holdfast.vocabulary.errors import SessionError, StoreError
+from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import ApprovalId, SessionId
+
+_REST_SECONDS = 1.0
+"""How long a store that failed is left alone."""
 
 
 class SessionVerbs:
@@ -24,19 +28,22 @@ class SessionVerbs:
         self,
         *,
         abort: Callable[[str | None], None],
-        decide: Callable[[ApprovalId, Decision], Awaitable[None]],
+        decide: Callable[[ApprovalId, Decision], Awaitable[bool]],
         prompt: Callable[[SendPrompt], Awaitable[None]],
+        recover: Callable[[], Awaitable[None]],
     ) -> None:
         self.abort = abort
         self.decide = decide
         self.prompt = prompt
+        self.recover = recover
 
 
 class CommandPump:
     """Takes commands from the inbox in order; each is consumed in the append that carries it out.
 
     Owns which commands were seen. A command that comes too late (an approval that was answered
-    already) is consumed all the same.
+    already) is consumed all the same. A store that fails is asked again later; a session that
+    somebody else took over is left alone.
     """
 
     def __init__(
@@ -46,18 +53,25 @@ class CommandPump:
         inbox: Inbox,
         recorder: SessionRecorder,
         verbs: SessionVerbs,
+        clock: Clock,
     ) -> None:
         self._session_id = session_id
         self._inbox = inbox
         self._recorder = recorder
         self._verbs = verbs
+        self._clock = clock
         self._seen: set[CommandId] = set()
 
     async def pump(self) -> None:
         """Carry out commands until cancelled."""
         while True:
-            await self.carry_out_pending()
-            await self._inbox.wait(self._session_id, seen=self._seen)
+            try:
+                await self.carry_out_pending()
+                await self._inbox.wait(self._session_id, seen=self._seen)
+            except StoreError as error:
+                if error.code is ErrorCode.FENCED:
+                    return
+                await self._clock.sleep(_REST_SECONDS)
 
     async def carry_out_pending(self) -> None:
         """Carry out what is in the inbox now."""
@@ -67,7 +81,20 @@ class CommandPump:
                 await self._carry_out(command)
 
     async def _carry_out(self, command: Command) -> None:
-        self._recorder.consume(command.id)
+        try:
+            await self._verbs.recover()
+            self._recorder.consume(command.id)
+            if await self._is_recorded_later(command):
+                return
+            await self._recorder.commit(())
+        except StoreError:
+            # What may be repeated is; an abort would hit whatever runs by then.
+            if not isinstance(command, AbortQuery):
+                self._seen.discard(command.id)
+            raise
+
+    async def _is_recorded_later(self, command: Command) -> bool:
+        """Do what a command says; True when an append that follows by itself will consume it."""
         try:
             match command:
                 case AbortQuery(reason=reason):
@@ -76,12 +103,9 @@ class CommandPump:
                     await self._verbs.prompt(command)
                 case ApproveCall(approval_id=approval_id, arguments=arguments, scope=scope):
                     decision = Approve(arguments=arguments, scope=scope, by=command.by)
-                    await self._verbs.decide(approval_id, decision)
+                    return await self._verbs.decide(approval_id, decision)
                 case DenyCall(approval_id=approval_id, reason=reason):
-                    await self._verbs.decide(approval_id, Deny(reason, by=command.by))
+                    return await self._verbs.decide(approval_id, Deny(reason, by=command.by))
         except SessionError:
-            pass  # it came too late; it is consumed below
-        except StoreError:
-            self._seen.discard(command.id)
-            raise
-        await self._recorder.commit(())
+            pass  # it came too late
+        return False

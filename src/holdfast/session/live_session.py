@@ -90,11 +90,18 @@ class LiveSession:
             session_id=self.session_id,
             inbox=parts.store.inbox,
             recorder=self.recorder,
-            verbs=SessionVerbs(abort=self.abort, decide=self.decide, prompt=self._take_prompt),
+            verbs=SessionVerbs(
+                abort=self.abort,
+                decide=self.decide,
+                prompt=self._take_prompt,
+                recover=self.queue.recover,
+            ),
+            clock=parts.clock,
         )
 
-    def start(self) -> None:
-        """Begin to listen to other processes."""
+    async def start(self) -> None:
+        """Do what other processes asked for while nobody held the session, then listen to them."""
+        await self._pump.carry_out_pending()
         self._tasks.start(self._pump.pump(), name="holdfast-commands")
 
     @property
@@ -122,12 +129,11 @@ class LiveSession:
 
         """
         self.check_open()
-        if handle.query.message is not None and not self.queue.busy:
-            await self._cancel_pending("a new prompt came")
+        await self._make_way(handle)
         await self.queue.submit(handle, delivery)
 
-    async def decide(self, approval_id: ApprovalId, decision: Decision) -> None:
-        """Answer an approval, whether its query runs or rests.
+    async def decide(self, approval_id: ApprovalId, decision: Decision) -> bool:
+        """Answer an approval; True when its query runs, and records the answer itself.
 
         Raises:
             SessionError: NOT_FOUND when it was answered already or never asked.
@@ -135,7 +141,8 @@ class LiveSession:
         """
         self.check_open()
         if self._approvals.respond(approval_id, decision):
-            return
+            return True
+        await self.queue.recover()
         pending = self.fold.approvals.get(approval_id)
         if pending is None:
             raise SessionError(
@@ -143,10 +150,12 @@ class LiveSession:
             )
         entry = settled(self.stamp, decision, approval_id=approval_id, call_id=pending.call_id)
         await self.recorder.commit([entry])
+        return False
 
     async def change(self, changes: JsonObject) -> None:
         """Change settings or facts of the session, from the next turn on."""
         self.check_open()
+        await self.queue.recover()
         await self.recorder.commit([SessionChanged(**self.stamp(), changes=changes)])
 
     def abort(self, reason: str | None = None) -> None:
@@ -192,7 +201,14 @@ class LiveSession:
         )
         handle = self.new_handle(query)
         handle.stream.abandon()
-        await self.submit(handle, command.delivery)
+        await self._make_way(handle)
+        await self.queue.take_in(handle, command.delivery)
+
+    async def _make_way(self, handle: QueryHandle) -> None:
+        """Give up what rests, because a new prompt takes its place."""
+        if handle.query.message is not None and not self.queue.busy:
+            await self.queue.recover()
+            await self._cancel_pending("a new prompt came")
 
     async def _cancel_pending(self, reason: str) -> None:
         """Settle the approvals that wait as cancelled: an answer that comes later is too late."""

@@ -63,7 +63,11 @@ async def open_session(parts: SessionParts, request: SessionRequest) -> LiveSess
         await parts.store.leases.release(lease)
         raise
     live = LiveSession(parts, lease, fold)
-    live.start()
+    try:
+        await live.start()
+    except BaseException:
+        await live.close(force=True)
+        raise
     return live
 
 

@@ -10,7 +10,12 @@ from holdfast.ports.stamps import Stamp
 from holdfast.session.query_handle import QueryHandle
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.entries import InputDrained, InputQueued
-from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ErrorCode,
+    RequestError,
+    SessionError,
+)
 from holdfast.vocabulary.ids import new_input_id
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.results import AgentResult
@@ -61,6 +66,23 @@ class PromptQueue:
             self._idle.clear()
             self._start(handle)
             return
+        await self._let_wait(handle, delivery)
+
+    async def take_in(self, handle: QueryHandle, delivery: Delivery) -> None:
+        """Write a prompt down before anything else, then run it now or let it wait.
+
+        The append that writes it down can consume the command it came with.
+        """
+        idle = not self._claimed
+        self._claimed = True
+        self._idle.clear()
+        try:
+            await self._let_wait(handle, "queue" if idle else delivery)
+        finally:
+            if idle:
+                self._start_next()
+
+    async def _let_wait(self, handle: QueryHandle, delivery: Delivery) -> None:
         message = handle.query.message
         if delivery == "reject" or message is None:
             raise SessionError(ErrorCode.BUSY, "the session is busy with another prompt")
@@ -113,6 +135,11 @@ class PromptQueue:
         messages = [item.query.message for item in handles] + [item.message for item in foreign]
         return tuple(item for item in messages if item is not None)
 
+    async def recover(self) -> None:
+        """Go on after the store failed, unless a query has yet to end because of it."""
+        if not self._claimed:
+            await self._recorder.resynchronise()
+
     def refuse_waiting(self, error: AgentError) -> None:
         """Fail whoever waits; the prompts stay in the log."""
         while self._waiting:
@@ -154,13 +181,22 @@ class PromptQueue:
             self._waiting.remove(joined)
             _finish_like(joined, ended)
         resting = ended.result is not None and ended.result.stop_reason == "approval"
-        if self._waiting and not resting:
+        if resting:
+            self._rest()
+        else:
+            self._start_next()
+
+    def _start_next(self) -> None:
+        if self._waiting:
             following = self._waiting.popleft()
             following.promote()
             self._start(following)
         else:
-            self._claimed = False
-            self._idle.set()
+            self._rest()
+
+    def _rest(self) -> None:
+        self._claimed = False
+        self._idle.set()
 
     async def _withdraw(self, handle: QueryHandle) -> None:
         """Take a waiting query out; nothing happens to one that runs."""

@@ -51,12 +51,12 @@ class SessionRecorder:
 
     def consume(self, command_id: CommandId) -> None:
         """Take a command out of the inbox with the next append."""
-        self._consumed.append(command_id)
+        if command_id not in self._consumed:
+            self._consumed.append(command_id)
 
     async def commit(self, events: Sequence[Event]) -> None:
         """Make events durable, then visible, without waiting for any consumer."""
-        if self._failure is not None:
-            raise self._failure
+        self._refuse_after_failure()
         plain = self._stage(events) and not self._consumed
         nothing_waits = len(self._staged) == len(events) and not self._lock.locked()
         if plain and nothing_waits:
@@ -64,6 +64,8 @@ class SessionRecorder:
             self._publish(events)
             return
         async with self._lock:
+            # Whoever had the lock before may have found the store failing: nothing goes on then.
+            self._refuse_after_failure()
             await self._flush()
 
     def show(self, events: Sequence[Event]) -> None:
@@ -76,10 +78,15 @@ class SessionRecorder:
             return
         async with self._lock:
             self._staged.clear()
+            self._consumed.clear()
             entries = await self._log.read(self._lease.session_id, after=self.fold.head)
             self.fold.apply_all(entries)
             self._seq = self.fold.head
             self._failure = None
+
+    def _refuse_after_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def _stage(self, events: Sequence[Event]) -> bool:
         """Queue events with their `seq`; True when none of them has to be stored."""

@@ -119,6 +119,6 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
     """Events a pulled stream may be ahead of its consumer."""
     observer_buffer: int = 1024
     """Events an observer may lag behind before it is told to resume from its `seq`."""
-    checkpoint_characters: int = 4096
+    checkpoint_bytes: int = 4096
     checkpoint_seconds: float = 1.0
     close_drain_seconds: float = 15.0

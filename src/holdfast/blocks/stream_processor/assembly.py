@@ -37,6 +37,11 @@ _DELTAS: dict[PartKind, type[TextDelta] | type[ReasoningDelta] | type[ToolInputD
 }
 
 
+def _size(text: str) -> int:
+    """Return how many bytes a text takes; most texts tell without being encoded."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
 class _OpenPart(GrowingText):
     """A part that is still growing."""
 
@@ -66,7 +71,7 @@ class Assembly:
         self._call_ids: set[str] = set()
         self.parts: list[Part] = []
         """The complete parts, in order."""
-        self.unsaved_characters = 0
+        self.unsaved_bytes = 0
         self.finished: StreamFinished | None = None
         self.opened: StreamOpened | None = None
 
@@ -83,7 +88,7 @@ class Assembly:
                 growing = opened.get(part.key)
                 if growing is not None and part.text:
                     text = part.text
-                    self.unsaved_characters += len(text)
+                    self.unsaved_bytes += _size(text)
                     out.append(
                         growing.delta(part_id=growing.id, offset=growing.add(text), text=text)
                     )
@@ -106,7 +111,7 @@ class Assembly:
                     )
                 )
                 growing.mark_saved()
-        self.unsaved_characters = 0
+        self.unsaved_bytes = 0
 
     def close(self, out: list[Event]) -> None:
         """End what is still open: text as far as it came, tool calls not at all."""

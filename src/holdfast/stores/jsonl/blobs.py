@@ -1,12 +1,9 @@
 """The big payloads of a jsonl store: a file each, named by its content."""
 
-import os
-from pathlib import Path
-
 from holdfast.stores.blob_names import is_blob_name, name_of_content, no_such_blob, verified
 from holdfast.stores.file_failures import translating
+from holdfast.stores.jsonl.content_files import find_content, keep_content
 from holdfast.stores.jsonl.room import JsonlRoom
-from holdfast.stores.private_files import open_or_create, read_whole, sync_folder
 from holdfast.vocabulary.ids import SessionId
 
 
@@ -26,11 +23,9 @@ class JsonlBlobs:
 
     def _put(self, session_id: SessionId, content: bytes) -> str:
         name = name_of_content(content)
-        path = self._room.folder.blobs(session_id) / name
-        with translating(path):
-            # A damaged file of that name is replaced by what it should have been.
-            if not path.exists() or read_whole(path) != content:
-                _write_durably(path, content)
+        folder = self._room.folder.blobs(session_id)
+        with translating(folder / name):
+            keep_content(folder, name, content)
         return name
 
     def _get(self, session_id: SessionId, name: str) -> bytes:
@@ -38,25 +33,7 @@ class JsonlBlobs:
         if not is_blob_name(name):
             raise no_such_blob(session_id, name)
         with translating(folder / name):
-            try:
-                content = (folder / name).read_bytes()
-            except FileNotFoundError:
-                raise no_such_blob(session_id, name) from None
+            content = find_content(folder, name)
+        if content is None:
+            raise no_such_blob(session_id, name)
         return verified(name, content)
-
-
-def _write_durably(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    descriptor = open_or_create(temporary, os.O_WRONLY | os.O_TRUNC)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
-    temporary.rename(path)
-    sync_folder(path.parent)

@@ -10,9 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from holdfast.serialization.entries import encode_entry
 from holdfast.vocabulary.commands import Command, CommandId
-from holdfast.vocabulary.entries import Entry
 
 LINE_START = b'{"crc":"'
 _CRC_END = len(LINE_START) + 8
@@ -53,17 +51,17 @@ _encode = msgspec.json.encode
 
 
 def encode_batch(
-    entries: Sequence[Entry], *, epoch: int, consumed: Sequence[CommandId] = ()
+    bodies: Sequence[tuple[int, bytes]], *, epoch: int, consumed: Sequence[CommandId] = ()
 ) -> bytes:
-    """Write the lines of one append, ready for one write to the file."""
+    """Write the lines of one append, given as `seq` and entry, ready for one write to the file."""
     lines = []
-    for left, entry in zip(range(len(entries) - 1, -1, -1), entries, strict=True):
-        envelope = b'"seq":%d,"epoch":%d,' % (entry.seq, epoch)
+    for left, (seq, body) in zip(range(len(bodies) - 1, -1, -1), bodies, strict=True):
+        envelope = b'"seq":%d,"epoch":%d,' % (seq, epoch)
         if left:
             envelope += b'"left":%d,' % left
         elif consumed:
             envelope += b'"consumed":' + _encode(list(consumed)) + b","
-        lines.append(_sealed(envelope + b'"entry":' + encode_entry(entry) + b"}"))
+        lines.append(_sealed(envelope + b'"entry":' + body + b"}"))
     return b"".join(lines)
 
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from holdfast.ports.session_store import Damage, Lease, SessionRecord
 from holdfast.stores.append_rules import fenced, name_taken
 from holdfast.stores.file_failures import translating
+from holdfast.stores.jsonl.content_files import finder_in
 from holdfast.stores.jsonl.file_lock import locked, try_lock
 from holdfast.stores.jsonl.lease_file import read_lease
 from holdfast.stores.jsonl.log_file import LogFile, read_from
@@ -113,15 +114,16 @@ class JsonlLog:
                 content = read_from(descriptor, offset, stop=stop)
             finally:
                 os.close(descriptor)
-        scan = scan_log(content, offset=offset, after=seq)
-        entries = [entry for entry in entries_of(scan) if entry.seq > after]
+            scan = scan_log(content, offset=offset, after=seq)
+            decoded = entries_of(scan, finder_in(self._folder.blobs(session_id)))
+        entries = [entry for entry in decoded if entry.seq > after]
         return entries if limit is None else entries[:limit]
 
     def _inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         path = self._folder.log(session_id)
         with translating(path):
             scan = scan_log(read_whole(path))
-            entries_of(scan)
+            entries_of(scan, finder_in(self._folder.blobs(session_id)))
             found = [*read_quarantine(self._folder.quarantine(session_id)), *scan.damaged]
             reached = read_lease(self._folder.lease(session_id)).head
             if not self._is_held(session_id):

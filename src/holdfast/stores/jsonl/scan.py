@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.serialization.entries import decode_entry
+from holdfast.stores.big_entries import FindContent, restored
 from holdfast.stores.jsonl.lines import LINE_START, LogLine, parse_log_line
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import StoreError
@@ -61,13 +61,13 @@ def scan_log(content: bytes, *, offset: int = 0, after: int = 0) -> LogScan:
     return scanner.finish(offset + len(content))
 
 
-def entries_of(scan: LogScan) -> list[Entry]:
+def entries_of(scan: LogScan, find: FindContent) -> list[Entry]:
     """Decode the entries; a line that is sealed but holds no entry becomes damage."""
     entries = []
     for found in scan.lines:
         if found.line.has_entry:
             try:
-                entries.append(decode_entry(bytes(found.line.entry)))
+                entries.append(restored(bytes(found.line.entry), find))
             except StoreError as error:
                 scan.damaged.append(DamagedBytes(found.offset, 0, error.message))
     return entries

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from holdfast.ports.session_store import Lease, SessionRecord
 from holdfast.stores.append_rules import fenced, fresh_entries, refuse_foreign
+from holdfast.stores.big_entries import stored
 from holdfast.stores.index_record import update_record
+from holdfast.stores.jsonl.content_files import finder_in, keep_content
 from holdfast.stores.jsonl.folder import SessionFolder
 from holdfast.stores.jsonl.lease_file import LeaseFile, LeaseText, read_lease
 from holdfast.stores.jsonl.lines import encode_batch, encode_consumption
@@ -92,7 +94,7 @@ class SessionWriter:
             fresh = self.fresh(entries)
             consumed = [item for item in consumed if item not in self._consumed]
             if fresh:
-                lines = encode_batch(fresh, epoch=self.epoch, consumed=consumed)
+                lines = encode_batch(self._bodies(fresh), epoch=self.epoch, consumed=consumed)
             elif consumed:
                 lines = encode_consumption(consumed, head=self._head, epoch=self.epoch)
             else:
@@ -183,8 +185,18 @@ class SessionWriter:
             self._log.append(descriptor, b"\n")
         for found in scan.lines:
             self._consumed.update(found.line.consumed)
-        self._note(entries_of(scan), ())
+        self._note(entries_of(scan, finder_in(self._folder.blobs(self.session_id))), ())
         return scan
+
+    def _bodies(self, entries: Sequence[Entry]) -> list[tuple[int, bytes]]:
+        """Return what goes into the lines; what is too big for one is on the disk by then."""
+        bodies = []
+        for entry in entries:
+            kept = stored(entry)
+            if kept.content is not None:
+                keep_content(self._folder.blobs(self.session_id), kept.name, kept.content)
+            bodies.append((entry.seq, kept.body))
+        return bodies
 
     def _set_aside(self, damage: DamagedBytes, content: bytes) -> None:
         set_aside(self._folder.quarantine(self.session_id), damage, content)

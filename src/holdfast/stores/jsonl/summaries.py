@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 
 from holdfast.ports.session_store import SessionRecord
-from holdfast.serialization.entries import decode_entry
+from holdfast.stores.big_entries import FindContent, restored
 from holdfast.stores.index_record import update_record
+from holdfast.stores.jsonl.content_files import finder_in
 from holdfast.stores.jsonl.folder import SessionFolder
 from holdfast.stores.jsonl.lines import LogLine
 from holdfast.stores.jsonl.log_file import read_from
@@ -89,7 +90,8 @@ class Summaries:
             return LogSummary()
         try:
             before = known.get(session_id, LogSummary())
-            summary = _refreshed(before, descriptor)
+            find = finder_in(self._folder.blobs(session_id))
+            summary = _refreshed(before, descriptor, find)
         finally:
             os.close(descriptor)
         if summary is not before:
@@ -144,7 +146,7 @@ def _is_current(summary: LogSummary, found: os.stat_result) -> bool:
     return seen == (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def _refreshed(summary: LogSummary, descriptor: int) -> LogSummary:
+def _refreshed(summary: LogSummary, descriptor: int, find: FindContent) -> LogSummary:
     found = os.fstat(descriptor)
     if _is_current(summary, found):
         return summary
@@ -154,7 +156,7 @@ def _refreshed(summary: LogSummary, descriptor: int) -> LogSummary:
     scan = scan_log(content, offset=summary.end, after=summary.head)
     record, consumed = summary.record, set(summary.consumed)
     for line in (found_line.line for found_line in scan.lines):
-        record = _record_after(record, line)
+        record = _record_after(record, line, find)
         consumed.update(line.consumed)
     return LogSummary(
         inode=found.st_ino,
@@ -168,14 +170,16 @@ def _refreshed(summary: LogSummary, descriptor: int) -> LogSummary:
     )
 
 
-def _record_after(record: SessionRecord | None, line: LogLine) -> SessionRecord | None:
+def _record_after(
+    record: SessionRecord | None, line: LogLine, find: FindContent
+) -> SessionRecord | None:
     """Fold one line in, decoding as little of it as will do."""
     if not line.has_entry:
         return record
     try:
         header = _header_decoder.decode(line.entry)
         if header.kind.startswith("session."):
-            return update_record(record, decode_entry(bytes(line.entry)))
+            return update_record(record, restored(bytes(line.entry), find))
     except (msgspec.DecodeError, StoreError):
         return record
     if record is None:

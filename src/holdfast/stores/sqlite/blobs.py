@@ -1,10 +1,8 @@
 """The big payloads of a SQLite store."""
 
-import apsw
-
 from holdfast.stores.blob_names import name_of_content, no_such_blob, verified
 from holdfast.stores.sqlite.room import SqliteRoom
-from holdfast.stores.sqlite.rows import key_made_for, key_of
+from holdfast.stores.sqlite.rows import finder_of, keep_content, key_made_for, key_of
 from holdfast.vocabulary.ids import SessionId
 
 
@@ -18,9 +16,8 @@ class SqliteBlobs:
         """Store content durably and return its name."""
         name = name_of_content(content)
         await self._room.writer.write(
-            lambda connection: connection.execute(
-                "INSERT OR REPLACE INTO blob (session, name, content) VALUES (?, ?, ?)",
-                (key_made_for(connection, session_id), name, content),
+            lambda connection: keep_content(
+                connection, key_made_for(connection, session_id), name=name, content=content
             )
         )
         return name
@@ -28,16 +25,8 @@ class SqliteBlobs:
     async def get(self, session_id: SessionId, name: str) -> bytes:
         """Return content; raises NOT_FOUND, or CORRUPT when it does not match its name."""
         content = await self._room.readers.read(
-            lambda connection: _content(connection, session_id, name)
+            lambda connection: finder_of(connection, key_of(connection, session_id))(name)
         )
         if content is None:
             raise no_such_blob(session_id, name)
         return verified(name, content)
-
-
-def _content(connection: apsw.Connection, session_id: SessionId, name: str) -> bytes | None:
-    content: bytes | None = connection.execute(
-        "SELECT content FROM blob WHERE session = ? AND name = ?",
-        (key_of(connection, session_id), name),
-    ).get
-    return content

@@ -10,6 +10,7 @@ from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import (
     RECORD_COLUMNS,
     entry_of,
+    finder_of,
     record_of,
     rows_between,
     save_record,
@@ -90,8 +91,9 @@ def _rebuild(connection: apsw.Connection) -> int:
 
 def _fold(connection: apsw.Connection, key: int) -> SessionRecord | None:
     record: SessionRecord | None = None
+    find = finder_of(connection, key)
     for row in rows_between(connection, *span_of(key)):
-        entry = entry_of(row)
+        entry = entry_of(row, find)
         if not isinstance(entry, str):
             record = update_record(record, entry)
     return record

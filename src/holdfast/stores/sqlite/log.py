@@ -7,6 +7,7 @@ import apsw
 
 from holdfast.ports.session_store import Damage, Lease, SessionRecord
 from holdfast.stores.append_rules import fresh_entries, name_taken, refuse_foreign
+from holdfast.stores.big_entries import stored
 from holdfast.stores.index_record import update_record
 from holdfast.stores.sqlite.leases import SqliteLeases
 from holdfast.stores.sqlite.quarantine import read_quarantine
@@ -14,6 +15,8 @@ from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import (
     RECORD_COLUMNS,
     entry_of,
+    finder_of,
+    keep_content,
     key_of,
     place_of,
     record_of,
@@ -102,10 +105,14 @@ def _append(
         id_at=lambda seq: _id_at(connection, place_of(key, seq)),
         is_stored=lambda entry_id: _is_stored(connection, key, entry_id),
     )
+    kept = [(entry, stored(entry)) for entry in fresh]
     connection.executemany(
         "INSERT INTO entry (place, id, kind, crc, body) VALUES (?, ?, ?, ?, ?)",
-        [row_of(key, entry) for entry in fresh],
+        [row_of(key, entry, form) for entry, form in kept],
     )
+    for _, form in kept:
+        if form.content is not None:
+            keep_content(connection, key, name=form.name, content=form.content)
     # The row stays, so that the same command cannot come again; its text is in the log now.
     connection.executemany(
         "UPDATE command SET body = NULL WHERE session = ? AND id = ?",
@@ -168,7 +175,8 @@ def _read(
     if key is None:
         return []
     first, last = place_of(key, after + 1), span_of(key)[1]
-    decoded = map(entry_of, rows_between(connection, first, last, limit=limit))
+    find = finder_of(connection, key)
+    decoded = (entry_of(row, find) for row in rows_between(connection, first, last, limit=limit))
     return [entry for entry in decoded if not isinstance(entry, str)]
 
 
@@ -177,6 +185,7 @@ def _find_damage(connection: apsw.Connection, session_id: SessionId) -> list[tup
     if key is None:
         return []
     found = read_quarantine(connection, key)
+    find = finder_of(connection, key)
     seq = 0
     try:
         for row in rows_between(connection, *span_of(key)):
@@ -185,7 +194,7 @@ def _find_damage(connection: apsw.Connection, session_id: SessionId) -> list[tup
                     (f"row {row[0]}", f"entries {seq + 1} to {seq_of(row[0]) - 1} are missing")
                 )
             seq = seq_of(row[0])
-            if isinstance(reason := entry_of(row), str):
+            if isinstance(reason := entry_of(row, find), str):
                 found.append((f"row {row[0]}", reason))
         reached = connection.execute("SELECT head FROM session WHERE key = ?", (key,)).get
         if reached is not None and reached > seq:

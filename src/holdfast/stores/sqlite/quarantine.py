@@ -2,7 +2,7 @@
 
 import apsw
 
-from holdfast.stores.sqlite.rows import entry_of, last_row, span_of
+from holdfast.stores.sqlite.rows import entry_of, finder_of, last_row, span_of
 
 
 def set_damaged_end_aside(connection: apsw.Connection, key: int) -> None:
@@ -11,7 +11,7 @@ def set_damaged_end_aside(connection: apsw.Connection, key: int) -> None:
     Damaged rows before a good one stay where they are.
     """
     while (row := last_row(connection, key)) is not None:
-        reason = entry_of(row)
+        reason = entry_of(row, finder_of(connection, key))
         if not isinstance(reason, str):
             return
         connection.execute(

@@ -1,5 +1,6 @@
 """How entries and sessions look as rows."""
 
+import functools
 import zlib
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -7,7 +8,7 @@ from typing import TypeAlias
 import apsw
 
 from holdfast.ports.session_store import SessionRecord
-from holdfast.serialization.entries import decode_entry, encode_entry
+from holdfast.stores.big_entries import FindContent, StoredEntry, restored
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.ids import SessionId
@@ -36,22 +37,35 @@ def seq_of(place: int) -> int:
     return place & (1 << _SEQ_BITS) - 1
 
 
-def row_of(key: int, entry: Entry) -> EntryRow:
+def row_of(key: int, entry: Entry, kept: StoredEntry) -> EntryRow:
     """Make the row of an entry, sealed with a checksum."""
-    body = encode_entry(entry)
+    body = kept.body
     place = place_of(key, entry.seq)
     return place, entry.id, entry.kind, _seal(place, f"{entry.id} {entry.kind}", body), body
 
 
-def entry_of(row: EntryRow) -> Entry | str:
+def entry_of(row: EntryRow, find: FindContent) -> Entry | str:
     """Read a row; a damaged one gives the reason instead."""
     place, entry_id, kind, crc, body = row
     if _seal(place, f"{entry_id} {kind}", body) != crc:
         return "the checksum does not match"
     try:
-        return decode_entry(body)
+        return restored(body, find)
     except StoreError as error:
         return error.message
+
+
+def finder_of(connection: apsw.Connection, key: int | None) -> FindContent:
+    """Return the function that finds the big payloads of a session."""
+    return functools.partial(_content, connection, key)
+
+
+def keep_content(connection: apsw.Connection, key: int, *, name: str, content: bytes) -> None:
+    """Store a big payload under its name."""
+    connection.execute(
+        "INSERT OR REPLACE INTO blob (session, name, content) VALUES (?, ?, ?)",
+        (key, name, content),
+    )
 
 
 def rows_between(
@@ -113,6 +127,13 @@ def save_record(connection: apsw.Connection, key: int, record: SessionRecord) ->
             key,
         ),
     )
+
+
+def _content(connection: apsw.Connection, key: int | None, name: str) -> bytes | None:
+    content: bytes | None = connection.execute(
+        "SELECT content FROM blob WHERE session = ? AND name = ?", (key, name)
+    ).get
+    return content
 
 
 def _seal(place: int, named: str, body: bytes) -> int:

@@ -11,7 +11,7 @@ import apsw
 
 from holdfast.stores.searchable_text import searchable_text_of
 from holdfast.stores.sqlite.room import SqliteRoom
-from holdfast.stores.sqlite.rows import entry_of, place_of, rows_between, span_of
+from holdfast.stores.sqlite.rows import entry_of, finder_of, place_of, rows_between, span_of
 from holdfast.vocabulary.ids import SessionId
 
 
@@ -60,7 +60,8 @@ def _catch_up(connection: apsw.Connection) -> None:
 
 def _index_session(connection: apsw.Connection, key: int, indexed: int) -> None:
     first, last = place_of(key, indexed + 1), span_of(key)[1]
-    decoded = (entry_of(row) for row in rows_between(connection, first, last))
+    find = finder_of(connection, key)
+    decoded = (entry_of(row, find) for row in rows_between(connection, first, last))
     entries = (entry for entry in decoded if not isinstance(entry, str))
     found = searchable_text_of(entries, after=indexed)
     # Text beside a turn that was still open last time has been found before.

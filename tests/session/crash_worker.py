@@ -1,0 +1,30 @@
+"""Runs a query of three turns and notes every entry that it is shown; started by tests to die."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from holdfast.testing.store_conformance.crash_sweep import note_acknowledged
+from holdfast.vocabulary.entries import Entry
+from tests.session.three_turns import ThreeTurns, durable_agent
+
+NAME = "crash"
+
+
+async def run(kind: str, folder: Path) -> None:
+    """Send one prompt and note what comes."""
+    async with (
+        durable_agent(kind, folder, ThreeTurns()) as agent,
+        agent.session(NAME) as session,
+    ):
+        assert session.session_id is not None
+        note_acknowledged(folder / "acks", session.session_id, 1)
+        async for event in session.stream("Write two lines."):
+            if isinstance(event, Entry):
+                note_acknowledged(folder / "acks", session.session_id, event.seq)
+
+
+if __name__ == "__main__":
+    where = Path(sys.argv[2])
+    where.mkdir(parents=True, exist_ok=True)
+    asyncio.run(run(sys.argv[1], where))

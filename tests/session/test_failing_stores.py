@@ -1,0 +1,260 @@
+"""A store that fails ends the query before the next side effect; the session goes on after it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import Agent, AgentSession, tool
+from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
+from holdfast.testing.fake_clock import AutoClock
+from holdfast.vocabulary.entries import (
+    Entry,
+    PartCheckpoint,
+    QueryEnded,
+    QueryStarted,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
+from holdfast.vocabulary.events import TextDelta
+from holdfast.vocabulary.settings import RuntimeSettings
+from tests.fixtures_report import Report
+from tests.history_grammar import violations
+from tests.session.failing_store import FailingStore
+
+_OPENING = 1
+"""Appends before the query: the one that opens the session."""
+
+
+class Effects:
+    """Everything that a query does to the world, in the order it does it."""
+
+    def __init__(self, store: FailingStore) -> None:
+        self._store = store
+        self.done: list[tuple[str, int]] = []
+        """What was done, and how many appends had been tried by then."""
+
+    def note(self, what: str) -> None:
+        """Note an effect."""
+        self.done.append((what, len(self._store.log.appends)))
+
+
+class WatchedProvider(ScriptedProvider):
+    """A scripted provider that notes every request as an effect."""
+
+    effects: Effects
+
+    def stream(self, request: Any) -> Any:
+        """Note the request and play the next step."""
+        self.effects.note("request")
+        return super().stream(request)
+
+
+def _three_turns() -> list[Any]:
+    return [
+        calls(("write", {"line": "a"}), ("write", {"line": "b"}), ids=("call_a", "call_b")),
+        calls(("write", {"line": "c"}), ids=("call_c",), text="Once more."),
+        says("All ", "done."),
+    ]
+
+
+def _agent(store: FailingStore, *, parallel: bool) -> tuple[Agent, WatchedProvider, Effects]:
+    effects = Effects(store)
+
+    @tool
+    async def write(line: str) -> str:
+        """Write a line."""
+        effects.note(line)
+        return f"{line} is written"
+
+    provider = WatchedProvider(_three_turns())
+    provider.effects = effects
+    agent = Agent(
+        "scripted/m",
+        providers=[provider],
+        tools=[write],
+        store=store,
+        parallel_tools=parallel,
+        clock=AutoClock(),
+    )
+    return agent, provider, effects
+
+
+async def _count_appends(*, parallel: bool) -> int:
+    store = FailingStore()
+    agent, _, _ = _agent(store, parallel=parallel)
+    async with agent, agent.session() as session:
+        await session.chat("go")
+    return len(store.log.appends) - _OPENING
+
+
+async def _started(store: FailingStore, session: AgentSession) -> list[str]:
+    entries = await store.log.read(_id_of(session))
+    return [entry.call_id for entry in entries if isinstance(entry, ToolStarted)]
+
+
+async def _next_prompt_works(session: AgentSession, provider: ScriptedProvider) -> None:
+    provider.replace_rest(says("fine"))
+    async with asyncio.timeout(5):
+        assert (await session.chat("next")).text == "fine"
+    assert violations(provider.requests[-1].messages) == []
+
+
+@pytest.mark.parametrize("reached_the_log", [False, True])
+@pytest.mark.parametrize("parallel", [False, True])
+async def test_any_failing_append_ends_the_query_before_the_next_side_effect(
+    parallel: bool,
+    reached_the_log: bool,
+    report: Report,
+) -> None:
+    appends = await _count_appends(parallel=parallel)
+    for n in range(1, appends + 1):
+        store = FailingStore()
+        agent, provider, effects = _agent(store, parallel=parallel)
+        async with agent, agent.session() as session:
+            store.log.fail_at = _OPENING + n
+            store.log.stores_before_failing = reached_the_log
+            with pytest.raises(AgentError) as raised:
+                async with asyncio.timeout(5):
+                    await session.chat("go")
+            assert raised.value.code is ErrorCode.UNAVAILABLE
+            assert isinstance(raised.value, StoreError)
+            late = [what for what, after in effects.done if after >= _OPENING + n]
+            # Of calls that run side by side, one may have been let go already.
+            assert len(late) <= parallel, f"append {n} failed, and then came {late}"
+            assert set(late) <= {call[-1] for call in await _started(store, session)}
+            await _next_prompt_works(session, provider)
+    report(f"failing appends: {appends} of a three-turn query, no effect after any of them")
+
+
+async def test_what_happened_is_in_the_log_before_what_follows_from_it() -> None:
+    store = FailingStore()
+    agent, _, effects = _agent(store, parallel=False)
+    async with agent, agent.session() as session:
+        await session.chat("go")
+        entries = await store.log.read(_id_of(session))
+    kinds_before = [
+        {kind for batch in store.log.appends[:after] for kind in batch} for _, after in effects.done
+    ]
+    assert [what for what, _ in effects.done] == ["request", "a", "b", "request", "c", "request"]
+    assert {"query.started", "turn.started"} <= kinds_before[0]
+    assert {"turn.ended", "tool.started"} <= kinds_before[1]
+    _assert_order(entries)
+
+
+def _id_of(session: AgentSession) -> Any:
+    return session.session_id
+
+
+def _assert_order(entries: list[Entry]) -> None:
+    """Every tool starts after the answer that asks for it, and ends before the next turn."""
+    open_tools = 0
+    turn_is_open = False
+    for entry in entries:
+        match entry:
+            case TurnStarted():
+                assert open_tools == 0
+                turn_is_open = True
+            case TurnEnded():
+                turn_is_open = False
+            case ToolStarted():
+                assert not turn_is_open
+                open_tools += 1
+            case ToolEnded():
+                open_tools -= 1
+    assert isinstance(entries[1], QueryStarted)
+    assert isinstance(entries[-1], QueryEnded)
+
+
+async def test_the_terminal_entry_is_in_the_log_before_the_caller_hears_of_the_end() -> None:
+    store = FailingStore()
+    agent, _, _ = _agent(store, parallel=False)
+    async with agent, agent.session() as session:
+        await session.chat("go")
+        assert store.log.appends[-1] == ["query.ended"]
+
+
+async def test_a_store_that_stays_broken_fails_every_prompt_and_asks_nobody() -> None:
+    store = FailingStore()
+    agent, provider, effects = _agent(store, parallel=False)
+    async with agent, agent.session() as session:
+        store.log.is_broken = True
+        for _ in range(3):
+            with pytest.raises(StoreError):
+                await session.chat("go")
+        assert effects.done == []
+        store.log.is_broken = False
+        await _next_prompt_works(session, provider)
+
+
+async def test_settings_can_be_changed_after_a_store_has_recovered() -> None:
+    store = FailingStore()
+    agent, _, _ = _agent(store, parallel=False)
+    async with agent, agent.session() as session:
+        store.log.is_broken = True
+        with pytest.raises(StoreError):
+            await session.chat("go")
+        store.log.is_broken = False
+        await session.configure(max_tokens=7)
+        assert session.settings.max_tokens == 7
+
+
+async def test_commands_are_heard_after_a_store_has_recovered() -> None:
+    store = FailingStore()
+    agent, provider, _ = _agent(store, parallel=False)
+    provider.replace_rest(says("from afar"))
+    async with agent, agent.session("here") as session:
+        remote = await agent.remote("here")
+        store.log.is_broken = True
+        await remote.send("hello")
+        async with asyncio.timeout(5):
+            await store.log.has_failed.wait()
+            store.log.is_broken = False
+            async for event in session.events():
+                if isinstance(event, QueryEnded):
+                    break
+        assert [message.text for message in session.messages] == ["hello", "from afar"]
+        assert await store.inbox.pending(_id_of(session)) == ()
+
+
+@pytest.mark.parametrize(("letter", "size"), [("a", 1), ("é", 2), ("語", 3), ("🐚", 4)])
+async def test_text_is_saved_once_four_kibibytes_of_it_were_shown(letter: str, size: int) -> None:
+    store, gate = FailingStore(), Gate()
+    steps = [[*[[part] for part in says(*[letter * 50] * 200)[:-2]], gate]]
+    provider = ScriptedProvider(steps)
+    agent = Agent("scripted/m", providers=[provider], store=store, clock=FakeClock())
+    async with agent, agent.session() as session:
+        shown = 0
+        with pytest.raises(AgentError):
+            async for event in session.stream("go"):
+                if isinstance(event, TextDelta):
+                    shown += len(event.text)
+                    saved = await _saved_characters(store, session)
+                    assert (shown - saved) * size <= 4096 + 50 * size
+                if shown == 200 * 50:
+                    session.abort()
+
+
+async def _saved_characters(store: FailingStore, session: AgentSession) -> int:
+    entries = await store.log.read(_id_of(session))
+    return sum(len(entry.text) for entry in entries if isinstance(entry, PartCheckpoint))
+
+
+async def test_text_is_saved_after_a_second_of_silence() -> None:
+    store, gate, clock = FailingStore(), Gate(), FakeClock()
+    provider = ScriptedProvider([[*[[part] for part in says("so far")[:-2]], gate]])
+    agent = Agent(
+        "scripted/m", providers=[provider], store=store, clock=clock, runtime=RuntimeSettings()
+    )
+    async with agent, agent.session() as session:
+        task = asyncio.ensure_future(session.chat("go", on_abort="return"))
+        await gate.reached.wait()
+        await clock.until_sleeping(1)
+        clock.advance(1.0)
+        await clock.until_sleeping(1)
+        assert await _saved_characters(store, session) == len("so far")
+        session.abort()
+        await task

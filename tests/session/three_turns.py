@@ -1,0 +1,75 @@
+"""A query of three turns whose tool leaves a mark in the world, for processes that may die."""
+
+import os
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+
+from holdfast import Agent, tool
+from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.testing import ScriptedProvider, calls, says
+from holdfast.vocabulary.parts import ToolResultPart
+from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.stream_parts import StreamPart
+
+LINES = ("first", "second")
+FINAL = "Both lines are written."
+
+
+class ThreeTurns(ScriptedProvider):
+    """Asks for a line, then for another, then is content; whoever asks it, and after any crash."""
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
+        """Answer by what has been done so far."""
+        said = request.messages[-1].text
+        if said.endswith("next"):
+            self.replace_rest([[part] for part in says("fine")])
+        else:
+            self.replace_rest([[part] for part in _answer(_results_in(request))])
+        return super().stream(request)
+
+
+def _results_in(request: ModelRequest) -> int:
+    parts = [part for message in request.messages for part in message.parts]
+    return sum(isinstance(part, ToolResultPart) for part in parts)
+
+
+def _answer(results: int) -> list[StreamPart]:
+    if results >= len(LINES):
+        return says(FINAL[:4], FINAL[4:])
+    line = LINES[results]
+    return calls(("write_line", {"line": line}), ids=(f"call_{line}",), text="I write. ")
+
+
+def line_writer(effects: Path) -> Tool:
+    """Return a tool that appends a line to a file, durably."""
+
+    @tool
+    def write_line(line: str) -> str:
+        """Write a line."""
+        descriptor = os.open(effects, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(descriptor, f"{line}\n".encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return f"{line} is written"
+
+    return write_line
+
+
+def store_string(kind: str, folder: Path) -> str:
+    """Name a store of this kind in a folder."""
+    return {"jsonl": f"jsonl:{folder / 'log'}", "sqlite": f"sqlite:{folder / 'log.db'}"}.get(
+        kind, kind
+    )
+
+
+def durable_agent(kind: str, folder: Path, provider: ScriptedProvider, **options: object) -> Agent:
+    """Return an agent on a store in a folder, with the tool that writes lines."""
+    return Agent(
+        "scripted/m",
+        providers=[provider],
+        tools=[line_writer(folder / "effects")],
+        store=store_string(kind, folder),
+        **options,  # type: ignore[arg-type]
+    )
