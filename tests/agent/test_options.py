@@ -310,7 +310,7 @@ async def _(folder: Path) -> None:
 
 @observes("runtime")
 async def _(folder: Path) -> None:
-    agent, _ = make_agent([says("abcdef")], runtime=RuntimeSettings(checkpoint_characters=1))
+    agent, _ = make_agent([says("abcdef")], runtime=RuntimeSettings(checkpoint_bytes=1))
     async with agent, agent.session() as session:
         kinds = [event.kind async for event in session.stream("go")]
     assert "part.checkpoint" in kinds or "part.ended" in kinds

@@ -223,7 +223,7 @@ async def test_commands_are_heard_after_a_store_has_recovered() -> None:
 @pytest.mark.parametrize(("letter", "size"), [("a", 1), ("é", 2), ("語", 3), ("🐚", 4)])
 async def test_text_is_saved_once_four_kibibytes_of_it_were_shown(letter: str, size: int) -> None:
     store, gate = FailingStore(), Gate()
-    steps = [[*[[part] for part in says(*[letter * 50] * 200)[:-2]], gate]]
+    steps: list[Any] = [[*[[part] for part in says(*[letter * 50] * 200)[:-2]], gate]]
     provider = ScriptedProvider(steps)
     agent = Agent("scripted/m", providers=[provider], store=store, clock=FakeClock())
     async with agent, agent.session() as session:

@@ -20,7 +20,7 @@ def test_the_defaults_of_a_runtime() -> None:
         "cross_session_context": True,
         "buffer_size": 100,
         "observer_buffer": 1024,
-        "checkpoint_characters": 4096,
+        "checkpoint_bytes": 4096,
         "checkpoint_seconds": 1.0,
         "close_drain_seconds": 15.0,
     }
