@@ -4,6 +4,7 @@ Generators over it are module-level functions that hold the consumption and noth
 is dropped, nothing keeps the query alive and it is stopped at once.
 """
 
+import asyncio
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -36,6 +37,7 @@ class Consumption:
         self._signal = signal
         self._on_abort = on_abort
         self._forget: Callable[[], None] = lambda: None
+        self._beginning = asyncio.Lock()
         self._claimed = False
         self._left = False
         self.handle: QueryHandle | None = None
@@ -58,21 +60,26 @@ class Consumption:
 
     async def begin(self) -> QueryHandle:
         """Start the query, unless it was started; a signal that is aborted prevents it."""
-        if self.handle is None:
-            if self._left:
-                raise SessionError(ErrorCode.CLOSED, "this stream was left before it was used")
-            if self._signal is not None and self._signal.aborted:
-                raise _aborted_before(self._signal)
-            try:
-                self.handle = handle = await self._start()
-            except BaseException:
-                await self._finish()
-                raise
-            weakref.finalize(self, _drop, handle).atexit = False
-            if self._signal is not None:
-                signal = self._signal
-                self._forget = signal.add_listener(lambda: handle.abort(signal.reason))
-        return self.handle
+        async with self._beginning:
+            if self.handle is None:
+                self.handle = await self._begin()
+            return self.handle
+
+    async def _begin(self) -> QueryHandle:
+        if self._left:
+            raise SessionError(ErrorCode.CLOSED, "this stream was left before it was used")
+        signal = self._signal
+        if signal is not None and signal.aborted:
+            raise _aborted_before(signal)
+        try:
+            handle = await self._start()
+        except BaseException:
+            await self._finish()
+            raise
+        weakref.finalize(self, _drop, handle).atexit = False
+        if signal is not None:
+            self._forget = signal.add_listener(lambda: handle.abort(signal.reason))
+        return handle
 
     async def leave(self) -> None:
         """Stop consuming: a query that still runs is aborted, and its end waited for."""

@@ -4,8 +4,8 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import ErrorCode, SessionError
@@ -16,6 +16,9 @@ EventHandler: TypeAlias = Callable[[Event], Awaitable[None] | None]
 CommandReceiver: TypeAlias = Callable[[Command], None]
 
 _log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 1.0
+"""How long a handler that was stopped is waited for."""
 
 
 class _Subscriber:
@@ -137,20 +140,32 @@ class ControlChannel:
 
     async def drain(self) -> None:
         """Wait until every subscriber has seen everything that was published so far."""
-        while workers := [item.worker for item in self._subscribers if item.worker is not None]:
+        while workers := self._workers():
             await asyncio.wait(workers)
 
-    async def close(self, *, within: float | None = None) -> None:
+    async def close(
+        self,
+        *,
+        within: float | None = None,
+        closers: "Collection[asyncio.Task[Any] | None]" = (),
+    ) -> None:
         """Take nothing more and deliver what was published, for so many seconds at most.
 
-        A handler that still works then is stopped: it may itself be waiting for this end.
+        A handler that still works then is stopped. One that is among the `closers` waits for this
+        end itself, and is not waited for.
         """
         self.closed = True
+        closing = [item for item in self._subscribers if item.worker in closers]
+        self._subscribers = [item for item in self._subscribers if item not in closing]
         try:
             async with asyncio.timeout(within):
                 await self.drain()
         except TimeoutError:
+            workers = self._workers()
             for subscriber in self._subscribers:
                 subscriber.stop()
-            await self.drain()
+            await asyncio.wait(workers, timeout=_STOP_SECONDS)
         self._subscribers.clear()
+
+    def _workers(self) -> "list[asyncio.Task[None]]":
+        return [item.worker for item in self._subscribers if item.worker is not None]

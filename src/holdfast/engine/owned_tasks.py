@@ -1,14 +1,17 @@
 """OwnedTasks: the one place where tasks are started, so that each has an owner who waits for it."""
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import TypeVar
 
 ValueT = TypeVar("ValueT")
 
+_log = logging.getLogger(__name__)
+
 
 class OwnedTasks:
-    """Starts tasks and can wait for all of them, or cancel them.
+    """Starts tasks, and cancels those that are left in the end.
 
     Unlike a task group it may be opened in one task and closed in another, because a session lives
     as long as its user wants, not as long as one block of code.
@@ -27,13 +30,15 @@ class OwnedTasks:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def wait(self) -> None:
-        """Wait until every task has ended, however it did."""
-        while self._tasks:
-            await asyncio.wait(tuple(self._tasks))
+    async def cancel(self, *, within: float) -> None:
+        """Cancel every task and wait until they have ended, for so many seconds at most.
 
-    async def cancel(self) -> None:
-        """Cancel every task and wait until they have ended."""
-        for task in tuple(self._tasks):
+        What runs in a task may be the user's and refuse to end; it holds up nobody.
+        """
+        tasks = tuple(self._tasks)
+        for task in tasks:
             task.cancel()
-        await self.wait()
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=within)
+            for task in left:
+                _log.warning("%s does not let itself be cancelled", task.get_name())

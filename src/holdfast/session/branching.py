@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.conversation.paths import last_rewind, seq_of_message
 from holdfast.ports.session_store import Store
 from holdfast.session.live_session import LiveSession
@@ -18,9 +19,10 @@ async def rewind(live: LiveSession, store: Store, to: str) -> None:
         SessionError: BUSY while a query runs, MESSAGE_NOT_FOUND when there is no such message.
 
     """
-    entries = await _entries_at_rest(live, store)
-    seq = _place_of(entries, to)
-    await _go_to(live, store, seq, message_id=MessageId(to))
+    live.check_open()
+    async with live.queue.at_rest():
+        seq = _place_of(await store.log.read(live.session_id), to)
+        await _go_to(live, store, seq, message_id=MessageId(to))
 
 
 async def undo_rewind(live: LiveSession, store: Store) -> None:
@@ -30,11 +32,12 @@ async def undo_rewind(live: LiveSession, store: Store) -> None:
         SessionError: BUSY while a query runs, NOT_FOUND when nothing was rewound.
 
     """
-    entries = await _entries_at_rest(live, store)
-    last = last_rewind(entries)
-    if last is None:
-        raise SessionError(ErrorCode.NOT_FOUND, "there is no rewind to take back")
-    await _go_to(live, store, last.seq - 1)
+    live.check_open()
+    async with live.queue.at_rest():
+        last = last_rewind(await store.log.read(live.session_id))
+        if last is None:
+            raise SessionError(ErrorCode.NOT_FOUND, "there is no rewind to take back")
+        await _go_to(live, store, last.seq - 1)
 
 
 async def find_fork(live: LiveSession, store: Store, after: str | None) -> Fork:
@@ -47,14 +50,6 @@ async def find_fork(live: LiveSession, store: Store, after: str | None) -> Fork:
     entries = await store.log.read(live.session_id)
     place = entries[-1].seq if after is None else _place_of(entries, after)
     return Fork(parent=live.session_id, forked_at=place, settings=live.fold.settings)
-
-
-async def _entries_at_rest(live: LiveSession, store: Store) -> Sequence[Entry]:
-    live.check_open()
-    if live.queue.busy:
-        raise SessionError(ErrorCode.BUSY, "the session is busy; abort or wait first")
-    await live.queue.recover()
-    return await store.log.read(live.session_id)
 
 
 def _place_of(entries: Sequence[Entry], message_id: str) -> int:
@@ -70,5 +65,8 @@ async def _go_to(
     live: LiveSession, store: Store, seq: int, *, message_id: MessageId | None = None
 ) -> None:
     await live.recorder.commit([Rewound(**live.stamp(), to_seq=seq, message_id=message_id)])
-    entries = await store.log.read(live.session_id)
-    live.recorder.fold = await fold_log(store.log, entries)
+
+    async def fold_again() -> SessionFold:
+        return await fold_log(store.log, await store.log.read(live.session_id))
+
+    await live.recorder.refold(fold_again)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -31,6 +32,9 @@ from holdfast.vocabulary.ids import ApprovalId, SessionId, new_query_id
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
 from holdfast.vocabulary.status import Idle, SessionStatus
+
+_FORCED_SECONDS = 1.0
+"""How long a closing session waits for what it has cancelled."""
 
 
 class SessionParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +67,7 @@ class LiveSession:
         self._approvals = ApprovalCoordinator()
         self._observers = Observers(limit=parts.runtime.observer_buffer)
         self._closing: asyncio.Task[None] | None = None
+        self._closers: set[asyncio.Task[Any] | None] = set()
         self.recorder = SessionRecorder(
             log=parts.store.log,
             lease=lease,
@@ -130,6 +135,7 @@ class LiveSession:
         """
         self.check_open()
         await self._make_way(handle)
+        self.check_open()
         await self.queue.submit(handle, delivery)
 
     async def decide(self, approval_id: ApprovalId, decision: Decision) -> bool:
@@ -182,6 +188,7 @@ class LiveSession:
         if self._closing is None:
             owner = OwnedTasks()
             self._closing = owner.start(self._close(), name="holdfast-close")
+        self._closers.add(asyncio.current_task())
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
@@ -189,8 +196,10 @@ class LiveSession:
             SessionError(ErrorCode.CLOSED, f"session {self.session_id} was closed")
         )
         await self.queue.settle(within=self._parts.runtime.close_drain_seconds)
-        await self._tasks.cancel()
-        await self.channel.close(within=self._parts.runtime.close_drain_seconds)
+        await self._tasks.cancel(within=_FORCED_SECONDS)
+        await self.channel.close(
+            within=self._parts.runtime.close_drain_seconds, closers=self._closers
+        )
         self._observers.close()
         await self._parts.store.leases.release(self._lease)
 
@@ -202,6 +211,7 @@ class LiveSession:
         handle = self.new_handle(query)
         handle.stream.abandon()
         await self._make_way(handle)
+        self.check_open()
         await self.queue.take_in(handle, command.delivery)
 
     async def _make_way(self, handle: QueryHandle) -> None:

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.owned_tasks import OwnedTasks
@@ -122,7 +123,8 @@ class PromptQueue:
     async def drain(self) -> tuple[UserMessage, ...]:
         """Take every waiting prompt out and return them; whoever waits for one hears of it."""
         handles = [item for item in self._waiting if self._is_queued(item)]
-        self._waiting.clear()
+        for item in handles:
+            self._waiting.remove(item)
         await self._drain_entries(handles, "the queue was drained")
         foreign = tuple(self._recorder.fold.inputs.values())
         if foreign:
@@ -134,6 +136,24 @@ class PromptQueue:
             )
         messages = [item.query.message for item in handles] + [item.message for item in foreign]
         return tuple(item for item in messages if item is not None)
+
+    @asynccontextmanager
+    async def at_rest(self) -> AsyncGenerator[None, None]:
+        """Let every prompt wait while the conversation itself is changed.
+
+        Raises:
+            SessionError: BUSY while a query runs.
+
+        """
+        if self._claimed:
+            raise SessionError(ErrorCode.BUSY, "the session is busy; abort or wait first")
+        self._claimed = True
+        self._idle.clear()
+        try:
+            await self._recorder.resynchronise()
+            yield
+        finally:
+            self._start_next()
 
     async def recover(self) -> None:
         """Go on after the store failed, unless a query has yet to end because of it."""
@@ -168,7 +188,10 @@ class PromptQueue:
             await self._drive(handle)
         except BaseException as error:
             # Whoever waits for this query must hear of its end, even of one that no one foresaw.
-            finish_without_running(handle, to_agent_error(error))
+            failure = to_agent_error(error)
+            finish_without_running(handle, failure)
+            if isinstance(error, asyncio.CancelledError):
+                self.refuse_waiting(failure)  # the event loop is ending: nothing can start in it
             if not isinstance(error, AgentError):
                 raise
         finally:

@@ -84,6 +84,11 @@ class SessionRecorder:
             self._seq = self.fold.head
             self._failure = None
 
+    async def refold(self, fold: Callable[[], Awaitable[SessionFold]]) -> None:
+        """Derive the session anew from its log, while nothing is appended to it."""
+        async with self._lock:
+            self.fold = await fold()
+
     def _refuse_after_failure(self) -> None:
         if self._failure is not None:
             raise self._failure

@@ -1,0 +1,53 @@
+"""A store in memory whose appends can be held or broken by a test."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from holdfast.ports.session_store import Lease
+from holdfast.stores.memory import MemoryLog, MemoryStore
+from holdfast.vocabulary.commands import CommandId
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.ids import SessionId
+
+Judge = Callable[[Sequence[Entry]], Exception | None]
+
+
+class HeldLog(MemoryLog):
+    """Appends like a disk: never at once, and sometimes not at all."""
+
+    def __init__(self, sessions: dict[Any, Any]) -> None:
+        super().__init__(sessions)
+        self.judge: Judge = lambda _entries: None
+        self.hold: Callable[[Sequence[Entry]], bool] = lambda _entries: False
+        self.held = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def append(
+        self, lease: Lease, entries: Sequence[Entry], *, consumed: Sequence[CommandId] = ()
+    ) -> None:
+        """Append after a while, unless the test says otherwise."""
+        if self.hold(entries):
+            self.held.set()
+            await self.go_on.wait()
+        await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+        error = self.judge(entries)
+        if error is not None:
+            raise error
+        await super().append(lease, entries, consumed=consumed)
+
+    async def read(
+        self, session_id: SessionId, *, after: int = 0, limit: int | None = None
+    ) -> list[Entry]:
+        """Read after a while."""
+        entries = await super().read(session_id, after=after, limit=limit)
+        await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+        return entries
+
+
+class HeldStore(MemoryStore):
+    """The store around such a log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: HeldLog = HeldLog(self._sessions)
