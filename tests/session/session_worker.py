@@ -5,6 +5,7 @@ every entry, `asked ID` for an approval, `result STOP_REASON TEXT` or `error COD
 """
 
 import asyncio
+import resource
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -84,6 +85,15 @@ class Holder:
     async def chat(self, prompt: str) -> None:
         """Send a prompt; how it ends is said later."""
         self._tasks.start(finish(self._session.stream(prompt, on_abort="return")), name="chat")
+
+    async def approve(self, approval_id: str) -> None:
+        """Let a call run."""
+        await self._session.approve(approval_id)
+
+    async def limit(self, size: str) -> None:
+        """Let no file grow beyond this size; 0 lifts the limit."""
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(size) or hard, hard))
 
     async def resume(self, _: str) -> None:
         """Carry on what is unfinished."""

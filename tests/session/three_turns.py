@@ -1,6 +1,7 @@
 """A query of three turns whose tool leaves a mark in the world, for processes that may die."""
 
 import os
+import threading
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def _answer(results: int) -> list[StreamPart]:
 
 
 def line_writer(effects: Path, approval: ApprovalMode = "never") -> Tool:
-    """Return a tool that appends a line to a file, durably."""
+    """Return a tool that appends a line to a file, durably; after `linger` it never returns."""
 
     @tool(approval=approval)
     def write_line(line: str) -> str:
@@ -54,6 +55,8 @@ def line_writer(effects: Path, approval: ApprovalMode = "never") -> Tool:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        if line == "linger":
+            threading.Event().wait()
         return f"{line} is written"
 
     return write_line
