@@ -4,7 +4,7 @@ from functools import partial
 
 from holdfast.providers.wire.chat_completions.decoder import ChatDecoder
 from holdfast.providers.wire.chat_completions.dialects import Dialect
-from holdfast.providers.wire.chat_completions.errors import classify
+from holdfast.providers.wire.chat_completions.errors import ERRORS
 from holdfast.providers.wire.chat_completions.request import ChatEncoder, encode_request
 from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
 
@@ -17,7 +17,7 @@ def chat_protocol(dialect: Dialect) -> WireProtocol:
         encode_request=partial(encode_request, dialect),
         new_encoder=partial(ChatEncoder, dialect),
         decoder=partial(ChatDecoder, dialect.cost),
-        classify=classify,
+        classify=ERRORS.error_of_reply,
         history=HistoryRules(
             call_id_pattern=dialect.call_id_pattern,
             reasoning="never" if dialect.reasoning_replay == "never" else "same_model",

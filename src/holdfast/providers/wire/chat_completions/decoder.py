@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from holdfast.providers.wire.chat_completions.dialects import CostField
-from holdfast.providers.wire.chat_completions.errors import error_in_stream
+from holdfast.providers.wire.chat_completions.errors import ERRORS
 from holdfast.providers.wire.chat_completions.finish import failed_finish, finish_kind
 from holdfast.providers.wire.chat_completions.reasoning_details import merge_detail, text_of_detail
 from holdfast.providers.wire.chat_completions.reply import (
@@ -20,6 +20,7 @@ from holdfast.providers.wire.chat_completions.reply import (
 )
 from holdfast.providers.wire.chat_completions.tool_calls import CallAssembler
 from holdfast.providers.wire.chat_completions.usage import read_cost, read_usage
+from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.protocol import Frame
 from holdfast.vocabulary.errors import ErrorCode, error_of
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -71,7 +72,7 @@ class ChatDecoder:
             if text:
                 out.append(PartDelta(key=self._key, text=text))
             elif piece.error is not None or frame.event == "error":
-                raise error_in_stream(frame.data)
+                raise ERRORS.error_in_stream(decode_lenient(frame.data))
             else:
                 self._take(piece, out)
 

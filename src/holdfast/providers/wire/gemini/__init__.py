@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from holdfast.providers.wire.gemini.errors import classify
+from holdfast.providers.wire.gemini.errors import ERRORS
 from holdfast.providers.wire.gemini.reply import GeminiDecoder
 from holdfast.providers.wire.gemini.request import (
     GEMINI_API,
@@ -30,7 +30,7 @@ def gemini_protocol(dialect: GeminiDialect = GEMINI_API) -> WireProtocol:
         encode_request=partial(encode_request, dialect=dialect),
         new_encoder=partial(RequestEncoder, dialect),
         decoder=GeminiDecoder,
-        classify=classify,
+        classify=ERRORS.error_of_reply,
         history=HISTORY,
         encode_count=partial(encode_count, dialect=dialect),
         decode_count=decode_count,

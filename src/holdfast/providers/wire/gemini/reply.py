@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.providers.wire.gemini.errors import error_of_report
+from holdfast.providers.wire.gemini.errors import ERRORS
 from holdfast.providers.wire.gemini.partial_arguments import PartialArgument, put_argument
 from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.protocol import Frame
@@ -167,7 +167,7 @@ class GeminiDecoder:
 
     def _on_reply(self, reply: Reply, data: bytes) -> None:
         if bytes(reply.error):
-            raise error_of_report(decode_lenient(data))
+            raise ERRORS.error_in_stream(decode_lenient(data))
         if not self._is_open:
             self._is_open = True
             self._identity = reply.response_id or hashlib.sha256(data).hexdigest()[:16]
