@@ -5,7 +5,7 @@ from holdfast.vocabulary.parts import ToolResultPart
 
 def reminder_text(text: str) -> str:
     """Return a reminder as a model reads it."""
-    return f"<system-reminder>\n{text}\n</system-reminder>\n"
+    return f"<system-reminder>\n{text}\n</system-reminder>"
 
 
 def result_text(part: ToolResultPart) -> str:

@@ -271,7 +271,7 @@ def _user_messages(message: UserMessage) -> Iterator[JsonObject]:
             case TextPart(text=text) | CompactionPart(text=text) if text:
                 texts.append(text)
             case ReminderPart(text=text):
-                texts.append(reminder_text(text))
+                texts.append(f"{reminder_text(text)}\n")
             case MediaPart(data=str(data)):
                 images.append(data)
             case MediaPart(url=url):

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.providers.wire.what_fits import keep_what_fits
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.json_types import Json, JsonObject
 
@@ -72,16 +73,6 @@ class AnswerPiece(msgspec.Struct, gc=False):
     search_results: list[Any] | None = None
 
 
-_NESTED: dict[tuple[type[msgspec.Struct], str], type[msgspec.Struct]] = {
-    (AnswerPiece, "choices"): Choice,
-    (AnswerPiece, "x_groq"): ServerExtras,
-    (Choice, "delta"): Delta,
-    (Choice, "message"): Delta,
-    (Delta, "tool_calls"): ToolCall,
-    (Delta, "function_call"): Function,
-    (ToolCall, "function"): Function,
-}
-
 _END_MARK = b"[DONE]"
 _decode_typed = msgspec.json.Decoder(AnswerPiece).decode
 
@@ -134,32 +125,4 @@ def _decode_salvaging(data: bytes) -> AnswerPiece:
         raise ProviderError(
             ErrorCode.PROTOCOL, "the provider sent a frame that is no object", basis="type"
         )
-    piece: AnswerPiece = _salvage(AnswerPiece, value)
-    return piece
-
-
-def _salvage(kind: type[msgspec.Struct], value: JsonObject) -> Json:
-    """Build a `kind` of those fields of `value` that have the right type."""
-    kept: dict[str, Any] = {}
-    for field in msgspec.structs.fields(kind):
-        if field.name not in value:
-            continue
-        found = value[field.name]
-        nested = _NESTED.get((kind, field.name))
-        try:
-            kept[field.name] = (
-                msgspec.convert(found, field.type)
-                if nested is None
-                else _salvage_nested(nested, found)
-            )
-        except msgspec.ValidationError:
-            continue
-    return kind(**kept)
-
-
-def _salvage_nested(kind: type[msgspec.Struct], found: Json) -> Json:
-    if isinstance(found, dict):
-        return _salvage(kind, found)
-    if isinstance(found, list):
-        return [_salvage(kind, item) for item in found if isinstance(item, dict)]
-    return None
+    return keep_what_fits(value, AnswerPiece)

@@ -19,6 +19,7 @@ from holdfast.providers.wire.chat_completions.schemas import (
 )
 from holdfast.providers.wire.chat_completions.thinking import ask_for_thinking
 from holdfast.providers.wire.lenient_json import encode_lenient
+from holdfast.providers.wire.message_bytes import body_with
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
@@ -61,7 +62,7 @@ class ChatEncoder:
         }
         return WireRequest(
             path=dialect.path.replace("{model}", quote(request.model, safe="")),
-            body=b'%b,"messages":[%b]}' % (encode_lenient(fields)[:-1], self._messages(request)),
+            body=body_with(fields, "messages", [self._messages(request)]),
         )
 
     def _messages(self, request: ModelRequest) -> bytes:

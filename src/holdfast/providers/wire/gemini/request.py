@@ -7,11 +7,10 @@ import msgspec
 
 from holdfast.providers.wire.gemini.schemas import json_schema, openapi_schema, takes_json_schema
 from holdfast.providers.wire.gemini.thinking import is_gemini_3, is_same_model, thinking_config
-from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
 from holdfast.providers.wire.neutral_text import reminder_text
 from holdfast.providers.wire.protocol import WireRequest
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.providers.wire.token_count import read_token_count
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -100,11 +99,8 @@ def encode_count(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> 
 
 
 def decode_count(body: bytes) -> int:
-    """Read how many tokens a request holds."""
-    count = decode_lenient(body)
-    if not isinstance(count, dict):
-        raise ProviderError(ErrorCode.PROTOCOL, "the provider's token count is malformed")
-    return int(count.get("totalTokens") or 0)
+    """Return how many tokens the provider counted."""
+    return read_token_count(body, "totalTokens")
 
 
 def _path(model: str, dialect: GeminiDialect, method: str) -> str:
@@ -216,7 +212,7 @@ def _user_parts(message: UserMessage, model: str, named: Mapping[CallId, str]) -
             case TextPart(text=text) | CompactionPart(text=text) if text:
                 parts.append({"text": text})
             case ReminderPart(text=text):
-                parts.append({"text": reminder_text(text)})
+                parts.append({"text": f"{reminder_text(text)}\n"})
             case MediaPart():
                 parts.append(_media(part))
             case _:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from holdfast.providers.wire.media import data_url
 from holdfast.providers.wire.neutral_text import reminder_text, result_text
 from holdfast.providers.wire.openai_responses.dialects import ResponsesDialect
 from holdfast.providers.wire.openai_responses.items import CUSTOM_INPUT
@@ -86,7 +87,7 @@ def _input_piece(part: Part) -> JsonObject | None:
         case TextPart(text=text) | CompactionPart(text=text) if text:
             return {"type": "input_text", "text": text}
         case ReminderPart(text=text):
-            return {"type": "input_text", "text": reminder_text(text)}
+            return {"type": "input_text", "text": f"{reminder_text(text)}\n"}
         case MediaPart():
             return _media_piece(part)
         case _:
@@ -94,7 +95,7 @@ def _input_piece(part: Part) -> JsonObject | None:
 
 
 def _media_piece(part: MediaPart) -> JsonObject:
-    where = part.url or f"data:{part.mime};base64,{part.data or ''}"
+    where = part.url or data_url(part)
     if part.mime.startswith("image/"):
         return {"type": "input_image", "image_url": where, "detail": "auto"}
     if part.url:

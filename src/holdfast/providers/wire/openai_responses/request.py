@@ -9,10 +9,9 @@ from functools import partial
 
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
 from holdfast.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
-from holdfast.providers.wire.openai_responses.events import read_any
 from holdfast.providers.wire.openai_responses.input_items import custom_calls, items_of
 from holdfast.providers.wire.protocol import WireRequest
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.providers.wire.token_count import read_token_count
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import CompactionPart
@@ -78,11 +77,8 @@ def encode_count(request: ModelRequest, dialect: ResponsesDialect = OPENAI) -> W
 
 
 def decode_count(body: bytes) -> int:
-    """Read how many tokens a request holds."""
-    count = read_any(body).get("input_tokens")
-    if not isinstance(count, int):
-        raise ProviderError(ErrorCode.PROTOCOL, "the provider's token count is malformed")
-    return count
+    """Return how many tokens the provider counted."""
+    return read_token_count(body, "input_tokens")
 
 
 def _fields(request: ModelRequest, dialect: ResponsesDialect) -> tuple[JsonObject, int]:
