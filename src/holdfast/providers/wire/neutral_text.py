@@ -1,6 +1,7 @@
-"""Words that protocols without a field for them put into text: reminders, failed tool results."""
+"""Forms for what protocols have no field for: reminders, failed results, arguments that are odd."""
 
-from holdfast.vocabulary.parts import ToolResultPart
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.parts import ToolCallPart, ToolResultPart
 
 
 def reminder_text(text: str) -> str:
@@ -13,3 +14,10 @@ def result_text(part: ToolResultPart) -> str:
     if not part.is_error:
         return part.text
     return f"[{part.outcome}] {part.text}".rstrip()
+
+
+def argument_object(part: ToolCallPart) -> JsonObject:
+    """Return a call's arguments as an object: servers refuse a history where they are not one."""
+    if part.invalid is not None:
+        return {"invalid_json": part.invalid}
+    return part.arguments if isinstance(part.arguments, dict) else {"value": part.arguments}

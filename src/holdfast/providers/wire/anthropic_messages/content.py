@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from holdfast.providers.wire.media import plain_text
-from holdfast.providers.wire.neutral_text import reminder_text
+from holdfast.providers.wire.neutral_text import argument_object, reminder_text
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import (
@@ -64,7 +64,7 @@ def _block(
                 "type": "tool_use",
                 "id": part.call_id,
                 "name": part.name,
-                "input": _arguments(part),
+                "input": argument_object(part),
                 **(part.native or {}),
             }
         case ToolResultPart():
@@ -75,12 +75,6 @@ def _block(
             yield payload
         case _:
             return
-
-
-def _arguments(part: ToolCallPart) -> JsonObject:
-    if part.invalid is not None:
-        return {"invalid_json": part.invalid}
-    return part.arguments if isinstance(part.arguments, dict) else {"value": part.arguments}
 
 
 def _result(part: ToolResultPart) -> JsonObject:

@@ -8,7 +8,7 @@ import msgspec
 from holdfast.providers.wire.gemini.schemas import json_schema, openapi_schema, takes_json_schema
 from holdfast.providers.wire.gemini.thinking import is_gemini_3, is_same_model, thinking_config
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
-from holdfast.providers.wire.neutral_text import reminder_text
+from holdfast.providers.wire.neutral_text import argument_object, reminder_text
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.providers.wire.token_count import read_token_count
 from holdfast.vocabulary.ids import CallId
@@ -262,9 +262,8 @@ def _model_part(part: Part, is_same: bool) -> JsonObject | None:  # noqa: FBT001
             return {"text": text} | signed
         case ReasoningPart(text=text, signature=str(seal)):
             return {"text": text, "thought": True, "thoughtSignature": seal}
-        case ToolCallPart(name=name, arguments=arguments):
-            call: JsonObject = {"name": name}
-            call["args"] = arguments if isinstance(arguments, dict) else {"value": arguments}
+        case ToolCallPart():
+            call: JsonObject = {"name": part.name, "args": argument_object(part)}
             if native.get("id"):
                 call["id"] = native["id"]
             return {"functionCall": call} | signed

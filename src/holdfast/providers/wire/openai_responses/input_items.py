@@ -7,10 +7,9 @@ wants the reasoning before it.
 
 from collections.abc import Iterator
 
-import msgspec
-
+from holdfast.providers.wire.lenient_json import encode_lenient
 from holdfast.providers.wire.media import data_url
-from holdfast.providers.wire.neutral_text import reminder_text, result_text
+from holdfast.providers.wire.neutral_text import argument_object, reminder_text, result_text
 from holdfast.providers.wire.openai_responses.dialects import ResponsesDialect
 from holdfast.providers.wire.openai_responses.items import CUSTOM_INPUT
 from holdfast.vocabulary.ids import CallId
@@ -195,7 +194,7 @@ def _call_item(part: ToolCallPart) -> JsonObject:
     if _is_custom(part) and isinstance(part.arguments, dict):
         item |= {"type": "custom_tool_call", "input": str(part.arguments.get(CUSTOM_INPUT, ""))}
     else:
-        item["arguments"] = msgspec.json.encode(part.arguments).decode()
+        item["arguments"] = encode_lenient(argument_object(part)).decode()
     return item | _facts(part.native or {}, "id", "namespace", "caller", "reasoning")
 
 
