@@ -13,14 +13,12 @@ from holdfast.providers.wire.chat_completions.messages import (
     lower_message,
 )
 from holdfast.providers.wire.chat_completions.prompt_cache import cache_mark, mark_last_message
-from holdfast.providers.wire.chat_completions.schemas import (
-    asks_for_schema_in_words,
-    is_strict_schema,
-)
+from holdfast.providers.wire.chat_completions.schemas import asks_for_schema_in_words
 from holdfast.providers.wire.chat_completions.thinking import ask_for_thinking
 from holdfast.providers.wire.lenient_json import encode_lenient
 from holdfast.providers.wire.message_bytes import body_with
 from holdfast.providers.wire.protocol import WireRequest
+from holdfast.providers.wire.strict_schemas import is_strict_schema
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.requests import ModelRequest

@@ -11,8 +11,9 @@ from holdfast.providers.wire.message_bytes import MessageBytes, body_with
 from holdfast.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
 from holdfast.providers.wire.openai_responses.input_items import custom_calls, items_of
 from holdfast.providers.wire.protocol import WireRequest
+from holdfast.providers.wire.strict_schemas import is_strict_schema
 from holdfast.providers.wire.token_count import read_token_count
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import CompactionPart
 from holdfast.vocabulary.requests import ModelRequest, OutputSchema
@@ -174,22 +175,5 @@ def _format(output: OutputSchema) -> JsonObject:
         "type": "json_schema",
         "name": _SCHEMA_NAME.sub("_", output.name)[:64] or "output",
         "schema": output.schema,
-        "strict": is_strict(output.schema),
+        "strict": is_strict_schema(output.schema),
     }
-
-
-def is_strict(schema: Json) -> bool:
-    """Whether every object in `schema` is closed and demands all it names, as strict mode wants."""
-    if isinstance(schema, list):
-        return all(is_strict(each) for each in schema)
-    if not isinstance(schema, dict):
-        return True
-    if "properties" in schema or schema.get("type") == "object":
-        names = schema.get("properties", {})
-        if schema.get("additionalProperties") is not False:
-            return False
-        if set(schema.get("required", ())) != set(names):
-            return False
-    if schema.keys() & {"allOf", "oneOf", "not", "patternProperties", "default", "if"}:
-        return False
-    return all(is_strict(value) for name, value in schema.items() if name not in {"enum", "const"})
