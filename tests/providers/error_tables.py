@@ -7,9 +7,13 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.providers.wire import anthropic_messages, gemini, ollama, openai_responses
-from holdfast.providers.wire.chat_completions import chat_protocol
-from holdfast.providers.wire.chat_completions.dialects import GENERIC
+from holdfast.providers.wire import (
+    anthropic_messages,
+    chat_completions,
+    gemini,
+    ollama,
+    openai_responses,
+)
 from holdfast.providers.wire.protocol import Frame, WireProtocol
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.json_types import JsonObject
@@ -100,7 +104,7 @@ class Peer(NamedTuple):
 
 PEERS = {
     "Anthropic Messages": Peer(anthropic_messages.PROTOCOL, _anthropic_report),
-    "Chat Completions": Peer(chat_protocol(GENERIC), _chat_report),
+    "Chat Completions": Peer(chat_completions.PROTOCOL, _chat_report),
     "OpenAI Responses": Peer(openai_responses.PROTOCOL, _responses_report),
     "Gemini generateContent": Peer(gemini.PROTOCOL, _gemini_report),
     "Ollama": Peer(ollama.PROTOCOL, _ollama_report),

@@ -11,7 +11,7 @@ def data_url(part: MediaPart) -> str:
     return f"data:{part.mime};base64,{part.data or ''}"
 
 
-def plain_text(part: MediaPart) -> str:
+def media_text(part: MediaPart) -> str:
     """Return the text of a medium that is text; what is not encoded is taken as it is."""
     data = part.data or ""
     try:

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.providers.wire.failures import Failure, FailureRules, error_object, text_of
 from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
-from holdfast.providers.wire.neutral_text import argument_object, reminder_text, result_text
+from holdfast.providers.wire.neutral_forms import argument_object, reminder_text, result_text
 from holdfast.providers.wire.protocol import Frame, HistoryRules, WireProtocol, WireRequest
 from holdfast.providers.wire.what_fits import keep_what_fits
 from holdfast.vocabulary.errors import ErrorCode, RequestError

@@ -1,7 +1,7 @@
 """Anthropic Messages, byte for byte: request types, reply types, decoder, encoder, errors."""
 
-from holdfast.providers.wire.anthropic_messages.content import DOCUMENT_TYPES, IMAGE_TYPES
 from holdfast.providers.wire.anthropic_messages.errors import ERRORS
+from holdfast.providers.wire.anthropic_messages.messages import DOCUMENT_TYPES, IMAGE_TYPES
 from holdfast.providers.wire.anthropic_messages.reply import MessagesDecoder
 from holdfast.providers.wire.anthropic_messages.request import (
     RequestEncoder,

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from holdfast.providers.prefix_memo import PrefixMemo, settled_length
-from holdfast.providers.wire.anthropic_messages.content import blocks_of, can_be_marked, marked
 from holdfast.providers.wire.anthropic_messages.features import Features, features_of
-from holdfast.providers.wire.anthropic_messages.output_schema import constrained
+from holdfast.providers.wire.anthropic_messages.messages import blocks_of, can_be_marked, marked
+from holdfast.providers.wire.anthropic_messages.schemas import constrained
 from holdfast.providers.wire.lenient_json import encode_lenient
 from holdfast.providers.wire.message_bytes import body_with
 from holdfast.providers.wire.protocol import WireRequest

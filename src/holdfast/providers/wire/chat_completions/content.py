@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from holdfast.providers.wire.chat_completions.dialects import Dialect
-from holdfast.providers.wire.media import data_url, plain_text
-from holdfast.providers.wire.neutral_text import reminder_text
+from holdfast.providers.wire.media import data_url, media_text
+from holdfast.providers.wire.neutral_forms import reminder_text
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import (
     CompactionPart,
@@ -60,7 +60,7 @@ def content_of_results(dialect: Dialect, results: list[ToolResultPart]) -> list[
 
 def _media(dialect: Dialect, part: MediaPart) -> JsonObject:
     if part.mime.startswith("text/") and part.data is not None:
-        text = plain_text(part)
+        text = media_text(part)
         return _text(f"{part.filename}:\n{text}" if part.filename else text)
     address = _address(dialect, part)
     if address is None:

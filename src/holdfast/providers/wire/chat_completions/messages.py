@@ -12,7 +12,7 @@ from holdfast.providers.wire.chat_completions.content import (
 from holdfast.providers.wire.chat_completions.dialects import Dialect
 from holdfast.providers.wire.chat_completions.reasoning_replay import replayed_reasoning
 from holdfast.providers.wire.lenient_json import encode_lenient
-from holdfast.providers.wire.neutral_text import argument_object
+from holdfast.providers.wire.neutral_forms import argument_object
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ProviderPart, ToolCallPart, ToolResultPart

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.providers.prefix_memo import PrefixMemo, settled_length
-from holdfast.providers.wire.chat_completions.dialects import Dialect
+from holdfast.providers.wire.chat_completions.dialects import GENERIC, Dialect
 from holdfast.providers.wire.chat_completions.messages import (
     finish_lowered,
     join_lowered,
@@ -35,13 +35,13 @@ class _Written(msgspec.Struct, frozen=True):
     last: JsonObject | None = None
 
 
-class ChatEncoder:
+class RequestEncoder:
     """Writes requests of one dialect, each message of a conversation only once.
 
     Owns the written beginnings of conversations it has seen.
     """
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect = GENERIC) -> None:
         self._dialect = dialect
         self._memo: PrefixMemo[_Written] = PrefixMemo()
 
@@ -91,9 +91,9 @@ class ChatEncoder:
         return _Written(_joined(head.body, *done), last)
 
 
-def encode_request(dialect: Dialect, request: ModelRequest) -> WireRequest:
-    """Lower one request, remembering nothing."""
-    return ChatEncoder(dialect)(request)
+def encode_request(request: ModelRequest, dialect: Dialect = GENERIC) -> WireRequest:
+    """Lower `request`, whose history already meets the dialect's rules."""
+    return RequestEncoder(dialect)(request)
 
 
 def _joined(*pieces: bytes | JsonObject | None) -> bytes:

@@ -2,11 +2,10 @@
 
 from functools import partial
 
+from holdfast.providers.wire.gemini.dialects import GEMINI_API, GeminiDialect
 from holdfast.providers.wire.gemini.errors import ERRORS
 from holdfast.providers.wire.gemini.reply import GeminiDecoder
 from holdfast.providers.wire.gemini.request import (
-    GEMINI_API,
-    GeminiDialect,
     RequestEncoder,
     decode_count,
     encode_count,

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.providers.wire.openai_responses.errors import ERRORS
-from holdfast.providers.wire.openai_responses.events import (
+from holdfast.providers.wire.openai_responses.reply_items import OutputItems, PieceKind
+from holdfast.providers.wire.openai_responses.reply_types import (
     Event,
     cost_of,
     read_any,
     read_event,
     usage_of,
 )
-from holdfast.providers.wire.openai_responses.items import OutputItems, PieceKind
 from holdfast.providers.wire.protocol import Frame
 from holdfast.vocabulary.errors import ErrorCode, RequestError
 from holdfast.vocabulary.json_types import JsonObject

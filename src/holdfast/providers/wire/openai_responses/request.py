@@ -9,7 +9,7 @@ from functools import partial
 
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
 from holdfast.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
-from holdfast.providers.wire.openai_responses.input_items import custom_calls, items_of
+from holdfast.providers.wire.openai_responses.messages import custom_calls, items_of
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.providers.wire.strict_schemas import is_strict_schema
 from holdfast.providers.wire.token_count import read_token_count

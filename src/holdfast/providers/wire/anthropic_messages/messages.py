@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from holdfast.providers.wire.media import plain_text
-from holdfast.providers.wire.neutral_text import argument_object, reminder_text
+from holdfast.providers.wire.media import media_text
+from holdfast.providers.wire.neutral_forms import argument_object, reminder_text
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import (
@@ -104,7 +104,7 @@ def _media(part: MediaPart) -> JsonObject:
     if part.url is not None:
         source = {"type": "url", "url": part.url}
     elif part.mime.startswith("text/"):
-        source = {"type": "text", "media_type": "text/plain", "data": plain_text(part)}
+        source = {"type": "text", "media_type": "text/plain", "data": media_text(part)}
     else:
         source = {"type": "base64", "media_type": part.mime, "data": part.data or ""}
     if part.mime.startswith("image/"):

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from holdfast.providers.wire.lenient_json import encode_lenient
 from holdfast.providers.wire.media import data_url
-from holdfast.providers.wire.neutral_text import argument_object, reminder_text, result_text
+from holdfast.providers.wire.neutral_forms import argument_object, reminder_text, result_text
 from holdfast.providers.wire.openai_responses.dialects import ResponsesDialect
-from holdfast.providers.wire.openai_responses.items import CUSTOM_INPUT
+from holdfast.providers.wire.openai_responses.reply_items import CUSTOM_INPUT
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
