@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.providers.prefix_memo import PrefixMemo, settled_length
-from holdfast.providers.wire.anthropic_messages.content import blocks_of, can_be_marked, marked
 from holdfast.providers.wire.anthropic_messages.features import Features, features_of
-from holdfast.providers.wire.anthropic_messages.output_schema import constrained
+from holdfast.providers.wire.anthropic_messages.messages import blocks_of, can_be_marked, marked
+from holdfast.providers.wire.anthropic_messages.schemas import constrained
 from holdfast.providers.wire.lenient_json import encode_lenient
+from holdfast.providers.wire.message_bytes import body_with
 from holdfast.providers.wire.protocol import WireRequest
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.providers.wire.token_count import read_token_count
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.parts import ReminderPart
@@ -64,7 +64,7 @@ class RequestEncoder:
         head = _joined(head, _encode_messages(messages, range(known, settled), features))
         memo.keep(messages[:settled], head, weight=len(head))
         rest = _encode_messages(messages, range(settled, len(messages)), features)
-        return b'%b,"messages":[%b]}' % (encode_lenient(fields)[:-1], _joined(head, rest))
+        return body_with(fields, "messages", [head, *rest])
 
 
 def encode_request(request: ModelRequest) -> WireRequest:
@@ -78,17 +78,8 @@ def encode_count(request: ModelRequest) -> WireRequest:
 
 
 def decode_count(body: bytes) -> int:
-    """Return the number that a count gave."""
-    try:
-        return msgspec.json.decode(body, type=_Count).input_tokens
-    except msgspec.DecodeError as error:
-        raise ProviderError(
-            ErrorCode.PROTOCOL, "the provider's token count is malformed", basis="type"
-        ) from error
-
-
-class _Count(msgspec.Struct):
-    input_tokens: int
+    """Return how many tokens the provider counted."""
+    return read_token_count(body, "input_tokens")
 
 
 def _fields(request: ModelRequest, features: Features) -> JsonObject:

@@ -1,9 +1,9 @@
 """Anthropic Messages: the parts of a message as content blocks."""
 
-import base64
-import binascii
 from collections.abc import Iterable
 
+from holdfast.providers.wire.media import media_text
+from holdfast.providers.wire.neutral_forms import argument_object, reminder_text
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import (
@@ -64,7 +64,7 @@ def _block(
                 "type": "tool_use",
                 "id": part.call_id,
                 "name": part.name,
-                "input": _arguments(part),
+                "input": argument_object(part),
                 **(part.native or {}),
             }
         case ToolResultPart():
@@ -75,12 +75,6 @@ def _block(
             yield payload
         case _:
             return
-
-
-def _arguments(part: ToolCallPart) -> JsonObject:
-    if part.invalid is not None:
-        return {"invalid_json": part.invalid}
-    return part.arguments if isinstance(part.arguments, dict) else {"value": part.arguments}
 
 
 def _result(part: ToolResultPart) -> JsonObject:
@@ -110,20 +104,13 @@ def _media(part: MediaPart) -> JsonObject:
     if part.url is not None:
         source = {"type": "url", "url": part.url}
     elif part.mime.startswith("text/"):
-        source = {"type": "text", "media_type": "text/plain", "data": _plain(part.data or "")}
+        source = {"type": "text", "media_type": "text/plain", "data": media_text(part)}
     else:
         source = {"type": "base64", "media_type": part.mime, "data": part.data or ""}
     if part.mime.startswith("image/"):
         return {"type": "image", "source": source}
     named = {"title": part.filename} if part.filename else {}
     return {"type": "document", "source": source, **named}
-
-
-def _plain(data: str) -> str:
-    try:
-        return base64.b64decode(data, validate=True).decode("utf-8", "replace")
-    except binascii.Error:
-        return data
 
 
 def _compaction(part: CompactionPart, *, keeps_native: bool) -> Iterable[JsonObject]:
@@ -139,7 +126,7 @@ def _reminder(part: ReminderPart, following: tuple[Part, ...]) -> JsonObject:
     """Wrap a note of the program's; the last of a run is set off from what follows it."""
     is_last = bool(following) and not isinstance(following[0], ReminderPart)
     gap = "\n\n" if is_last else ""
-    return {"type": "text", "text": f"<system-reminder>\n{part.text}\n</system-reminder>{gap}"}
+    return {"type": "text", "text": f"{reminder_text(part.text)}{gap}"}
 
 
 def marked(block: JsonObject, mark: Json) -> JsonObject:
