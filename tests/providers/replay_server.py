@@ -1,4 +1,4 @@
-"""A server that answers the n-th request with the n-th recorded reply, and keeps what it was sent."""
+"""A server that answers the n-th request with the n-th recorded reply, and keeps requests."""
 
 import json
 from collections.abc import AsyncIterator, Iterable
@@ -9,7 +9,11 @@ from typing import NamedTuple
 from holdfast.vocabulary.json_types import JsonObject
 from tests.providers.faulty_server import Connection, FaultyServer, faulty_server
 
-_TYPES = {".ndjson": "application/x-ndjson", ".json": "application/json", ".sse": "text/event-stream"}
+_TYPES = {
+    ".ndjson": "application/x-ndjson",
+    ".json": "application/json",
+    ".sse": "text/event-stream",
+}
 
 
 class Recorded(NamedTuple):

@@ -30,6 +30,7 @@ _FIELDS_OF: dict[str, frozenset[str]] = {
     "tool_result": words("type tool_use_id content is_error cache_control"),
     "image": words("type source cache_control"),
     "document": words("type source title context citations cache_control"),
+    "fallback": words("type from to trigger"),
     "compaction": words("type content cache_control signature encrypted_content"),
 }
 _IN_RESULTS = {"text", "image", "document", "search_result", "tool_reference"}
@@ -233,7 +234,9 @@ def sampling(body: JsonObject) -> Iterator[str]:
 
 def tools(body: JsonObject) -> list[JsonObject]:
     """Return the tools that run on our side."""
-    return [tool for tool in body.get("tools") or () if "input_schema" in tool or "type" not in tool]
+    return [
+        tool for tool in body.get("tools") or () if "input_schema" in tool or "type" not in tool
+    ]
 
 
 def tool_names(body: JsonObject) -> Iterator[str]:
@@ -285,13 +288,14 @@ def cache_marks(body: JsonObject) -> Iterator[str]:
 
 def media(body: JsonObject) -> Iterator[str]:
     for _, block in all_blocks(body):
-        for piece in (block, *(block.get("content") if _is_list(block) else ())):
+        for piece in (block, *_pieces(block)):
             if piece.get("type") in {"image", "document"}:
                 yield from _source_faults(str(piece["type"]), piece.get("source") or {})
 
 
-def _is_list(block: JsonObject) -> bool:
-    return block.get("type") == "tool_result" and isinstance(block.get("content"), list)
+def _pieces(block: JsonObject) -> list[JsonObject]:
+    content = block.get("content") if block.get("type") == "tool_result" else None
+    return content if isinstance(content, list) else []
 
 
 def _source_faults(kind: str, source: JsonObject) -> Iterator[str]:

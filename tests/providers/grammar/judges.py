@@ -11,6 +11,8 @@ _RULES = {
     "native": ollama.RULES,
     "responses": responses.RULES,
 }
+_OF_OPENAI_MODELS = {"effort", "seal not offered"}
+"""Rules that tell by OpenAI's own names which of its models reason."""
 
 
 def faults_of(api: str, body: JsonObject, *, model: str) -> list[str]:
@@ -19,5 +21,8 @@ def faults_of(api: str, body: JsonObject, *, model: str) -> list[str]:
     if protocol == "chat":
         dialect = "compatible" if server == "compat" else server
         return refusals(body, dialect)
-    found = breaches(_RULES[protocol], {"model": model} | body)
+    rules = _RULES[protocol]
+    if protocol == "responses" and server not in {"openai", "azure"}:
+        rules = tuple(rule for rule in rules if rule.name not in _OF_OPENAI_MODELS)
+    found = breaches(rules, {"model": model} | body)
     return [f"{name}: {fault}" for name, faults in found.items() for fault in faults]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast.providers.wire.anthropic_messages import encode_request
+from holdfast.providers.wire.anthropic_messages.request import encode_request
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import ReasoningPart
 from holdfast.vocabulary.requests import ModelRequest
@@ -81,7 +81,10 @@ MUTATIONS = (
     Mutation("call values", put("messages", 1, "content", 2, "input", value="{}")),
     Mutation("call values", put("messages", 1, "content", 2, "name", value="get weather")),
     Mutation("result content", put("messages", 2, "content", 0, "content", value=[{"type": "x"}])),
-    Mutation("server call", add("messages", 1, "content", value={"type": "server_tool_use", "id": "srv_1"})),
+    Mutation(
+        "server call",
+        add("messages", 1, "content", value={"type": "server_tool_use", "id": "srv_1"}),
+    ),
     Mutation("unsealed thinking", drop("messages", 1, "content", 0, "signature")),
     Mutation("thinking last", drop("messages", 3, "content", 1)),
     Mutation("thinking first", cut_to_the_calls),
