@@ -1,6 +1,6 @@
 """Agents that speak to a local server the way each kind of recording was spoken."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -70,8 +70,10 @@ async def agent_for(
 class CalledTools:
     """Tools with any schema, which answer `done` and remember their calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, meanwhile: Callable[[], Awaitable[None]] | None = None) -> None:
         self.calls: list[tuple[str, JsonObject]] = []
+        self._meanwhile = meanwhile
+        """What happens while a tool runs."""
 
     def tool(self, spec: ToolSpec) -> Tool:
         """Make the tool of a specification."""
@@ -80,9 +82,11 @@ class CalledTools:
             (name, Any | msgspec.UnsetType, msgspec.UNSET) for name in names
         ]
 
-        def run(**arguments: object) -> str:
+        async def run(**arguments: object) -> str:
             given = {n: value for n, value in arguments.items() if value is not msgspec.UNSET}
             self.calls.append((spec.name, given))
+            if self._meanwhile is not None:
+                await self._meanwhile()
             return "done"
 
         return Tool(
