@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.auth.token_sources import BoundTokenSource
+from holdfast.blocks.token_estimate import estimate_tokens
 from holdfast.ports.token_source import Origin, TokenSource, origin_of
 from holdfast.providers.history import HistoryAdapter
 from holdfast.providers.reply_reader import ReplyReader, read_body
@@ -20,7 +21,8 @@ from holdfast.vocabulary.settings import Timeouts
 from holdfast.vocabulary.stream_parts import PartOpened, StreamPart
 
 _REQUEST_IDS = ("request-id", "x-request-id", "x-goog-request-id", "apim-request-id", "cf-ray")
-_BYTES_PER_TOKEN = 4
+_NOT_OFFERED = frozenset({404, 405, 501})
+"""What servers say that speak a provider's protocol but do not count."""
 _OK = 200
 _REDIRECTS = range(300, 400)
 _PAGE = "text/html"
@@ -103,9 +105,13 @@ class WireModelClient:
         adapted = self._history.adapt(request).request
         encode, decode = self._protocol.encode_count, self._protocol.decode_count
         if encode is None or decode is None:
-            size = len(self._encode(adapted).body)
-            return TokenCount(tokens=max(1, size // _BYTES_PER_TOKEN), exact=False)
-        reply, secret = await self._send(encode(adapted), request.timeouts)
+            return estimate_tokens(adapted)
+        try:
+            reply, secret = await self._send(encode(adapted), request.timeouts)
+        except AgentError as error:
+            if error.status in _NOT_OFFERED:
+                return estimate_tokens(adapted)
+            raise
         try:
             return TokenCount(tokens=decode(await read_body(reply)), exact=True)
         except AgentError as error:
