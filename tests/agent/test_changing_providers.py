@@ -75,7 +75,6 @@ class EveryProvider:
         await connection.piece(self._with_new_ids(reply.body))
         await connection.end()
 
-
     def _with_new_ids(self, body: bytes) -> bytes:
         """Return a recorded reply with ids that no reply before it had."""
         self._used += 1
@@ -120,9 +119,7 @@ def refused(server: FaultyServer) -> list[tuple[str, list[str]]]:
     return found
 
 
-async def test_a_session_may_change_its_provider_at_every_query(
-    wire: Path, report: Report
-) -> None:
+async def test_a_session_may_change_its_provider_at_every_query(wire: Path, report: Report) -> None:
     provider, tools = EveryProvider(wire), CalledTools()
     async with (
         faulty_server(provider) as server,
