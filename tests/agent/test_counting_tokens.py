@@ -21,10 +21,13 @@ def at(url: str) -> Agent:
 
 
 async def test_a_provider_that_counts_is_asked_and_nothing_is_recorded() -> None:
-    async with faulty_server(counts) as server, at(server.url) as agent:
-        async with agent.session() as session:
-            count = await session.count_tokens("How long is this?")
-            assert session.messages == ()
+    async with (
+        faulty_server(counts) as server,
+        at(server.url) as agent,
+        agent.session() as session,
+    ):
+        count = await session.count_tokens("How long is this?")
+        assert session.messages == ()
     assert (count.tokens, count.exact) == (42, True)
     (request,) = server.requests
     assert request.path == "/v1/messages/count_tokens"
@@ -33,19 +36,25 @@ async def test_a_provider_that_counts_is_asked_and_nothing_is_recorded() -> None
 
 async def test_a_server_that_does_not_count_gives_an_estimate() -> None:
     missing = refuses(404, b'{"error": {"message": "no such path"}}')
-    async with faulty_server(missing) as server, at(server.url) as agent:
-        async with agent.session() as session:
-            count = await session.count_tokens("word " * 100)
+    async with (
+        faulty_server(missing) as server,
+        at(server.url) as agent,
+        agent.session() as session,
+    ):
+        count = await session.count_tokens("word " * 100)
     assert not count.exact
     assert 80 < count.tokens < 200
 
 
 async def test_a_wrong_key_is_told_while_counting() -> None:
     refused = refuses(401, b'{"type":"error","error":{"type":"authentication_error","message":""}}')
-    async with faulty_server(refused) as server, at(server.url) as agent:
-        async with agent.session() as session:
-            with pytest.raises(AgentError) as caught:
-                await session.count_tokens("Hi")
+    async with (
+        faulty_server(refused) as server,
+        at(server.url) as agent,
+        agent.session() as session,
+    ):
+        with pytest.raises(AgentError) as caught:
+            await session.count_tokens("Hi")
     assert caught.value.code is ErrorCode.AUTH
 
 

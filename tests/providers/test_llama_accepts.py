@@ -48,13 +48,11 @@ def sample(wire: Path) -> Iterator[tuple[str, tuple[Message, ...]]]:
     """Yield a short history of every provider, the longest short loop of each, and some logs."""
     target = targets()[0]
     answers: dict[str, tuple[Message, ...]] = {}
-    loops: dict[str, tuple[Message, ...]] = {}
     for api, messages in recorded_histories(wire, target):
         if messages[1].parts and size_of(messages) < LONGEST:
             answers.setdefault(api, messages)
-    for api, messages in recorded_loops(wire, target):
-        if size_of(messages) < LONGEST:
-            loops[api] = messages
+    found = recorded_loops(wire, target)
+    loops = {api: messages for api, messages in found if size_of(messages) < LONGEST}
     yield from answers.items()
     yield from loops.items()
     yield from (("a log", view) for view in made_histories()[: 4 * LOGS : 4])
