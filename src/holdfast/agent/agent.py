@@ -85,7 +85,8 @@ class Agent:
         """Answer one prompt in a session of its own, and watch the answer come."""
         query = make_query(prompt, options)
         session = self.session()
-        return stream_query(session.open, query, options, finish=session.close)
+        cwd = self._configuration.cwd
+        return stream_query(session.open, query, options, finish=session.close, cwd=cwd)
 
     def session(
         self, reference: str | None = None, **options: Unpack[SessionOptions]
@@ -144,7 +145,7 @@ class Agent:
         async def count(live: LiveSession, prompt: Prompt | None) -> TokenCount:
             return await count_session_tokens(self._composition, live.fold, prompt)
 
-        session = AgentSession(open_live, open_fork, count)
+        session = AgentSession(open_live, open_fork, count, cwd=self._configuration.cwd)
         session.when_closed(self._forget_closed)
         return session
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 from holdfast.agent.keywords import (
@@ -45,10 +46,13 @@ class AgentSession:
         open_live: Callable[[], Awaitable[LiveSession]],
         open_fork: "Callable[[Fork, str | None], AgentSession]",
         count_tokens: Callable[[LiveSession, Prompt | None], Awaitable[TokenCount]],
+        *,
+        cwd: Path,
     ) -> None:
         self._open_live = open_live
         self._open_fork = open_fork
         self._count_tokens = count_tokens
+        self._cwd = cwd
         self._on_close: list[Callable[[], Awaitable[None]]] = []
         self._opening = asyncio.Lock()
         self._live: LiveSession | None = None
@@ -106,7 +110,7 @@ class AgentSession:
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
         query = make_query(prompt, options)
-        return stream_query(self.open, query, options, finish=_nothing)
+        return stream_query(self.open, query, options, finish=_nothing, cwd=self._cwd)
 
     def resume(self, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Carry an unfinished query on; await it for its result, or iterate it.
@@ -116,7 +120,7 @@ class AgentSession:
 
         """
         check_options(options, QueryOptions, of="a query")
-        return stream_query(self.open, None, options, finish=_nothing)
+        return stream_query(self.open, None, options, finish=_nothing, cwd=self._cwd)
 
     async def count_tokens(self, prompt: Prompt | None = None) -> TokenCount:
         """Count the tokens that the next request would hold; with a prompt, if it were said now.
