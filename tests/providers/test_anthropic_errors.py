@@ -1,4 +1,4 @@
-"""Anthropic's errors, row by row of docs/provider-errors.md."""
+"""Anthropic's errors, row by row of docs/provider-errors-anthropic.md."""
 
 import json
 from pathlib import Path
@@ -9,13 +9,13 @@ from holdfast.providers.wire.anthropic_messages import PROTOCOL
 from holdfast.testing.decode_reply import decode_reply
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "provider-errors.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "provider-errors-anthropic.md"
 API = "anthropic-messages"
 
 
-def rows(section: str) -> list[list[str]]:
-    """Return the cells of the first table of a section."""
-    text = DOCUMENT.read_text(encoding="utf-8").split(f"## {section}\n", 1)[1]
+def rows() -> list[list[str]]:
+    """Return the cells of the first table."""
+    text = DOCUMENT.read_text(encoding="utf-8")
     lines = text.split("\n|---", 1)[1].split("\n\n", 1)[0].splitlines()[1:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
@@ -30,7 +30,7 @@ def error_of(status: str, kind: str, message: str) -> AgentError:
     return PROTOCOL.classify(int(status), {"retry-after": "3"}, body.encode())
 
 
-@pytest.mark.parametrize("row", rows("Anthropic Messages"), ids=lambda row: " ".join(row[:3])[:60])
+@pytest.mark.parametrize("row", rows(), ids=lambda row: " ".join(row[:3])[:60])
 def test_an_error_is_what_the_table_says(row: list[str]) -> None:
     status, kind, message, family, code, retryable, basis = row
     error = error_of(status, kind, message)
@@ -42,7 +42,7 @@ def test_an_error_is_what_the_table_says(row: list[str]) -> None:
 
 
 def test_every_typed_code_is_in_the_table() -> None:
-    kinds = {row[1] for row in rows("Anthropic Messages")}
+    kinds = {row[1] for row in rows()}
     from holdfast.providers.wire.anthropic_messages.errors import CODES
 
     assert kinds >= set(CODES)

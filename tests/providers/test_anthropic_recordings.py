@@ -68,7 +68,7 @@ def recordings(wire: Path) -> Iterator[Recording]:
 
 
 def inclusive(usage: JsonObject | None) -> Usage:
-    """Return the vendor's usage in our terms, as docs/provider-errors.md has it."""
+    """Return the vendor's usage in our terms, as docs/provider-errors-anthropic.md has it."""
     usage = usage or {}
     read = usage.get("cache_read_input_tokens") or 0
     written = usage.get("cache_creation_input_tokens") or 0

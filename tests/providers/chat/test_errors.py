@@ -1,4 +1,4 @@
-"""Errors of Chat Completions servers, row by row of docs/provider-errors.md."""
+"""Errors of Chat Completions servers, row by row of docs/provider-errors-chat.md."""
 
 import json
 from pathlib import Path
@@ -9,12 +9,12 @@ from holdfast.providers.wire.chat_completions.errors import CODES, classify
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from tests.providers.chat.replies import read_reply, sse
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "provider-errors.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "provider-errors-chat.md"
 
 
 def rows() -> list[list[str]]:
     """Return the cells of the table."""
-    text = DOCUMENT.read_text(encoding="utf-8").split("## Chat Completions\n", 1)[1]
+    text = DOCUMENT.read_text(encoding="utf-8")
     lines = text.split("\n|---", 1)[1].split("\n\n", 1)[0].splitlines()[1:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 

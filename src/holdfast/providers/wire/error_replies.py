@@ -1,6 +1,6 @@
 """What all protocols share in reading an error: status, headers, a message fit for people.
 
-The tables are `docs/provider-errors.md`, row by row.
+`docs/provider-errors.md` leads to the tables.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Anthropic Messages: errors, by their typed code, then their status.
 
-The table is `docs/provider-errors.md`.
+The table is `docs/provider-errors-anthropic.md`.
 """
 
 from collections.abc import Mapping

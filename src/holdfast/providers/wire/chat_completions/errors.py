@@ -1,7 +1,7 @@
 """Makes typed errors of what Chat Completions servers say when they fail.
 
 By the typed code first, then by phrases that are known to mean one thing, then by the status.
-The table in docs/provider-errors.md is the promise; a test reads it.
+The table in docs/provider-errors-chat.md is the promise; a test reads it.
 """
 
 import re
