@@ -99,10 +99,13 @@ class SessionFold:
             return self.open_turn.compose(entry)
         return entry
 
-    def sent_view(self) -> tuple[Message, ...]:
-        """Return what a request sends: alternating, answered, ending with a user message."""
+    def sent_view(self, prompt: UserMessage | None = None) -> tuple[Message, ...]:
+        """Return what a request sends: alternating, answered, ending with a user message.
+
+        With a `prompt`, what would be sent if it were said now.
+        """
         view = self.conversation.wire_view()
-        for message in self._unsettled():
+        for message in (*self._unsettled(), *((prompt,) if prompt else ())):
             view = _joined(view, message)
         if view and isinstance(view[0], AssistantMessage):
             # A provider compacts inside its own answer, and no provider hears an answer first.

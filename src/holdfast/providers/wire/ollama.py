@@ -122,7 +122,7 @@ class OllamaDecoder:
         """Take note that the body ended."""
         if not self._is_finished:
             words = "the stream ended before the model was done"
-            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words)
+            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
 
     def _on_line(self, line: Line, data: bytes) -> None:
         if not self._is_open:

@@ -25,8 +25,13 @@ DOCUMENT_TYPES = ("application/pdf", "text/plain")
 _UNMARKABLE = frozenset({"thinking", "redacted_thinking"})
 
 
-def blocks_of(message: Message, *, keeps_compaction: bool) -> list[JsonObject]:
-    """Return the content blocks of a message, results of tools first; there may be none."""
+def blocks_of(
+    message: Message, *, keeps_compaction: bool, is_begun: bool = False
+) -> list[JsonObject]:
+    """Return the content blocks of a message, results of tools first; there may be none.
+
+    `is_begun` is for an answer that the model is to go on with: it is sent as it is.
+    """
     is_assistant = isinstance(message, AssistantMessage)
     blocks: list[JsonObject] = []
     for place, part in enumerate(message.parts):
@@ -38,7 +43,25 @@ def blocks_of(message: Message, *, keeps_compaction: bool) -> list[JsonObject]:
             blocks += _block(part, is_assistant=is_assistant)
     if not is_assistant:
         blocks.sort(key=lambda block: block["type"] != "tool_result")
+    elif not is_begun:
+        blocks = _closed(blocks)
     return blocks
+
+
+def _closed(blocks: list[JsonObject]) -> list[JsonObject]:
+    """Leave out what an answer that is over may not hold.
+
+    That is a server's tool that was called and never answered, and thinking that led to nothing.
+    """
+    answered = {block.get("tool_use_id") for block in blocks}
+    kept = [
+        block
+        for block in blocks
+        if block["type"] != "server_tool_use" or block.get("id") in answered
+    ]
+    while kept and kept[-1]["type"] in _UNMARKABLE:
+        kept.pop()
+    return kept
 
 
 def can_be_marked(block: JsonObject) -> bool:
@@ -52,7 +75,8 @@ def _block(
     is_assistant: bool,
 ) -> Iterable[JsonObject]:
     match part:
-        case TextPart(text=text) if text:
+        case TextPart(text=text) if text.strip():
+            # A text of blanks alone is refused.
             citations = part.native and part.native.get("citations")
             cited = {"citations": citations} if citations and is_assistant else {}
             yield {"type": "text", "text": text, **cited}
@@ -95,7 +119,7 @@ def _result_content(piece: ResultContent) -> JsonObject:
 
 
 def _is_something(piece: ResultContent) -> bool:
-    return not isinstance(piece, TextPart) or bool(piece.text)
+    return not isinstance(piece, TextPart) or bool(piece.text.strip())
 
 
 def _media(part: MediaPart) -> JsonObject:
@@ -114,7 +138,7 @@ def _media(part: MediaPart) -> JsonObject:
 
 
 def _compaction(part: CompactionPart, *, keeps_native: bool) -> Iterable[JsonObject]:
-    if not part.text:
+    if not part.text.strip():
         return
     if keeps_native:
         yield {"type": "compaction", "content": part.text, **(part.native or {})}

@@ -21,6 +21,7 @@ from holdfast.vocabulary.tools import ToolSpec
 PATH = "/v1/messages"
 COUNT_PATH = "/v1/messages/count_tokens"
 
+_BLANK: JsonObject = {"type": "text", "text": "(nothing)"}
 _NOT_COUNTED = ("max_tokens", "stream", "temperature", "stop_sequences")
 
 
@@ -89,8 +90,8 @@ def _fields(request: ModelRequest, features: Features) -> JsonObject:
         "max_tokens": features.max_tokens,
         "stream": True,
     }
-    if request.system:
-        fields["system"] = _system(request.system, features)
+    if system := _system(request.system, features):
+        fields["system"] = system
     if tools := _tools(request, features):
         fields["tools"] = tools
         if features.tool_choice:
@@ -109,7 +110,7 @@ def _fields(request: ModelRequest, features: Features) -> JsonObject:
 
 
 def _system(prompts: Sequence[str], features: Features) -> list[JsonObject]:
-    blocks: list[JsonObject] = [{"type": "text", "text": text} for text in prompts if text]
+    blocks: list[JsonObject] = [{"type": "text", "text": text} for text in prompts if text.strip()]
     if blocks and features.system_mark:
         blocks[-1] = marked(blocks[-1], features.system_mark)
     return blocks
@@ -149,7 +150,7 @@ def _output_config(request: ModelRequest, features: Features) -> JsonObject:
 def _encode_messages(
     messages: tuple[Message, ...], places: range, features: Features
 ) -> Iterator[bytes]:
-    """Encode the messages at `places`; those without content are not sent.
+    """Encode the messages at `places`; answers without content are not sent.
 
     One mark ends the leading notes, which many conversations may share; one ends the last user
     message, before notes that are for this request only. With those of the system prompt and the
@@ -161,7 +162,11 @@ def _encode_messages(
         if features.mark and (place in {0, last}) and isinstance(message, UserMessage):
             blocks = _marked_blocks(message, features, is_first=place == 0, is_last=place == last)
         else:
-            blocks = blocks_of(message, keeps_compaction=features.compacts)
+            is_begun = place == len(messages) - 1
+            blocks = blocks_of(message, keeps_compaction=features.compacts, is_begun=is_begun)
+        if not blocks and isinstance(message, UserMessage):
+            # Without it two answers would follow each other, or one would come first.
+            blocks = [_BLANK]
         if blocks:
             role = "user" if isinstance(message, UserMessage) else "assistant"
             yield encode_lenient({"role": role, "content": blocks})

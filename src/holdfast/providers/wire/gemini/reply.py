@@ -86,7 +86,7 @@ class GeminiDecoder:
         self._out = out
         if self._reason is None and self._blocked is None:
             words = "the stream ended without a finish reason"
-            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words)
+            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
         self._end_call(is_cut=True)
         self._close()
         kind = _FINISH.get(self._reason or "", "other") if self._blocked is None else "refusal"

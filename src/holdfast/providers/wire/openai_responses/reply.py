@@ -55,7 +55,7 @@ class ResponsesDecoder:
         """Take note that the body ended."""
         if not self._is_finished:
             words = "the stream ended before the response did"
-            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words)
+            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
 
     @property
     def resume_path(self) -> str | None:
