@@ -42,6 +42,7 @@ from holdfast.vocabulary.settings import (
     Thinking,
     Timeouts,
 )
+from holdfast.vocabulary.text import writable
 
 if TYPE_CHECKING:
     from holdfast.config.resolution import Resolved
@@ -242,7 +243,8 @@ def settings_changes(options: SettingsOptions) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = msgspec.to_builtins(known)
         msgspec.convert(plain, Settings)
-    except (msgspec.ValidationError, TypeError) as error:
+        msgspec.json.encode(plain)
+    except (msgspec.ValidationError, TypeError, UnicodeEncodeError) as error:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"an option is not valid: {error}") from error
     for name in set(plain) & set(_GROUPS):
         if unknown := set(plain[name]) - set(_GROUPS[name].__struct_fields__):
@@ -274,6 +276,7 @@ def make_prompt(prompt: Prompt, options: QueryOptions, query_id: QueryId) -> Use
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID, f"a prompt cannot hold {type(part).__name__}"
             )
+    parts = tuple(_writable(part) for part in parts)
     parts += tuple(_attachment(item) for item in options.get("attachments", ()))
     if not any(not isinstance(part, TextPart) or part.text.strip() for part in parts):
         raise ConfigError(ErrorCode.CONFIG_INVALID, "Empty prompt: there is nothing to send")
@@ -281,6 +284,12 @@ def make_prompt(prompt: Prompt, options: QueryOptions, query_id: QueryId) -> Use
     return UserMessage(
         id=new_message_id(), parts=parts, query_id=query_id, sender=options.get("sender") or given
     )
+
+
+def _writable(part: Part) -> Part:
+    if isinstance(part, TextPart | ReminderPart):
+        return msgspec.structs.replace(part, text=writable(part.text))
+    return part
 
 
 def _attachment(value: MediaPart | bytes) -> Part:
