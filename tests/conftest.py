@@ -2,7 +2,12 @@
 
 import hypothesis
 
-pytest_plugins = ["tests.fixtures_report", "tests.fixtures_wire", "tests.fixtures_local"]
+pytest_plugins = [
+    "tests.fixtures_report",
+    "tests.fixtures_wire",
+    "tests.fixtures_local",
+    "tests.fixtures_llama",
+]
 
 # No deadline: no test judges by the clock.
 hypothesis.settings.register_profile("default", deadline=None, print_blob=True)

@@ -178,7 +178,7 @@ async def test_several_lines_and_attachments_survive_the_queue() -> None:
     async with playing([first, says("two")]) as (session, provider):
         asking = [ask(session, "1")]
         await gate.reached.wait()
-        asking.append(ask(session, "line 1\nline 2", attachments=[b"raw"]))
+        asking.append(ask(session, "line 1\nline 2", attachments=[b"\x89PNG\r\n\x1a\n"]))
         await until_waiting(session, 1)
         gate.open()
         await asyncio.gather(*asking)

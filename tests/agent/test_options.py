@@ -497,11 +497,11 @@ async def _(folder: Path) -> None:
 @observes("attachments")
 async def _(folder: Path) -> None:
     photo = MediaPart(mime="image/png", url="https://example.org/a.png")
-    request = await request_of(attachments=[photo, b"raw"])
+    request = await request_of(attachments=[photo, b"\x89PNG\r\n\x1a\n"])
     assert request.messages[0].parts == (
         TextPart(text="go"),
         photo,
-        MediaPart(mime="application/octet-stream", data="cmF3"),
+        MediaPart(mime="image/png", data="iVBORw0KGgo="),
     )
 
 

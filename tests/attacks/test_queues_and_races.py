@@ -140,8 +140,10 @@ async def test_closing_wins_over_a_prompt_that_is_about_to_start() -> None:
 async def test_a_consumer_that_stops_reading_holds_up_neither_abort_nor_close() -> None:
     never = Gate()
     steps = [[*says(*["x"] * 500)[:-2], never]]
-    runtime = RuntimeSettings(close_drain_seconds=0)
-    async with _session(steps, runtime=runtime) as (session, _), session.stream("go") as stream:
+    async with (
+        _session(steps, runtime=RuntimeSettings(close_drain_seconds=0)) as (session, _),
+        session.stream("go") as stream,
+    ):
         events = aiter(stream)
         await anext(events)
         session.abort()

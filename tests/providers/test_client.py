@@ -169,7 +169,7 @@ async def test_tokens_are_estimated_where_a_protocol_cannot_count() -> None:
     )
     count = await client.count_tokens(REQUEST)
     assert not count.exact
-    assert 10 < count.tokens < 60
+    assert 0 < count.tokens < 60
     await client.close()
 
 

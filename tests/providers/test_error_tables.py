@@ -1,78 +1,100 @@
-"""Every row of the error tables in the docs, against what the protocols make of it."""
+"""Every row of docs/provider-errors.md, against what the protocols make of it."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
-from holdfast.providers.wire import gemini, ollama, openai_responses
-from holdfast.providers.wire.failures import Failure, classify_failure
-from holdfast.providers.wire.gemini.errors import error_of_report as gemini_report
-from holdfast.providers.wire.ollama import error_of_words
-from holdfast.providers.wire.openai_responses.errors import error_of_report as responses_report
-from holdfast.providers.wire.protocol import WireProtocol
-from holdfast.vocabulary.errors import AgentError
-from holdfast.vocabulary.json_types import JsonObject
-from tests.providers.error_tables import ErrorRow, rows_of
+from holdfast.blocks.error_classification import GENERAL_CODES, TYPED_CODES, code_of_status
+from holdfast.providers.wire import gemini
+from holdfast.providers.wire.anthropic_messages.errors import ERRORS as ANTHROPIC_ERRORS
+from holdfast.providers.wire.chat_completions.errors import ERRORS as CHAT_ERRORS
+from holdfast.providers.wire.failures import FailureRules
+from holdfast.providers.wire.gemini.errors import ERRORS as GEMINI_ERRORS
+from holdfast.providers.wire.openai_responses.errors import ERRORS as RESPONSES_ERRORS
+from holdfast.vocabulary.errors import ErrorCode, ProviderError, RequestError
+from holdfast.vocabulary.errors import error_of as make_error
+from tests.providers.error_tables import IN_STREAM, PEERS, ErrorRow, Peer, cells_of, rows_of
 
-
-def _responses(row: ErrorRow) -> AgentError:
-    if row.typed == "invalid-argument":
-        report: JsonObject = {"code": row.typed, "error": row.words}
-    else:
-        report = {"error": {"code": row.typed or None, "message": row.words, "param": None}}
-    if row.status is None:
-        return responses_report(report)
-    return openai_responses.PROTOCOL.classify(row.status, {}, json.dumps(report).encode())
-
-
-def _gemini(row: ErrorRow) -> AgentError:
-    error: JsonObject = {"code": row.status, "message": row.words, "status": row.typed}
-    if row.words == "quota per day":
-        error["details"] = [{"violations": [{"quotaId": "RequestsPerDayPerProject"}]}]
-    elif row.typed in {"BILLING_DISABLED", "SERVICE_DISABLED"} or row.typed.startswith("API_"):
-        error |= {"status": "INVALID_ARGUMENT", "details": [{"reason": row.typed}]}
-    if row.status is None:
-        return gemini_report({"error": error})
-    return gemini.PROTOCOL.classify(row.status, {}, json.dumps({"error": error}).encode())
-
-
-def _ollama(row: ErrorRow) -> AgentError:
-    if row.status is None:
-        return error_of_words(row.words)
-    return ollama.PROTOCOL.classify(row.status, {}, json.dumps({"error": row.words}).encode())
-
-
-TABLES: dict[str, Callable[[ErrorRow], AgentError]] = {
-    "openai-responses": _responses,
-    "gemini": _gemini,
-    "ollama": _ollama,
+OWN = {
+    "Anthropic Messages": ANTHROPIC_ERRORS,
+    "Chat Completions": CHAT_ERRORS,
+    "OpenAI Responses": RESPONSES_ERRORS,
+    "Gemini generateContent": GEMINI_ERRORS,
 }
-ROWS = [
-    pytest.param(classify, row, id=f"{name}-{row.name}")
-    for name, classify in TABLES.items()
-    for row in rows_of(name)
+EXAMPLES = [
+    pytest.param(peer, row, id=f"{name}-{row.name}")
+    for name, peer in PEERS.items()
+    for row in (*rows_of("Examples"), *(rows_of(name) if name in OWN else ()))
+    if name in OWN or not row.typed
 ]
+every_peer = pytest.mark.parametrize("peer", PEERS.values(), ids=PEERS)
+every_peer_with_codes = pytest.mark.parametrize("peer", [PEERS[name] for name in OWN], ids=OWN)
 
 
-@pytest.mark.parametrize(("classify", "row"), ROWS)
-def test_an_error_becomes_what_its_row_says(
-    classify: Callable[[ErrorRow], AgentError], row: ErrorRow
+@pytest.mark.parametrize(("peer", "row"), EXAMPLES)
+def test_an_error_becomes_what_its_row_says(peer: Peer, row: ErrorRow) -> None:
+    error = peer.error(row.status, row.typed, row.message, {"Retry-After": "3"})
+    assert (error.code, error.basis, error.message) == (row.code, row.basis, row.message)
+    if row.status != IN_STREAM:
+        assert (error.status, error.retry_after) == (row.status, 3.0)
+
+
+def test_every_code_has_its_class_and_says_whether_to_try_again() -> None:
+    rows = {code: (family, retryable) for code, family, retryable in cells_of("Codes")}
+    assert set(rows) == ProviderError.codes | RequestError.codes
+    for code, facts in rows.items():
+        error = make_error(ErrorCode(code), "")
+        assert facts == (type(error).__name__, "yes" if error.retryable else "no")
+
+
+@every_peer
+@pytest.mark.parametrize("row", cells_of("Statuses"), ids=lambda row: row[0])
+def test_a_status_means_the_same_to_every_protocol(peer: Peer, row: list[str]) -> None:
+    status, code = int(row[0]), row[1]
+    plain = peer.error(status, "", "?")
+    assert (plain.code, plain.basis) == (code, "status")
+    assert code_of_status(status) == code
+    telling = peer.error(status, "", "roles must alternate")
+    is_heard = row[2] == "yes" and code != "BAD_REQUEST"
+    assert (telling.code, telling.basis) == (
+        ("BAD_REQUEST", "pattern") if is_heard else (code, "status")
+    )
+
+
+@every_peer_with_codes
+@pytest.mark.parametrize("row", cells_of("Typed codes"), ids=lambda row: row[0])
+def test_a_shared_code_means_the_same_to_every_protocol(peer: Peer, row: list[str]) -> None:
+    typed, code, asked = row
+    assert peer.error(IN_STREAM, typed, "?").code == code
+    error = peer.error(418, typed, "?")
+    assert (error.code, error.basis) == (
+        (code, "code") if asked == "first" else ("BAD_REQUEST", "status")
+    )
+
+
+def test_every_shared_code_is_in_the_table() -> None:
+    rows = cells_of("Typed codes")
+    assert {row[0].lower() for row in rows if row[2] == "first"} == set(TYPED_CODES)
+    assert {row[0] for row in rows if row[2] == "last"} == set(GENERAL_CODES)
+
+
+@pytest.mark.parametrize(("heading", "rules"), OWN.items(), ids=OWN)
+def test_a_protocol_s_own_codes_are_in_its_section_and_nowhere_else(
+    heading: str, rules: FailureRules
 ) -> None:
-    error = classify(row)
-    assert (error.code, error.retryable, error.basis) == (row.code, row.is_retryable, row.basis)
-    assert error.status == row.status
+    own = {*rules.codes, *rules.general_codes}
+    assert own <= {row.typed.lower() for row in rows_of(heading)}
+    assert not own & {*TYPED_CODES, *GENERAL_CODES}
 
 
-NOON = "Mon, 02 Nov 2026 12:00"
-PAGE = b"<html><title>502 Bad Gateway</title></html>"
-
-
+@every_peer
 @pytest.mark.parametrize(
     ("headers", "message", "seconds"),
     [
         ({"retry-after-ms": "3890", "retry-after": "14"}, "", 3.89),
+        ({"Retry-After-Ms": "3890", "Retry-After": "14"}, "", 3.89),
         ({"Retry-After": "14"}, "", 14.0),
+        ({"Retry-After": "14"}, "Please try again in 2m.", 14.0),
         (
             {
                 "retry-after": "Mon, 02 Nov 2026 10:00:30 GMT",
@@ -89,13 +111,12 @@ PAGE = b"<html><title>502 Bad Gateway</title></html>"
     ],
 )
 def test_the_time_to_wait_is_read_from_headers_first_and_words_last(
-    headers: dict[str, str], message: str, seconds: float | None
+    peer: Peer, headers: dict[str, str], message: str, seconds: float | None
 ) -> None:
-    failure = Failure(status=429, message=message, headers=headers)
-    assert classify_failure(failure, {}).retry_after == seconds
+    assert peer.error(429, "", message, headers).retry_after == seconds
 
 
-def test_what_the_body_says_goes_before_its_words() -> None:
+def test_what_the_body_says_of_a_wait_goes_before_its_words() -> None:
     report = {
         "error": {
             "status": "RESOURCE_EXHAUSTED",
@@ -108,14 +129,54 @@ def test_what_the_body_says_goes_before_its_words() -> None:
     assert gemini.PROTOCOL.classify(429, {}, json.dumps(report).encode()).retry_after == 34.4
 
 
-@pytest.mark.parametrize("protocol", [openai_responses.PROTOCOL, gemini.PROTOCOL, ollama.PROTOCOL])
-@pytest.mark.parametrize("body", [b"", PAGE, b"\xff", b"[]", b"null", b'"x"', b'{"error": 5}'])
-def test_a_body_of_any_kind_gives_an_error_with_words(protocol: WireProtocol, body: bytes) -> None:
-    error = protocol.classify(502, {}, body)
-    assert error.code == "OVERLOADED"
-    assert error.message
+@every_peer
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "the provider answered with status 520 and nothing else"),
+        (b"<html><head><title> 520:\n Web </title></head></html>", "520: Web"),
+        (b"<p>plain <b>page</b></p>", "plain page"),
+        (b'{"error":"in a string"}', "in a string"),
+        (b'{"error":5}', '{"error":5}'),
+        (b'["not an object"]', '["not an object"]'),
+        (b"[]", "[]"),
+        (b"null", "null"),
+        (b'"x"', '"x"'),
+        (b"\xff\xfe", "��"),
+        (b'{"error":{"message":"no \xff text"}}', "no � text"),
+    ],
+)
+def test_a_body_of_any_kind_gives_a_line_for_people(peer: Peer, body: bytes, message: str) -> None:
+    error = peer.protocol.classify(520, {"Request-Id": "req_2"}, body)
+    assert (error.message, error.code) == (message, ErrorCode.SERVER_ERROR)
+    assert error.request_id == "req_2"
 
 
-def test_the_id_of_a_request_is_kept() -> None:
-    error = openai_responses.PROTOCOL.classify(500, {"x-request-id": "req_1"}, b"{}")
+@every_peer
+def test_a_success_that_cannot_be_read_is_no_refusal(peer: Peer) -> None:
+    error = peer.protocol.classify(200, {}, b"<p>prompt is too long</p>")
+    assert (error.code, error.basis, error.status) == (ErrorCode.PROTOCOL, "fallback", 200)
+
+
+@every_peer
+def test_a_long_message_is_cut(peer: Peer) -> None:
+    assert len(peer.error(400, "", "x" * 9000).message) == 500
+    assert len(peer.error(IN_STREAM, "", "x" * 9000).message) == 500
+
+
+@every_peer
+def test_a_number_inside_an_id_is_not_a_status(peer: Peer) -> None:
+    assert peer.error(400, "req_429", "failed (req_0114290x)").code is ErrorCode.BAD_REQUEST
+
+
+@every_peer
+@pytest.mark.parametrize("name", ["request-id", "x-request-id", "Apim-Request-Id"])
+def test_the_id_of_a_request_is_kept(peer: Peer, name: str) -> None:
+    assert peer.error(500, "", "?", {name: "req_1"}).request_id == "req_1"
+
+
+def test_the_id_in_the_body_goes_before_that_in_the_headers() -> None:
+    peer = PEERS["Anthropic Messages"]
+    body = json.dumps(peer.report("api_error", "?") | {"request_id": "req_1"}).encode()
+    error = peer.protocol.classify(500, {"request-id": "req_2"}, body)
     assert error.request_id == "req_1"

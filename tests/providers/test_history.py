@@ -277,3 +277,33 @@ def test_what_comes_before_the_last_user_message_is_settled() -> None:
     assert settled_length((user(HI), answer)) == 0
     assert settled_length((answer,)) == 1
     assert settled_length(()) == 0
+
+
+def test_an_id_that_a_provider_uses_again_is_changed_for_the_later_call_and_its_result() -> None:
+    def turn() -> tuple[Message, ...]:
+        call = ToolCallPart(call_id=CallId("call_0"), name="look", arguments={})
+        answer = ToolResultPart(call_id=CallId("call_0"), name="look", outcome="ok")
+        return (
+            AssistantMessage(id=MessageId("a"), parts=(call,), provider="xai", model="m"),
+            UserMessage(id=MessageId("u"), parts=(answer,)),
+        )
+
+    first = UserMessage(id=MessageId("u"), parts=(TextPart(text="Hi"),))
+    adapter = HistoryAdapter(provider="anthropic", rules=HistoryRules())
+    seen: list[list[CallId]] = []
+    messages: tuple[Message, ...] = (first,)
+    for _ in range(3):
+        messages = (*messages, *turn())
+        sent = adapter.adapt(ModelRequest(model="m", messages=messages)).request.messages
+        calls = [
+            part.call_id for each in sent for part in each.parts if isinstance(part, ToolCallPart)
+        ]
+        results = [
+            part.call_id for each in sent for part in each.parts if isinstance(part, ToolResultPart)
+        ]
+        assert calls == results
+        assert len(set(calls)) == len(calls)
+        seen.append(calls)
+    # What was sent once is sent the same again, so that prompt caches match.
+    assert seen[2][:2] == seen[1]
+    assert seen[0] == ["call_0"]

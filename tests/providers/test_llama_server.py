@@ -1,10 +1,5 @@
 """A real model behind llama.cpp's server, asked in Anthropic's words."""
 
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from holdfast.vocabulary.errors import ErrorCode
@@ -30,22 +25,6 @@ LONG = ModelRequest(
 )
 
 pytestmark = pytest.mark.timeout(120)
-
-
-@pytest.fixture(scope="module")
-def llama(smollm2: Path) -> Iterator[str]:
-    """The URL of a server with a real small model."""
-    command = [sys.executable, "-m", "tests.providers.llama_server", str(smollm2)]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
-        process.kill()
 
 
 async def test_a_real_model_streams_an_answer(llama: str) -> None:

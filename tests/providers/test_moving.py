@@ -1,98 +1,117 @@
-"""A session moves: what any of these providers said is accepted by any of them."""
+"""A session moves: what any provider said is accepted by every other, in every dialect."""
 
 import json
-from collections.abc import Iterator
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from holdfast.providers.history import adapt_history
-from holdfast.providers.wire import gemini, ollama, openai_responses
-from holdfast.providers.wire.protocol import WireProtocol
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.messages import Message
-from holdfast.vocabulary.requests import ModelRequest
-from tests.fixtures_wire import require_wire
-from tests.providers.conversations import CLOCK, WEATHER, result, user
-from tests.providers.grammar import gemini as gemini_grammar
-from tests.providers.grammar import ollama as ollama_grammar
-from tests.providers.grammar import responses as responses_grammar
-from tests.providers.grammar.rules import Rule, breaches
-from tests.providers.recorded import cases
-from tests.providers.replies import Reply, body_of, decode
+from holdfast.blocks.conversation.fold import fold_entries
+from holdfast.testing.decode_reply import PROTOCOLS, decode_reply
+from holdfast.vocabulary.messages import Message, UserMessage
+from holdfast.vocabulary.parts import Part, ProviderPart
+from tests.fixtures_report import Report
+from tests.providers.chat.test_any_history import turns
+from tests.providers.conversations import assistant, result, user
+from tests.providers.moving_targets import Target, targets
+from tests.providers.replies import body_of, read_json
+from tests.providers.vendors_by_recording import provider_of
+from tests.strategies_logs import write_log
 
-
-class Target(NamedTuple):
-    """Whom a history is sent to, and what they accept."""
-
-    provider: str
-    model: str
-    protocol: WireProtocol
-    rules: tuple[Rule, ...]
+LOGS = 120
+"""How many logs are made; each is cut at a few places."""
 
 
-RESPONSES, GEMINI, OLLAMA = openai_responses.PROTOCOL, gemini.PROTOCOL, ollama.PROTOCOL
-TARGETS = {
-    "gpt": Target("openai", "gpt-5.5", RESPONSES, responses_grammar.RULES),
-    "gpt-4.1": Target("openai", "gpt-4.1", RESPONSES, responses_grammar.RULES),
-    "gemini-3": Target("gemini", "gemini-3-pro-preview", GEMINI, gemini_grammar.RULES),
-    "gemini-2.5": Target("gemini", "gemini-2.5-flash", GEMINI, gemini_grammar.RULES),
-    "gemini-2.0": Target("gemini", "gemini-2.0-flash", GEMINI, gemini_grammar.RULES),
-    "ollama": Target("ollama", "qwen3:4b", OLLAMA, ollama_grammar.RULES),
-}
-SOURCES: dict[str, tuple[str, WireProtocol]] = {
-    "openai-responses": ("openai", RESPONSES),
-    "azure-responses": ("openai", RESPONSES),
-    "compat-responses": ("openai", RESPONSES),
-    "xai-responses": ("openai", RESPONSES),
-    "gemini-generatecontent": ("gemini", GEMINI),
-    "vertex-generatecontent": ("gemini", GEMINI),
-    "ollama-native": ("ollama", OLLAMA),
-}
+@cache
+def decoded(case: Path) -> tuple[Part, ...]:
+    return decode_reply(case.parent.name, body_of(case)).parts
 
 
-def history_of(reply: Reply, provider: str, model: str) -> tuple[Message, ...]:
-    """Return a conversation in which `reply` was given and its calls were answered."""
-    message = reply.message(provider, model)
+def answered(case: Path, model: str) -> tuple[Message, ...]:
+    """Return what a recorded answer adds to a conversation in which its calls were answered."""
+    provider = provider_of(case.parent.name)
+    parts = [
+        replace(part, provider=provider, model=model) if isinstance(part, ProviderPart) else part
+        for part in decoded(case)
+    ]
+    message = assistant(*parts, provider=provider, model=model)
     results = [result(call.name, call.call_id, "done") for call in message.tool_calls]
-    return (user("Hi"), message, user(*results, "Go on."))
+    return (message, user(*results) if results else user("Go on."))
 
 
-def sent_to(target: Target, messages: tuple[Message, ...]) -> JsonObject:
-    request = ModelRequest(model=target.model, messages=messages, tools=(WEATHER, CLOCK))
-    adapted = adapt_history(
-        request, provider=target.provider, rules=target.protocol.history
-    ).request
-    body: JsonObject = json.loads(target.protocol.encode_request(adapted).body)
-    return {"model": target.model} | body
+def recorded_streams(wire: Path) -> Iterator[tuple[str, Path]]:
+    for api in sorted(PROTOCOLS):
+        folder = wire / "open" / api
+        for case in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if read_json(case / "meta.json")["status"] == 200:
+                yield api, case
 
 
-@pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.parametrize("meta", cases(*SOURCES, kind="stream"))
-def test_a_recorded_answer_is_accepted_by_everyone(meta: Path, name: str) -> None:
-    target = TARGETS[name]
-    provider, protocol = SOURCES[meta.parent.parent.name]
-    reply = decode(protocol, body_of(meta.parent))
-    for model in (target.model, "another-model"):
-        assert breaches(target.rules, sent_to(target, history_of(reply, provider, model))) == {}
+def recorded_histories(wire: Path, target: Target) -> Iterator[tuple[str, tuple[Message, ...]]]:
+    """Yield every recorded answer as a history: said by the target itself, and by others."""
+    for api, case in recorded_streams(wire):
+        for model in (target.model, "another-model"):
+            yield api, (user("Hi"), *answered(case, model))
 
 
-def loops() -> Iterator[list[str]]:
-    for sequence in json.loads((require_wire() / "open" / "sequences.json").read_text("utf-8")):
-        if sequence["cases"][0].split("/")[0] in SOURCES:
-            yield sequence["cases"]
+def recorded_loops(wire: Path, target: Target) -> Iterator[tuple[str, tuple[Message, ...]]]:
+    """Yield every recorded loop as it stood before each of its steps, and at its end."""
+    for sequence in json.loads((wire / "open" / "sequences.json").read_text("utf-8")):
+        for model in (target.model, "another-model"):
+            messages: tuple[Message, ...] = (user("Hi"),)
+            for step in sequence["cases"]:
+                messages = (*messages, *answered(wire / "open" / step, model))
+                yield step.split("/")[0], messages
 
 
-def test_whole_recorded_loops_are_accepted_by_everyone_at_every_step() -> None:
-    tried = 0
-    for steps in loops():
-        messages: tuple[Message, ...] = ()
-        for step in steps:
-            provider, protocol = SOURCES[step.split("/")[0]]
-            reply = decode(protocol, body_of(require_wire() / "open" / step))
-            messages = (*messages, *history_of(reply, provider, "gpt-5.5"))
-            for target in TARGETS.values():
-                assert breaches(target.rules, sent_to(target, messages)) == {}
-                tried += 1
-    assert tried
+def made_histories() -> list[tuple[Message, ...]]:
+    """Return what is sent of logs that were cut off anywhere."""
+    chance = random.Random(5)
+    made = []
+    for _ in range(LOGS):
+        entries = write_log(chance.randbytes(150))
+        for end in {len(entries), *(chance.randint(1, len(entries)) for _ in range(3))}:
+            view = fold_entries(entries[:end]).sent_view()
+            if any(isinstance(message, UserMessage) for message in view):
+                made.append(view)
+    return made
+
+
+@pytest.mark.timeout(240)
+async def test_every_history_is_accepted_by_everyone(wire: Path, report: Report) -> None:
+    sent: Counter[str] = Counter()
+    refused: list[tuple[str, str, list[str]]] = []
+    logs = made_histories()
+    for target in targets():
+        recorded = (*recorded_histories(wire, target), *recorded_loops(wire, target))
+        for source, messages in (*recorded, *(("a log", view) for view in logs)):
+            faults = await target.faults(messages)
+            sent[source] += 2
+            if faults:
+                refused.append((source, target.name, faults))
+    for source, count in sorted(sent.items()):
+        report(f"moved from {source}: {count} requests to {len(targets())} targets")
+    report(f"moved in all: {sent.total()} requests, {len(refused)} refused")
+    assert refused == []
+
+
+@settings(max_examples=60)
+@given(history=st.lists(turns(), max_size=3), place=st.integers(0, len(targets()) - 1))
+async def test_any_history_is_accepted_by_everyone(
+    history: list[Sequence[Message]], place: int
+) -> None:
+    said = (message for turn in history for message in turn)
+    messages = (user("Begin."), *said, user("End."))
+    assert await targets()[place].faults(messages) == []
+
+
+async def test_an_answer_that_was_to_go_on_is_carried_on_by_another_provider() -> None:
+    begun = assistant("Once upon", provider="elsewhere", model="m")
+    for target in targets():
+        assert await target.faults((user("Tell a tale."), begun)) == []

@@ -129,3 +129,34 @@ def test_lines_are_cut_the_same_at_every_split(pieces: list[bytes]) -> None:
 
 def test_a_frame_is_a_plain_value() -> None:
     assert msgspec.to_builtins(Frame(b"a")) == {"data": "YQ==", "event": "message", "id": ""}
+
+
+JSON_BLOCK = b'data: a\n\n{\n  "error": {\n    "code": 499\n  }\n}\n\ndata: b\n\n'
+
+
+def test_plain_json_between_events_is_a_frame_where_it_is_asked_for() -> None:
+    for pieces in splits(JSON_BLOCK):
+        parser, out = new_frame_parser("sse"), list[Frame]()
+        for piece in pieces:
+            parser.feed(piece, out)
+        assert [frame.data for frame in out] == [
+            b"a",
+            b'{\n  "error": {\n    "code": 499\n  }\n}',
+            b"b",
+        ]
+    assert read([JSON_BLOCK]) == [("message", "a", ""), ("message", "b", "")]
+
+
+def test_a_json_body_is_one_frame_and_a_stream_under_that_name_is_a_stream() -> None:
+    for body, expected in (
+        (b' {"a":\n\n1}\n', [b'{"a":\n\n1}']),
+        (b"[1]", [b"[1]"]),
+        (b"\ndata: a\n\ndata: b", [b"a", b"b"]),
+        (b"  ", []),
+    ):
+        for pieces in splits(body):
+            parser, out = new_frame_parser("sse", "application/json"), list[Frame]()
+            for piece in pieces:
+                parser.feed(piece, out)
+            parser.flush(out)
+            assert [frame.data for frame in out] == expected

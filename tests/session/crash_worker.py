@@ -9,6 +9,7 @@ from holdfast.vocabulary.entries import Entry
 from tests.session.three_turns import ThreeTurns, durable_agent
 
 NAME = "crash"
+PROMPTS = 5
 
 
 async def run(kind: str, folder: Path) -> None:
@@ -24,7 +25,20 @@ async def run(kind: str, folder: Path) -> None:
                 note_acknowledged(folder / "acks", session.session_id, event.seq)
 
 
+async def chat(kind: str, folder: Path) -> None:
+    """Send a few prompts and note only that each was answered: nothing is under way then."""
+    async with (
+        durable_agent(kind, folder, ThreeTurns()) as agent,
+        agent.session(NAME) as session,
+    ):
+        for _ in range(PROMPTS):
+            await session.chat("next")
+            assert session.session_id is not None
+            note_acknowledged(folder / "acks", session.session_id, 0)
+
+
 if __name__ == "__main__":
     where = Path(sys.argv[2])
     where.mkdir(parents=True, exist_ok=True)
-    asyncio.run(run(sys.argv[1], where))
+    work = chat if sys.argv[3:] == ["chat"] else run
+    asyncio.run(work(sys.argv[1], where))

@@ -258,3 +258,20 @@ async def test_text_is_saved_after_a_second_of_silence() -> None:
         assert await _saved_characters(store, session) == len("so far")
         session.abort()
         await task
+
+
+async def test_a_store_that_fails_while_the_provider_is_silent_ends_the_query() -> None:
+    store, gate, clock = FailingStore(), Gate(), FakeClock()
+    provider = ScriptedProvider([[*[[part] for part in says("so far")[:-2]], gate]])
+    agent = Agent("scripted/m", providers=[provider], store=store, clock=clock)
+    async with agent, agent.session() as session:
+        task = asyncio.ensure_future(session.chat("go"))
+        await gate.reached.wait()
+        await clock.until_sleeping(1)
+        store.log.is_broken = True
+        clock.advance(1.0)
+        async with asyncio.timeout(5):
+            with pytest.raises(StoreError):
+                await task
+        store.log.is_broken = False
+        await _next_prompt_works(session, provider)

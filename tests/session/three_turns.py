@@ -1,15 +1,18 @@
 """A query of three turns whose tool leaves a mark in the world, for processes that may die."""
 
 import os
+import threading
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 from holdfast import Agent, tool
 from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.ports.session_store import Store
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.vocabulary.parts import ToolResultPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import StreamPart
+from holdfast.vocabulary.tools import ApprovalMode
 
 LINES = ("first", "second")
 FINAL = "Both lines are written."
@@ -40,10 +43,10 @@ def _answer(results: int) -> list[StreamPart]:
     return calls(("write_line", {"line": line}), ids=(f"call_{line}",), text="I write. ")
 
 
-def line_writer(effects: Path) -> Tool:
-    """Return a tool that appends a line to a file, durably."""
+def line_writer(effects: Path, approval: ApprovalMode = "never") -> Tool:
+    """Return a tool that appends a line to a file, durably; after `linger` it never returns."""
 
-    @tool
+    @tool(approval=approval)
     def write_line(line: str) -> str:
         """Write a line."""
         descriptor = os.open(effects, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -52,6 +55,8 @@ def line_writer(effects: Path) -> Tool:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        if line == "linger":
+            threading.Event().wait()
         return f"{line} is written"
 
     return write_line
@@ -59,17 +64,23 @@ def line_writer(effects: Path) -> Tool:
 
 def store_string(kind: str, folder: Path) -> str:
     """Name a store of this kind in a folder."""
-    return {"jsonl": f"jsonl:{folder / 'log'}", "sqlite": f"sqlite:{folder / 'log.db'}"}.get(
-        kind, kind
-    )
+    files = {"jsonl": folder / "sessions", "sqlite": folder / "store" / "sessions.db"}
+    return f"{kind}:{files[kind]}" if kind in files else kind
 
 
-def durable_agent(kind: str, folder: Path, provider: ScriptedProvider, **options: object) -> Agent:
+def durable_agent(
+    kind: str,
+    folder: Path,
+    provider: ScriptedProvider,
+    *,
+    approval: ApprovalMode = "never",
+    store: Store | None = None,
+) -> Agent:
     """Return an agent on a store in a folder, with the tool that writes lines."""
     return Agent(
         "scripted/m",
         providers=[provider],
-        tools=[line_writer(folder / "effects")],
-        store=store_string(kind, folder),
-        **options,  # type: ignore[arg-type]
+        tools=[line_writer(folder / "effects", approval)],
+        store=store or store_string(kind, folder),
+        project="durable",
     )

@@ -42,6 +42,14 @@ class WorkerProcess:
         async with asyncio.timeout(PATIENCE_SECONDS):
             return (await self._process.stdout.readline()).decode().strip()
 
+    async def until(self, beginning: str) -> str:
+        """Return the rest of the first line that begins so; others are passed over."""
+        while True:
+            line = await self.reply()
+            assert line, f"the worker ended before it said {beginning!r}"
+            if line.startswith(beginning):
+                return line.removeprefix(beginning).strip()
+
     def signal(self, number: int) -> None:
         """Send a signal to the worker itself."""
         os.kill(self.pid, number)
@@ -64,14 +72,19 @@ class WorkerProcess:
 
 @contextlib.asynccontextmanager
 async def worker(
-    kind: str, folder: Path, session_id: str, *, under: Sequence[str] = ()
+    kind: str,
+    folder: Path,
+    session_id: str,
+    *,
+    under: Sequence[str] = (),
+    program: str = "tests.stores.worker_process",
 ) -> AsyncIterator[WorkerProcess]:
     """Start a worker on one session of a store, perhaps under another program."""
     process = await asyncio.create_subprocess_exec(
         *under,
         sys.executable,
         "-m",
-        "tests.stores.worker_process",
+        program,
         kind,
         str(folder),
         session_id,

@@ -19,6 +19,7 @@ from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.remote import AgentRemote
 from holdfast.agent.session import AgentSession
+from holdfast.agent.token_counting import count_session_tokens
 from holdfast.assembly.composition import Composition
 from holdfast.assembly.configuring import configure
 from holdfast.assembly.models import split_model
@@ -28,6 +29,7 @@ from holdfast.session.opening import Fork, SessionRequest, find_session, open_se
 from holdfast.session.remote import RemoteSession
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
 
@@ -83,7 +85,8 @@ class Agent:
         """Answer one prompt in a session of its own, and watch the answer come."""
         query = make_query(prompt, options)
         session = self.session()
-        return stream_query(session.open, query, options, finish=session.close)
+        cwd = self._configuration.cwd
+        return stream_query(session.open, query, options, finish=session.close, cwd=cwd)
 
     def session(
         self, reference: str | None = None, **options: Unpack[SessionOptions]
@@ -139,7 +142,10 @@ class Agent:
                 SessionRequest(reference=name, owner=self._owner, project=self._project, fork=fork)
             )
 
-        session = AgentSession(open_live, open_fork)
+        async def count(live: LiveSession, prompt: Prompt | None) -> TokenCount:
+            return await count_session_tokens(self._composition, live.fold, prompt)
+
+        session = AgentSession(open_live, open_fork, count, cwd=self._configuration.cwd)
         session.when_closed(self._forget_closed)
         return session
 

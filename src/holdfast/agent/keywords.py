@@ -1,7 +1,6 @@
 """Keywords: what users may say to agents, sessions and queries, checked at the door."""
 
 import asyncio
-import base64
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 import msgspec
 
+from holdfast.assembly.attachments import AttachmentInput
 from holdfast.assembly.composition import Ingredients
 from holdfast.assembly.configuration_places import ConfigurationPlaces
 from holdfast.assembly.models import OwnAccess, TokenFunction
@@ -114,7 +114,8 @@ class QueryOptions(TypedDict, total=False):
     reminders: Sequence[str]
     transform: OutputTransform | None
     sender: Sender | None
-    attachments: Sequence[MediaPart | bytes]
+    attachments: Sequence[AttachmentInput]
+    """Files by their path, content, addresses, or parts; read when the query starts."""
 
 
 class SessionOptions(TypedDict, total=False):
@@ -276,10 +277,10 @@ def make_prompt(prompt: Prompt, options: QueryOptions, query_id: QueryId) -> Use
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID, f"a prompt cannot hold {type(part).__name__}"
             )
-    parts = tuple(_writable(part) for part in parts)
-    parts += tuple(_attachment(item) for item in options.get("attachments", ()))
-    if not any(not isinstance(part, TextPart) or part.text.strip() for part in parts):
+    says_something = any(not isinstance(part, TextPart) or part.text.strip() for part in parts)
+    if not says_something and not options.get("attachments"):
         raise ConfigError(ErrorCode.CONFIG_INVALID, "Empty prompt: there is nothing to send")
+    parts = tuple(_writable(part) for part in parts)
     given = prompt.sender if isinstance(prompt, UserMessage) else None
     return UserMessage(
         id=new_message_id(), parts=parts, query_id=query_id, sender=options.get("sender") or given
@@ -290,9 +291,3 @@ def _writable(part: Part) -> Part:
     if isinstance(part, TextPart | ReminderPart):
         return msgspec.structs.replace(part, text=writable(part.text))
     return part
-
-
-def _attachment(value: MediaPart | bytes) -> Part:
-    if isinstance(value, MediaPart):
-        return value
-    return MediaPart(mime="application/octet-stream", data=base64.b64encode(value).decode("ascii"))

@@ -1,12 +1,16 @@
 """Queries: from what a user says to a stream that runs it, in a session that lasts or its own."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from holdfast.agent.consumption import Consumption
 from holdfast.agent.keywords import Prompt, QueryOptions, check_options, make_prompt
 from holdfast.agent.output_types import output_spec
 from holdfast.agent.query_stream import QueryStream
+from holdfast.assembly.attachments import AttachmentInput, read_attachments
 from holdfast.engine.scopes import QueryInput
 from holdfast.session.live_session import LiveSession
 from holdfast.session.query_handle import QueryHandle
@@ -39,13 +43,18 @@ def stream_query(
     options: QueryOptions,
     *,
     finish: Callable[[], Awaitable[None]],
+    cwd: Path,
 ) -> QueryStream[Any]:
-    """Return the stream of a query; without one, it carries on what is unfinished."""
+    """Return the stream of a query; without one, it carries on what is unfinished.
+
+    Attachments by a relative path are taken from `cwd`.
+    """
 
     async def start() -> QueryHandle:
+        asked = query and await _with_attachments(query, options.get("attachments", ()), cwd)
         live = await open_live()
         handle = live.new_handle(
-            query or resume_input(live.fold), total_timeout=options.get("total_timeout")
+            asked or resume_input(live.fold), total_timeout=options.get("total_timeout")
         )
         await live.submit(handle, options.get("delivery", "queue"))
         return handle
@@ -55,3 +64,13 @@ def stream_query(
             start, finish, signal=options.get("signal"), on_abort=options.get("on_abort", "raise")
         )
     )
+
+
+async def _with_attachments(
+    query: QueryInput, sources: Sequence[AttachmentInput], cwd: Path
+) -> QueryInput:
+    """Return the query with its attachments, which are read now."""
+    if not sources or query.message is None:
+        return query
+    parts = (*query.message.parts, *await read_attachments(sources, cwd=cwd))
+    return replace(query, message=replace(query.message, parts=parts))

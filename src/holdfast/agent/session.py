@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 from holdfast.agent.keywords import (
@@ -26,6 +27,7 @@ from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import ApprovalId, SessionId
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import Message, UserMessage
+from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.status import Idle, SessionStatus
@@ -43,9 +45,14 @@ class AgentSession:
         self,
         open_live: Callable[[], Awaitable[LiveSession]],
         open_fork: "Callable[[Fork, str | None], AgentSession]",
+        count_tokens: Callable[[LiveSession, Prompt | None], Awaitable[TokenCount]],
+        *,
+        cwd: Path,
     ) -> None:
         self._open_live = open_live
         self._open_fork = open_fork
+        self._count_tokens = count_tokens
+        self._cwd = cwd
         self._on_close: list[Callable[[], Awaitable[None]]] = []
         self._opening = asyncio.Lock()
         self._live: LiveSession | None = None
@@ -103,7 +110,7 @@ class AgentSession:
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
         query = make_query(prompt, options)
-        return stream_query(self.open, query, options, finish=_nothing)
+        return stream_query(self.open, query, options, finish=_nothing, cwd=self._cwd)
 
     def resume(self, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Carry an unfinished query on; await it for its result, or iterate it.
@@ -113,7 +120,18 @@ class AgentSession:
 
         """
         check_options(options, QueryOptions, of="a query")
-        return stream_query(self.open, None, options, finish=_nothing)
+        return stream_query(self.open, None, options, finish=_nothing, cwd=self._cwd)
+
+    async def count_tokens(self, prompt: Prompt | None = None) -> TokenCount:
+        """Count the tokens that the next request would hold; with a prompt, if it were said now.
+
+        The provider counts where it can; elsewhere it is an estimate, and `exact` is False.
+
+        Raises:
+            SessionError: NOTHING_TO_SEND when nothing was said yet and there is no prompt.
+
+        """
+        return await self._count_tokens(await self.open(), prompt)
 
     async def steer(self, prompt: Prompt) -> None:
         """Say something into the running query; when none runs, it becomes a query."""

@@ -1,8 +1,9 @@
 """Classification: any exception to an `AgentError`, by facts first and by its text last.
 
-The order is: our own errors as they are; the exception's type; an HTTP status; a typed code; texts
+The order is: our own errors as they are; the exception's type; a typed code; an HTTP status; texts
 that providers are known to send; general patterns, with numbers as whole words only; a fallback
-that is marked as a guess.
+that is marked as a guess. The tables are the only ones of their kind: providers judge their error
+replies by them, too (docs/provider-errors.md).
 """
 
 import errno
@@ -29,34 +30,51 @@ _STATUS_CODES = {
     403: ErrorCode.AUTH,
     404: ErrorCode.MODEL_NOT_FOUND,
     408: ErrorCode.TIMEOUT,
+    # A lock that somebody else holds for the moment: vendors' own clients ask again, too.
+    409: ErrorCode.SERVER_ERROR,
     413: ErrorCode.CONTEXT_LENGTH,
     422: ErrorCode.BAD_REQUEST,
     429: ErrorCode.RATE_LIMITED,
+    498: ErrorCode.OVERLOADED,
     502: ErrorCode.OVERLOADED,
     503: ErrorCode.OVERLOADED,
     504: ErrorCode.TIMEOUT,
     529: ErrorCode.OVERLOADED,
 }
 
-_TYPED_CODES = {
+TYPED_CODES = {
+    "account_deactivated": ErrorCode.AUTH,
     "authentication_error": ErrorCode.AUTH,
-    "permission_error": ErrorCode.AUTH,
     "invalid_api_key": ErrorCode.AUTH,
+    "permission_error": ErrorCode.AUTH,
+    "unsupported_country_region_territory": ErrorCode.AUTH,
+    "billing_error": ErrorCode.QUOTA,
+    "billing_hard_limit_reached": ErrorCode.QUOTA,
+    "billing_not_active": ErrorCode.QUOTA,
+    "insufficient_quota": ErrorCode.QUOTA,
     "rate_limit_error": ErrorCode.RATE_LIMITED,
     "rate_limit_exceeded": ErrorCode.RATE_LIMITED,
+    "too_many_requests": ErrorCode.RATE_LIMITED,
     "overloaded_error": ErrorCode.OVERLOADED,
-    "api_error": ErrorCode.SERVER_ERROR,
-    "server_error": ErrorCode.SERVER_ERROR,
-    "not_found_error": ErrorCode.MODEL_NOT_FOUND,
+    "service_unavailable": ErrorCode.OVERLOADED,
+    "deploymentnotfound": ErrorCode.MODEL_NOT_FOUND,
     "model_not_found": ErrorCode.MODEL_NOT_FOUND,
-    "insufficient_quota": ErrorCode.QUOTA,
-    "billing_error": ErrorCode.QUOTA,
-    "invalid_request_error": ErrorCode.BAD_REQUEST,
+    "not_found_error": ErrorCode.MODEL_NOT_FOUND,
     "context_length_exceeded": ErrorCode.CONTEXT_LENGTH,
+    "exceed_context_size_error": ErrorCode.CONTEXT_LENGTH,
     "request_too_large": ErrorCode.CONTEXT_LENGTH,
     "content_filter": ErrorCode.CONTENT_FILTER,
+    "content_policy_violation": ErrorCode.CONTENT_FILTER,
+    "server_error": ErrorCode.SERVER_ERROR,
     "timeout_error": ErrorCode.TIMEOUT,
 }
+"""Codes in lower case that mean the same whoever sends them."""
+
+GENERAL_CODES = {
+    "api_error": ErrorCode.SERVER_ERROR,
+    "invalid_request_error": ErrorCode.BAD_REQUEST,
+}
+"""Codes that say whose fault it was and no more."""
 
 # By name, because the modules that define them are not for blocks to import.
 _NETWORK_TYPE_NAMES = frozenset({"ConnectionError", "gaierror", "SSLError"})
@@ -72,27 +90,45 @@ _NETWORK_ERRNOS = frozenset(
     }
 )
 
-# What providers are known to say, more telling than the general words below.
+# What providers are known to say. "You exceeded your current quota" is not here: some say it of a
+# minute's allowance, too.
 _KNOWN_TEXTS: tuple[tuple[ErrorCode, str], ...] = (
     (ErrorCode.RATE_LIMITED, r"too many tokens,? please wait|throttl"),
     (
         ErrorCode.CONTEXT_LENGTH,
-        r"prompt is too long|exceeds? the (context window|available context size|model's maximum)"
+        r"prompt is too long|input is too long|too many input tokens"
+        r"|maximum (context|prompt) length|context[_ ]length[_ ]exceeded"
+        r"|exceeds? (the )?(context|available context|model's? maximum)"
+        r"|context size has been exceeded|greater than the context length"
         r"|input token count.*exceeds|reduce the length of the (messages|prompt)"
-        r"|maximum context length|context_length_exceeded",
+        r"|request too large for (model|gpt)",
     ),
-    (ErrorCode.QUOTA, r"insufficient[_ ](quota|balance|credits?)|credit balance is too low"),
-    (ErrorCode.AUTH, r"invalid x-api-key|incorrect api key|invalid bearer token"),
+    (
+        ErrorCode.QUOTA,
+        r"insufficient[_ ](quota|funds|balance|credits?)|credit balance is too low"
+        r"|reached your specified (\w+ ){0,2}usage limit|spend(ing)? limit|billing hard limit",
+    ),
+    (
+        ErrorCode.AUTH,
+        r"(incorrect|invalid) (x-)?api[ -]key|api key (not valid|expired)|invalid bearer token"
+        r"|no auth credentials",
+    ),
     (
         ErrorCode.MODEL_NOT_FOUND,
-        r"model[ _]not[ _]found|no such model|model .{1,80} (does not|doesn't) exist",
+        r"model[ _]not[ _]found|no such model|is not a valid model id"
+        r"|model [`'\"]?[\w./:@-]+[`'\"]? not found|model .{1,80} (does not|doesn't) exist",
+    ),
+    (
+        ErrorCode.CONTENT_FILTER,
+        r"content[ _](filter|management policy|policy)|safety system|requires moderation"
+        r"|input was flagged",
     ),
     (
         ErrorCode.BAD_REQUEST,
         r"roles must alternate|tool_use.{0,80}without.{0,20}tool_result"
-        r"|tool_call_ids? did not have",
+        r"|tool_call_ids? did not have|not found: cache content|requires more system memory",
     ),
-    (ErrorCode.NETWORK, r"connection aborted|tls handshake timeout|server disconnected"),
+    (ErrorCode.SERVER_ERROR, r"error was encountered while running the model"),
 )
 
 _OWN_NETWORK_TEXTS = (
@@ -102,11 +138,12 @@ _OWN_NETWORK_TEXTS = (
 
 # General words, in the order they are tried; a number only counts as a word of its own.
 _PATTERNS: tuple[tuple[ErrorCode, str], ...] = (
+    (ErrorCode.NETWORK, r"connection aborted|tls handshake timeout|server disconnected"),
     (ErrorCode.ABORTED, r"aborted"),
     (ErrorCode.TIMEOUT, r"timeout|timed out|deadline exceeded"),
     (
         ErrorCode.AUTH,
-        r"invalid api key|unauthorized|access denied|\b401\b|\b403\b"
+        r"unauthorized|access denied|\b401\b|\b403\b"
         r"|permission(?! denied: ?['\"/\w])",
     ),
     (
@@ -128,10 +165,15 @@ _PATTERNS: tuple[tuple[ErrorCode, str], ...] = (
     ),
 )
 
-_COMPILED = tuple(
-    (code, re.compile(pattern, re.IGNORECASE | re.DOTALL))
-    for code, pattern in (*_KNOWN_TEXTS, *_PATTERNS)
-)
+
+def _compiled(
+    table: tuple[tuple[ErrorCode, str], ...],
+) -> tuple[tuple[ErrorCode, re.Pattern[str]], ...]:
+    return tuple((code, re.compile(pattern, re.IGNORECASE | re.DOTALL)) for code, pattern in table)
+
+
+_COMPILED_TEXTS = _compiled(_KNOWN_TEXTS)
+_COMPILED_PATTERNS = _compiled(_PATTERNS)
 
 _FALLBACKS: dict[type[AgentError], ErrorCode] = {
     ConfigError: ErrorCode.CONFIG_INVALID,
@@ -163,9 +205,17 @@ def code_of_status(status: int) -> ErrorCode:
     return ErrorCode.SERVER_ERROR if status >= 500 else ErrorCode.BAD_REQUEST  # noqa: PLR2004
 
 
+def code_of_known_text(text: str) -> ErrorCode | None:
+    """Return the code of a text that providers are known to send, if it is one."""
+    return next((code for code, pattern in _COMPILED_TEXTS if pattern.search(text)), None)
+
+
 def code_of_text(text: str) -> ErrorCode | None:
     """Return the code that a text speaks of, if any."""
-    return next((code for code, pattern in _COMPILED if pattern.search(text)), None)
+    known = code_of_known_text(text)
+    if known is not None:
+        return known
+    return next((code for code, pattern in _COMPILED_PATTERNS if pattern.search(text)), None)
 
 
 def _findings(value: object, message: str) -> Iterator[tuple[ErrorCode, Basis, int | None]]:
@@ -204,8 +254,10 @@ def _status_of(value: object) -> int | None:
 def _typed_code_of(value: object) -> ErrorCode | None:
     for name in ("code", "type"):
         word = getattr(value, name, None)
-        if isinstance(word, str) and word in _TYPED_CODES:
-            return _TYPED_CODES[word]
+        if isinstance(word, str):
+            found = TYPED_CODES.get(word.lower()) or GENERAL_CODES.get(word)
+            if found is not None:
+                return found
     return None
 
 

@@ -1,7 +1,6 @@
 """TurnRunner: one request to a model and its answer."""
 
 import asyncio
-import contextlib
 from contextlib import aclosing
 
 import msgspec
@@ -68,8 +67,9 @@ class TurnRunner:
         request = build_request(plan.settings, scope.fold.sent_view(), plan.extras)
         assembly = await self._begin(scope, plan)
         ticker: asyncio.Task[None] | None = None
+        interruption = asyncio.timeout(None)
         try:
-            async with aclosing(plan.client.stream(request)) as stream:
+            async with interruption, aclosing(plan.client.stream(request)) as stream:
                 async for batch in stream:
                     if assembly.finished is not None:
                         continue  # nothing counts after the end of an answer
@@ -82,8 +82,13 @@ class TurnRunner:
                         await scope.recorder.record(out)
                     if ticker is None and assembly.unsaved_bytes:
                         ticker = scope.session.tasks.start(
-                            self._save_regularly(scope, assembly), name="holdfast-checkpoints"
+                            self._save_regularly(scope, assembly, interruption),
+                            name="holdfast-checkpoints",
                         )
+        except TimeoutError:
+            if interruption.expired():
+                await scope.recorder.record(())  # raises what the store said
+            raise
         finally:
             if ticker is not None:
                 ticker.cancel()
@@ -138,13 +143,19 @@ class TurnRunner:
         if assembly.unsaved_bytes >= self._runtime.checkpoint_bytes:
             assembly.checkpoint(out)
 
-    async def _save_regularly(self, scope: QueryScope, assembly: Assembly) -> None:
-        """Save what streamed so far once a second, also while the provider is silent."""
-        # A store that fails says so to the turn itself, with its next record.
-        with contextlib.suppress(StoreError):
+    async def _save_regularly(
+        self, scope: QueryScope, assembly: Assembly, interruption: asyncio.Timeout
+    ) -> None:
+        """Save what streamed so far once a second, also while the provider is silent.
+
+        A store that fails interrupts the turn: nobody knows when the provider will say more.
+        """
+        try:
             while True:
                 await self._clock.sleep(self._runtime.checkpoint_seconds)
                 out: list[Event] = []
                 assembly.checkpoint(out)
                 if out:
                     await scope.recorder.record(out)
+        except StoreError:
+            interruption.reschedule(0)

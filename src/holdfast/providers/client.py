@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.auth.token_sources import BoundTokenSource
+from holdfast.blocks.token_estimate import estimate_tokens
 from holdfast.ports.token_source import Origin, TokenSource, origin_of
 from holdfast.providers.history import HistoryAdapter
 from holdfast.providers.reply_reader import ReplyReader, read_body
@@ -20,10 +21,11 @@ from holdfast.vocabulary.settings import Timeouts
 from holdfast.vocabulary.stream_parts import PartOpened, StreamPart
 
 _REQUEST_IDS = ("request-id", "x-request-id", "x-goog-request-id", "apim-request-id", "cf-ray")
-_BYTES_PER_TOKEN = 4
+_NOT_OFFERED = frozenset({404, 405, 501})
+"""What servers say that speak a provider's protocol but do not count."""
 _OK = 200
 _REDIRECTS = range(300, 400)
-_NOT_A_STREAM = ("application/json", "text/html")
+_PAGE = "text/html"
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,8 +86,7 @@ class WireModelClient:
         """Send `request` when first iterated, and yield the answer."""
         adapted = self._history.adapt(request)
         wire = self._encode(adapted.request)
-        not_a_stream = _NOT_A_STREAM if self._protocol.framing == "sse" else ()
-        reply = await self._send(wire, request.timeouts, refused=not_a_stream)
+        reply, secret = await self._send(wire, request.timeouts)
         try:
             seconds = request.timeouts.content
             reader = ReplyReader(self._protocol, reply, content_seconds=seconds)
@@ -94,7 +95,7 @@ class WireModelClient:
                 if parts:
                     yield _renamed(parts, adapted.tool_names) if adapted.tool_names else parts
                 if reader.failure is not None:
-                    self._fail(reader.failure, reply.headers)
+                    self._fail(reader.failure, reply.headers, secret)
             await reply.drain()
         finally:
             reply.close()
@@ -104,13 +105,17 @@ class WireModelClient:
         adapted = self._history.adapt(request).request
         encode, decode = self._protocol.encode_count, self._protocol.decode_count
         if encode is None or decode is None:
-            size = len(self._encode(adapted).body)
-            return TokenCount(tokens=max(1, size // _BYTES_PER_TOKEN), exact=False)
-        reply = await self._send(encode(adapted), request.timeouts)
+            return estimate_tokens(adapted)
+        try:
+            reply, secret = await self._send(encode(adapted), request.timeouts)
+        except AgentError as error:
+            if error.status in _NOT_OFFERED:
+                return estimate_tokens(adapted)
+            raise
         try:
             return TokenCount(tokens=decode(await read_body(reply)), exact=True)
         except AgentError as error:
-            self._fail(error, reply.headers)
+            self._fail(error, reply.headers, secret)
         finally:
             reply.close()
 
@@ -118,13 +123,10 @@ class WireModelClient:
         """Close connections; later streams raise."""
         await self._transport.close()
 
-    async def _send(
-        self, wire: WireRequest, timeouts: Timeouts, *, refused: tuple[str, ...] = ()
-    ) -> Reply:
-        """Send a request and return the reply, if it is a success.
+    async def _send(self, wire: WireRequest, timeouts: Timeouts) -> tuple[Reply, Secret | None]:
+        """Send a request; return the reply, if it is a success, and the credential it took.
 
-        Some gateways report errors as a page or as JSON with status 200: `refused` content types
-        are no success either.
+        Some gateways report errors as a page with status 200, which is no success either.
         """
         url = self._endpoint.url(wire.path)
         secret = await self._tokens.token(_origin(url)) if self._tokens else None
@@ -134,14 +136,13 @@ class WireModelClient:
         try:
             reply = await self._transport.send(request)
         except AgentError as error:
-            self._fail(error, {})
-        content_type = reply.headers.get("content-type", "")
-        if reply.status == _OK and not (refused and content_type.startswith(refused)):
-            return reply
+            self._fail(error, {}, secret)
+        if reply.status == _OK and not reply.headers.get("content-type", "").startswith(_PAGE):
+            return reply, secret
         try:
             raise await self._refusal(reply, secret)
         except AgentError as error:
-            self._fail(error, reply.headers)
+            self._fail(error, reply.headers, secret)
         finally:
             reply.close()
 
@@ -171,19 +172,27 @@ class WireModelClient:
                 "credential; set base_url to where it leads",
                 status=reply.status,
             )
-        body = await read_body(reply)
-        text = scrub(body.decode("utf-8", "replace"), [secret] if secret else [])
+        body = (await read_body(reply)).decode("utf-8", "replace")
+        # Before anything is cut short, so that no half of a credential is left.
+        text = scrub(body, [secret] if secret else [])
         return self._protocol.classify(reply.status, reply.headers, text.encode())
 
-    def _fail(self, error: AgentError, headers: Mapping[str, str]) -> NoReturn:
-        """Raise `error` with what only the client knows: the provider and the request's id."""
+    def _fail(
+        self, error: AgentError, headers: Mapping[str, str], secret: Secret | None
+    ) -> NoReturn:
+        """Raise `error` with what only the client knows, and without the credential.
+
+        It knows the provider and the request's id.
+        """
         known = next((headers[name] for name in _REQUEST_IDS if name in headers), None)
         report = replace(
             error.report,
+            message=scrub(error.message, [secret] if secret else []),
             provider=error.provider or self.provider,
             request_id=error.request_id or known,
         )
-        raise error_from_report(report) from error
+        is_clean = report.message == error.message
+        raise error_from_report(report) from (error if is_clean else None)
 
 
 def _origin(url: str) -> Origin:

@@ -13,6 +13,7 @@ from typing import NamedTuple, assert_never
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.providers.call_ids import CallIds
 from holdfast.providers.prefix_memo import PrefixMemo, settled_length
 from holdfast.providers.wire.protocol import HistoryRules
 from holdfast.vocabulary.ids import CallId
@@ -35,6 +36,7 @@ from holdfast.vocabulary.tools import ToolSpec
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _NAME_LIMIT = 64
 _SNAPSHOT = re.compile(r"[-@](?:latest|\d{8}|\d{4}-\d{2}-\d{2})$")
+_GO_ON = ReminderPart(text="The answer above is not complete. Go on from where it ends.")
 _MEMO_WEIGHT = 512
 """About what a remembered message takes, as the message itself is kept by it."""
 
@@ -44,6 +46,7 @@ class _Adapted(NamedTuple):
 
     messages: tuple[Message, ...]
     is_same: bool
+    ids: CallIds = CallIds()
 
 
 class AdaptedHistory(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +94,7 @@ def adapt_history(
         tools = request.tools
     wanted = names.of(request.require_tool) if request.require_tool else None
     fit = _MessageFit(request, provider=provider, rules=rules, names=names)
-    messages = _adapted_messages(request.messages, fit, memo or PrefixMemo())
+    messages = fit.ending(_adapted_messages(request.messages, fit, memo or PrefixMemo()))
     if messages is request.messages and tools is request.tools and wanted == request.require_tool:
         return AdaptedHistory(request=request)
     return AdaptedHistory(
@@ -118,9 +121,10 @@ def _extended(
 ) -> _Adapted:
     """Go on from what was made of the first `known` messages."""
     added = messages[known:]
+    fit.ids = before.ids
     kept = _sendable(before.messages, added, fit)
     is_same = before.is_same and len(kept) == len(messages) and _same(kept[known:], added)
-    return _Adapted(messages=messages if is_same else tuple(kept), is_same=is_same)
+    return _Adapted(messages if is_same else tuple(kept), is_same=is_same, ids=fit.ids)
 
 
 def _sendable(
@@ -174,11 +178,14 @@ class _MessageFit:
         self._keeps_summaries = request.compaction.enabled
         self._rules = rules
         self._names = names
-        self._call_id = re.compile(rules.call_id_pattern).fullmatch
+        self.ids = CallIds()
 
     def message(self, message: Message) -> Message:
         """Return `message` with the parts that can be sent; the same object when all can."""
         is_ours, is_same = True, True
+        if isinstance(message, AssistantMessage):
+            calls = [part.call_id for part in message.tool_calls]
+            self.ids = self.ids.with_answer(calls, self._rules.call_id_pattern)
         if isinstance(message, AssistantMessage) and message.provider:
             is_ours = message.provider == self._provider
             is_same = is_ours and is_same_model(message.model, self._model)
@@ -211,6 +218,13 @@ class _MessageFit:
                 rest.append(part)
         begin = UserMessage(id=message.id, parts=tuple(summaries))
         return (begin, replace(message, parts=tuple(rest)))
+
+    def ending(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """Return messages that the user ends, unless the provider may go on with its own answer."""
+        last = messages[-1] if messages else None
+        if not isinstance(last, AssistantMessage) or last.provider in {"", self._provider}:
+            return messages
+        return (*messages, UserMessage(id=last.id, parts=(_GO_ON,)))
 
     def _part(self, part: Part, *, is_ours: bool, reasoning: bool) -> Part | None:
         fitted: Part | None = part
@@ -259,13 +273,7 @@ class _MessageFit:
 
     def _id(self, call_id: CallId) -> CallId:
         """Return an id that the protocol accepts, the same one for a call and its result."""
-        if self._call_id(call_id):
-            return call_id
-        digest = hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()
-        for candidate in (f"call_{digest[:24]}", digest[:24], digest[:9]):
-            if self._call_id(candidate):
-                return CallId(candidate)
-        return call_id
+        return self.ids.of(call_id, self._rules.call_id_pattern)
 
 
 def _text(part: TextPart, *, is_ours: bool) -> TextPart | None:

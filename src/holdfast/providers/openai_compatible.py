@@ -50,6 +50,10 @@ def _hosted(dialect: Dialect, base_url: str, *variables: str) -> Vendor:
     return Vendor(name=dialect.name, dialect=dialect, base_url=base_url, key_variables=variables)
 
 
+def _plain(name: str, base_url: str, *variables: str) -> Vendor:
+    return Vendor(name=name, dialect=GENERIC, base_url=base_url, key_variables=variables)
+
+
 def _local(dialect: Dialect, port: int, *url_variables: str) -> Vendor:
     return Vendor(
         name=dialect.name,
@@ -78,6 +82,12 @@ VENDORS = {
         _hosted(XAI, "https://api.x.ai/v1", "XAI_API_KEY"),
         _hosted(TOGETHER, "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
         _hosted(FIREWORKS, "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
+        # These keep close enough to OpenAI's own that no dialect of theirs is needed.
+        _plain("cerebras", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
+        _plain("cohere", "https://api.cohere.ai/compatibility/v1", "COHERE_API_KEY", "CO_API_KEY"),
+        _plain("moonshot", "https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
+        _plain("perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY", "PPLX_API_KEY"),
+        _plain("zai", "https://api.z.ai/api/paas/v4", "ZAI_API_KEY", "ZHIPUAI_API_KEY"),
         _local(VLLM, 8000, "VLLM_BASE_URL"),
         _local(LM_STUDIO, 1234, "LMSTUDIO_BASE_URL"),
         _local(LLAMA_CPP, 8080, "LLAMACPP_BASE_URL"),

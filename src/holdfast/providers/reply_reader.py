@@ -1,8 +1,11 @@
 """Reads one reply: bytes to frames to stream parts, one list for each read."""
 
 import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from holdfast.providers.transport.frames import new_frame_parser
+from holdfast.providers.transport.json_body import JsonBodyParser
 from holdfast.providers.transport.protocol import Reply
 from holdfast.providers.wire.protocol import Frame, WireProtocol
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
@@ -11,6 +14,9 @@ from holdfast.vocabulary.stream_parts import StreamFinished, StreamPart
 BODY_LIMIT = 64 * 1024
 """How much of an error's body is looked at."""
 
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_OK = 200
+
 
 class ReplyDecoder:
     """The pure half: takes the bytes of one reply and gives its parts.
@@ -18,9 +24,11 @@ class ReplyDecoder:
     Owns the frame parser and the decoder of this reply. Does not wait for anything.
     """
 
-    def __init__(self, protocol: WireProtocol) -> None:
+    def __init__(self, protocol: WireProtocol, headers: Mapping[str, str] = _NO_HEADERS) -> None:
         self.is_finished = False
-        self._parser = new_frame_parser(protocol.framing)
+        self._protocol = protocol
+        self._headers = headers
+        self._parser = new_frame_parser(protocol.framing, headers.get("content-type", ""))
         self._decoder = protocol.decoder()
 
     def take(self, data: bytes, out: list[StreamPart]) -> None:
@@ -35,6 +43,17 @@ class ReplyDecoder:
         frames: list[Frame] = []
         self._parser.flush(frames)
         try:
+            self._finish(frames, out)
+        except AgentError as error:
+            is_json = isinstance(self._parser, JsonBodyParser) and self._parser.is_json
+            if not is_json or out:
+                raise
+            # JSON that holds nothing of an answer is an error's body, whatever its status.
+            raise self._protocol.classify(_OK, self._headers, frames[0].data) from error
+        self.is_finished = True
+
+    def _finish(self, frames: list[Frame], out: list[StreamPart]) -> None:
+        try:
             self._decoder.feed(frames, out)
         except AgentError as error:
             # A last frame that makes no sense was cut off, unless it says what went wrong.
@@ -46,7 +65,6 @@ class ReplyDecoder:
             raise RequestError(
                 ErrorCode.STREAM_INTERRUPTED, "the answer ended without its end", basis="type"
             )
-        self.is_finished = True
 
 
 class ReplyReader:
@@ -56,7 +74,7 @@ class ReplyReader:
         self.failure: AgentError | None = None
         """What ended the answer early; to be raised after the parts that came with it."""
         self._reply = reply
-        self._decoder = ReplyDecoder(protocol)
+        self._decoder = ReplyDecoder(protocol, reply.headers)
         self._content_seconds = content_seconds
         self._clock = asyncio.get_running_loop().time
         self._last_content = self._clock()

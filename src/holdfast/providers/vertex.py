@@ -7,7 +7,7 @@ from holdfast.ports.token_source import TokenSource
 from holdfast.providers.client import Endpoint, WireModelClient
 from holdfast.providers.transport.protocol import Transport
 from holdfast.providers.wire.gemini import gemini_protocol
-from holdfast.providers.wire.gemini.request import VERTEX
+from holdfast.providers.wire.gemini.dialects import VERTEX
 
 PROJECT_NAMES = ("GOOGLE_CLOUD_PROJECT",)
 LOCATION_NAMES = ("GOOGLE_CLOUD_LOCATION",)

@@ -21,8 +21,9 @@ async def rewind(live: LiveSession, store: Store, to: str) -> None:
     """
     live.check_open()
     async with live.queue.at_rest():
-        seq = _place_of(await store.log.read(live.session_id), to)
-        await _go_to(live, store, seq, message_id=MessageId(to))
+        entries = await store.log.read(live.session_id)
+        place = await _place_of(store, entries, to)
+        await _go_to(live, store, place, message_id=MessageId(to))
 
 
 async def undo_rewind(live: LiveSession, store: Store) -> None:
@@ -48,17 +49,27 @@ async def find_fork(live: LiveSession, store: Store, after: str | None) -> Fork:
 
     """
     entries = await store.log.read(live.session_id)
-    place = entries[-1].seq if after is None else _place_of(entries, after)
-    return Fork(parent=live.session_id, forked_at=place, settings=live.fold.settings)
+    place = entries[-1].seq if after is None else await _place_of(store, entries, after)
+    return Fork(
+        parent=live.session_id,
+        forked_at=place,
+        forked_after=MessageId(after) if after is not None and place == entries[0].seq else None,
+        settings=live.fold.settings,
+    )
 
 
-def _place_of(entries: Sequence[Entry], message_id: str) -> int:
+async def _place_of(store: Store, entries: Sequence[Entry], message_id: str) -> int:
+    """Return the `seq` after which a message is the last one.
+
+    A message that the session began with, restored or inherited, is at the opening itself.
+    """
     seq = seq_of_message(entries, MessageId(message_id))
-    if seq is None:
-        raise SessionError(
-            ErrorCode.MESSAGE_NOT_FOUND, f"this session has no message {message_id!r}"
-        )
-    return seq
+    if seq is not None:
+        return seq
+    beginning = await fold_log(store.log, entries[:1])
+    if any(message.id == message_id for message in beginning.conversation.messages):
+        return entries[0].seq
+    raise SessionError(ErrorCode.MESSAGE_NOT_FOUND, f"this session has no message {message_id!r}")
 
 
 async def _go_to(

@@ -13,7 +13,7 @@ from holdfast.ports.stamps import Stamp
 from holdfast.session.live_session import LiveSession, SessionParts
 from holdfast.vocabulary.entries import FORMAT_VERSION, Entry, SessionOpened
 from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
-from holdfast.vocabulary.ids import SessionId, new_id, new_session_id, parse_session_id
+from holdfast.vocabulary.ids import MessageId, SessionId, new_id, new_session_id, parse_session_id
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.settings import Settings
 
@@ -24,6 +24,8 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     parent: SessionId
     forked_at: int
     """The last `seq` of the parent that belongs to the branch."""
+    forked_after: MessageId | None = None
+    """The last message that does, where the parent itself had it from elsewhere."""
     settings: Settings
 
 
@@ -51,7 +53,21 @@ async def open_session(parts: SessionParts, request: SessionRequest) -> LiveSess
     record = await find_session(parts, request)
     if record is None and request.must_exist:
         raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
-    session_id = record.id if record else _new_id(request)
+    if record is not None and request.fork is not None:
+        raise StoreError(ErrorCode.CONFLICT, f"the name {request.reference!r} is taken")
+    try:
+        return await _open(parts, request, record.id if record else _new_id(request))
+    except StoreError as error:
+        # Somebody else may have made the session of this name at the same moment.
+        if error.code is not ErrorCode.CONFLICT or record is not None or request.fork is not None:
+            raise
+        record = await find_session(parts, request)
+        if record is None:
+            raise
+        return await _open(parts, request, record.id)
+
+
+async def _open(parts: SessionParts, request: SessionRequest, session_id: SessionId) -> LiveSession:
     holder = f"{os.getpid()}:{new_id('hld')}"
     lease = await parts.store.leases.acquire(session_id, holder, busy=request.busy)
     try:
@@ -101,6 +117,7 @@ async def _append_opening(
         name=request.reference if is_name else None,
         parent=request.fork.parent if request.fork else None,
         forked_at=request.fork.forked_at if request.fork else None,
+        forked_after=request.fork.forked_after if request.fork else None,
         settings=request.fork.settings if request.fork else request.settings,
         history=request.history,
     )
@@ -129,7 +146,10 @@ async def inherited_entries(log: SessionLog, opened: Entry | None) -> list[Entry
     """Read what a fork has from its parent, which may be a fork itself."""
     if not isinstance(opened, SessionOpened) or opened.parent is None:
         return []
-    entries = await log.read(opened.parent, limit=opened.forked_at)
+    through = opened.forked_at or 0
+    entries = [
+        entry for entry in await log.read(opened.parent, limit=through) if entry.seq <= through
+    ]
     if not entries:
         raise StoreError(
             ErrorCode.CORRUPT,

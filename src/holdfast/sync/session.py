@@ -15,6 +15,7 @@ from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import Message, UserMessage
+from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.status import SessionStatus
@@ -75,6 +76,10 @@ class AgentSession:
     def resume(self, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Carry an unfinished query on."""
         return QueryStream(self._inner.resume(**options))
+
+    def count_tokens(self, prompt: Prompt | None = None) -> TokenCount:
+        """Count the tokens that the next request would hold; with a prompt, if it were said now."""
+        return portal.call(self._inner.count_tokens(prompt))
 
     def steer(self, prompt: Prompt) -> None:
         """Say something into the running query; when none runs, it becomes a query."""

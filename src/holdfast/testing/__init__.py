@@ -1,5 +1,6 @@
 """Test doubles and exams that ship with Holdfast, for its own tests and for those of its users."""
 
+from holdfast.testing.decode_reply import DecodedReply, decode_reply
 from holdfast.testing.event_recorder import EventRecorder
 from holdfast.testing.fake_clock import FakeClock
 from holdfast.testing.scripted_provider import (
@@ -14,6 +15,7 @@ from holdfast.testing.scripted_provider import (
 from holdfast.testing.seeded_loop import LoopClock, SeededLoop, run_seeded
 
 __all__ = [
+    "DecodedReply",
     "EventRecorder",
     "FakeClock",
     "Gate",
@@ -23,6 +25,7 @@ __all__ = [
     "UnexpectedRequestError",
     "UnplayedStepsError",
     "calls",
+    "decode_reply",
     "reasoning",
     "run_seeded",
     "says",

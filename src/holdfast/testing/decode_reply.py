@@ -1,6 +1,7 @@
 """Decodes a recorded reply through the production frame parser, decoder and stream processor."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -8,7 +9,12 @@ import msgspec
 from holdfast.blocks.stream_processor.processor import StreamProcessor
 from holdfast.ports.stamps import Stamp
 from holdfast.providers.reply_reader import ReplyDecoder
-from holdfast.providers.wire import anthropic_messages
+from holdfast.providers.wire import anthropic_messages, gemini, ollama
+from holdfast.providers.wire.chat_completions import chat_protocol
+from holdfast.providers.wire.chat_completions.dialects import DIALECTS, GENERIC
+from holdfast.providers.wire.gemini.dialects import VERTEX
+from holdfast.providers.wire.openai_responses import dialects as responses
+from holdfast.providers.wire.openai_responses import responses_protocol
 from holdfast.providers.wire.protocol import WireProtocol
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.events import Event
@@ -16,15 +22,26 @@ from holdfast.vocabulary.parts import Part, ReasoningPart, ToolCallPart, text_of
 from holdfast.vocabulary.stream_parts import FinishKind, StreamPart
 from holdfast.vocabulary.usage import Usage
 
+_RESPONSES = (
+    *(responses.OPENAI, responses.AZURE, responses.DEEPSEEK, responses.OPENROUTER, responses.XAI),
+)
 PROTOCOLS: dict[str, WireProtocol] = {
     "anthropic-messages": anthropic_messages.PROTOCOL,
+    "gemini-generatecontent": gemini.PROTOCOL,
+    "vertex-generatecontent": gemini.gemini_protocol(VERTEX),
+    "ollama-native": ollama.PROTOCOL,
+    **{f"{dialect.name}-chat": chat_protocol(dialect) for dialect in DIALECTS.values()},
+    "compat-chat": chat_protocol(GENERIC),
+    **{f"{dialect.name}-responses": responses_protocol(dialect) for dialect in _RESPONSES},
+    "compat-responses": responses_protocol(responses.PLAIN),
 }
-"""The protocol of each kind of recording."""
+"""The protocol of each kind of recording: who answered, and in which protocol."""
 
 Outcome: TypeAlias = Literal["complete", "interrupted", "error_in_stream", "error"]
-"""Whole, broken off, failed after a success began, or refused from the start."""
+"""Whole; broken off; a failure told inside a reply that began well; refused from the start."""
 
 _OK = 200
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class DecodedReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,20 +75,22 @@ def decode_reply(
     `api` is the kind of recording, one of `PROTOCOLS`.
     """
     protocol = PROTOCOLS[api]
+    lowered = {name.lower(): value for name, value in (headers or {}).items()}
     if status != _OK:
-        lowered = {name.lower(): value for name, value in (headers or {}).items()}
         return DecodedReply(outcome="error", error=protocol.classify(status, lowered, body))
     size = chunk_size or len(body) or 1
     pieces = [body[start : start + size] for start in range(0, len(body), size)]
-    return decode_pieces(protocol, pieces)
+    return decode_pieces(protocol, pieces, lowered)
 
 
-def decode_pieces(protocol: WireProtocol, pieces: Sequence[bytes]) -> DecodedReply:
+def decode_pieces(
+    protocol: WireProtocol, pieces: Sequence[bytes], headers: Mapping[str, str] = _NO_HEADERS
+) -> DecodedReply:
     """Decode a reply that arrives in `pieces`, each of them one read."""
     assembly = StreamProcessor(clock=_StoppedClock()).begin(
         stamp=Stamp(_StoppedClock()), provider=protocol.name, model=""
     )
-    decoder = ReplyDecoder(protocol)
+    decoder = ReplyDecoder(protocol, headers)
     error: AgentError | None = None
     for piece in (*pieces, b""):
         parts: list[StreamPart] = []
@@ -106,7 +125,9 @@ def decode_pieces(protocol: WireProtocol, pieces: Sequence[bytes]) -> DecodedRep
 def _outcome(error: AgentError | None) -> Outcome:
     if error is None:
         return "complete"
-    return "interrupted" if error.code is ErrorCode.STREAM_INTERRUPTED else "error_in_stream"
+    # A provider may say itself that it gave up; otherwise we saw it by the kind of the end.
+    is_cut = error.code is ErrorCode.STREAM_INTERRUPTED and error.basis == "type"
+    return "interrupted" if is_cut else "error_in_stream"
 
 
 class _StoppedClock:

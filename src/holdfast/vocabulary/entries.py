@@ -66,6 +66,8 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     parent: SessionId | None = None
     forked_at: int | None = None
     """The last `seq` of the parent that belongs to this session, too."""
+    forked_after: MessageId | None = None
+    """The last message that belongs to it, where the parent itself had it from elsewhere."""
     settings: Settings = Settings()
     native_session_id: str | None = None
     history: tuple[Message, ...] = ()
@@ -256,7 +258,10 @@ class Snapshot(Entry, frozen=True, kw_only=True, tag="snapshot"):
 
 
 class Rewound(Entry, frozen=True, kw_only=True, tag="rewound"):
-    """The conversation goes back to just after `to_seq`; a later rewind may undo it."""
+    """The conversation goes back to just after `to_seq`; a later rewind may undo it.
+
+    With the `seq` of the opening it goes back into what the session began with, to `message_id`.
+    """
 
     to_seq: int
     message_id: MessageId | None = None

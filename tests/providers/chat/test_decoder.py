@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.providers.wire.chat_completions.decoder import ChatDecoder
 from holdfast.providers.wire.chat_completions.dialects import OPENROUTER, XAI
+from holdfast.providers.wire.chat_completions.reply import ChatDecoder
 from holdfast.providers.wire.protocol import Frame
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.stream_parts import PartOpaque, StreamFinished, StreamPart

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.providers.wire.chat_completions.errors import classify
+from holdfast.providers.wire.chat_completions.errors import ERRORS
 from holdfast.vocabulary.errors import ErrorCode
 from tests.fixtures_report import Report
 from tests.providers.chat.recordings import (
@@ -59,7 +59,9 @@ def test_a_recorded_reply_means_what_the_vendors_package_says(meta_file: Path) -
     if recording.is_stream:
         check(recording, read_reply(recording.body, dialect=recording.dialect))
         return
-    error = classify(recording.meta["status"], recording.meta["headers"], recording.body)
+    error = ERRORS.error_of_reply(
+        recording.meta["status"], recording.meta["headers"], recording.body
+    )
     assert error.code is recording.error_code
     assert error.basis != "fallback"
     assert error.message

@@ -22,8 +22,8 @@ from holdfast.providers.wire.chat_completions.dialects import (
     XAI,
     Dialect,
 )
-from holdfast.providers.wire.chat_completions.schemas import is_strict_schema
 from holdfast.providers.wire.chat_completions.thinking import ask_for_thinking, nearest_effort
+from holdfast.providers.wire.strict_schemas import is_strict_schema
 from holdfast.vocabulary.parts import ProviderPart, ReasoningPart, TextPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import Thinking

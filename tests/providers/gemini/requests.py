@@ -1,6 +1,6 @@
 """The requests that Gemini is tried with, by name; between them every option is used."""
 
-from holdfast.providers.wire.gemini.request import GEMINI_API, VERTEX, GeminiDialect
+from holdfast.providers.wire.gemini.dialects import GEMINI_API, VERTEX, GeminiDialect
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import MediaPart, ProviderPart, ReasoningPart, TextPart
 from holdfast.vocabulary.requests import ModelRequest

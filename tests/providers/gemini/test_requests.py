@@ -5,14 +5,9 @@ import json
 import pytest
 
 from holdfast.providers.wire.gemini import PROTOCOL
-from holdfast.providers.wire.gemini.request import (
-    GEMINI_API,
-    UNSIGNED,
-    VERTEX,
-    RequestEncoder,
-    encode_count,
-    encode_request,
-)
+from holdfast.providers.wire.gemini.dialects import GEMINI_API, VERTEX
+from holdfast.providers.wire.gemini.messages import UNSIGNED
+from holdfast.providers.wire.gemini.request import RequestEncoder, encode_count, encode_request
 from holdfast.providers.wire.gemini.schemas import json_schema, openapi_schema
 from holdfast.providers.wire.gemini.thinking import ROWS, thinking_config
 from holdfast.vocabulary.errors import AgentError

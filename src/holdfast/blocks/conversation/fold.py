@@ -33,6 +33,7 @@ from holdfast.vocabulary.entries import (
     PartStarted,
     QueryEnded,
     QueryStarted,
+    Rewound,
     SessionChanged,
     SessionOpened,
     ToolEnded,
@@ -98,10 +99,13 @@ class SessionFold:
             return self.open_turn.compose(entry)
         return entry
 
-    def sent_view(self) -> tuple[Message, ...]:
-        """Return what a request sends: alternating, answered, ending with a user message."""
+    def sent_view(self, prompt: UserMessage | None = None) -> tuple[Message, ...]:
+        """Return what a request sends: alternating, answered, ending with a user message.
+
+        With a `prompt`, what would be sent if it were said now.
+        """
         view = self.conversation.wire_view()
-        for message in self._unsettled():
+        for message in (*self._unsettled(), *((prompt,) if prompt else ())):
             view = _joined(view, message)
         if view and isinstance(view[0], AssistantMessage):
             # A provider compacts inside its own answer, and no provider hears an answer first.
@@ -186,6 +190,16 @@ class SessionFold:
         self._standing.clear()
         self.usage, self.cost = Usage(), Decimal(0)
 
+    def _keep_through(self, message_id: MessageId | None) -> None:
+        """Go back to a message that the session began with; its calls wait again."""
+        messages = self.conversation.messages
+        places = [place for place, item in enumerate(messages) if item.id == message_id]
+        if places:
+            self.conversation.set_history(messages[: places[0] + 1])
+            tip = self._tip_assistant()
+            asked = tip.tool_calls if tip is not None else ()
+            self.calls = {part.call_id: CallRecord(part=part) for part in asked}
+
     def _push(self, message: Message) -> None:
         tip = self._tip_assistant() if isinstance(message, AssistantMessage) else None
         self._before_merge = tip
@@ -209,6 +223,7 @@ class SessionFold:
             self.conversation.set_history(heal_history(entry.history))
         else:
             self._inherit()
+            self._keep_through(entry.forked_after)
 
     def _on_session_changed(self, entry: SessionChanged) -> None:
         changes = entry.changes
@@ -320,6 +335,10 @@ class SessionFold:
             )
         )
 
+    def _on_rewound(self, entry: Rewound) -> None:
+        if self.opened is not None and entry.to_seq == self.opened.seq:
+            self._keep_through(entry.message_id)
+
     _steps: ClassVar[dict[type[Entry], Callable[..., None]]] = {
         SessionOpened: _on_session_opened,
         SessionChanged: _on_session_changed,
@@ -339,6 +358,7 @@ class SessionFold:
         ToolStarted: _on_tool_started,
         ToolEnded: _on_tool_ended,
         Compaction: _on_compaction,
+        Rewound: _on_rewound,
     }
 
 

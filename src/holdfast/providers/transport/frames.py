@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from holdfast.providers.transport.json_body import JsonBodyParser
 from holdfast.providers.transport.ndjson import NdjsonParser
 from holdfast.providers.transport.sse import SseParser
 from holdfast.providers.wire.protocol import Frame, Framing
@@ -19,6 +20,10 @@ class FrameParser(Protocol):
         ...
 
 
-def new_frame_parser(framing: Framing) -> FrameParser:
-    """Make the parser of one reply."""
-    return SseParser() if framing == "sse" else NdjsonParser()
+def new_frame_parser(framing: Framing, content_type: str = "") -> FrameParser:
+    """Make the parser of one reply; its content type says whether it is a stream at all."""
+    if framing == "ndjson":
+        return NdjsonParser()
+    if content_type.startswith("application/json"):
+        return JsonBodyParser()
+    return SseParser(takes_json_blocks=True)

@@ -5,6 +5,7 @@ This is the only module that imports aiohttp, and the only border where its erro
 
 import asyncio
 import contextlib
+import os
 import ssl
 from collections.abc import Mapping
 from email.utils import formatdate
@@ -49,7 +50,7 @@ class AiohttpTransport:
             raise SessionError(ErrorCode.CLOSED, "the client is closed")
         pool = self._pool()
         limits = request.timeouts
-        host = urlsplit(request.url).hostname or request.url
+        host = _host(request.url)
         try:
             async with asyncio.timeout(limits.connect + limits.first_byte) as deadline:
                 response = await self._post(pool, request, _Attempt(deadline, limits.first_byte))
@@ -243,13 +244,34 @@ def _before_reply(error: Exception, *, host: str, limits: Timeouts) -> AgentErro
             code = ErrorCode.CONFIG_INVALID
             message = f"the base URL of {host} is not valid"
         case aiohttp.ClientConnectorError():
-            message = f"{host} could not be reached: {error.os_error.strerror or 'no connection'}"
+            message = (
+                f"{host} could not be reached ({_reason(error.os_error)}); "
+                "check the base URL, the network and that the server runs"
+            )
         case aiohttp.ClientResponseError():
             code = ErrorCode.PROTOCOL
             message = f"{host} answered with something that is not HTTP"
         case _:
             message = f"the connection to {host} failed before a reply: {type(error).__name__}"
     return error_of(code, message, basis="type")
+
+
+def _host(url: str) -> str:
+    """Return host and port of a URL for a message; a password in it stays out."""
+    parts = urlsplit(url)
+    try:
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        port = ""
+    return f"{parts.hostname}{port}" if parts.hostname else url
+
+
+def _reason(error: OSError) -> str:
+    """Say in the system's words why there is no connection."""
+    # The event loop puts the address into `strerror`, and the number stays what it was.
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return error.strerror or "no connection"
 
 
 def _inside_body(error: Exception, *, seconds: float) -> AgentError:

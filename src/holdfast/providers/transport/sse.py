@@ -17,9 +17,11 @@ class SseParser:
     """Cuts one stream of server-sent events into frames.
 
     Owns what is unfinished, the last event id and the reconnection time. Does not decode `data`.
+    With `takes_json_blocks`, a block that begins with a brace is a frame, too: the standard passes
+    such lines over, but some providers report an error in the middle of a stream as plain JSON.
     """
 
-    def __init__(self, *, limit: int = FRAME_LIMIT) -> None:
+    def __init__(self, *, limit: int = FRAME_LIMIT, takes_json_blocks: bool = False) -> None:
         self.retry_ms: int | None = None
         """How long the sender asks clients to wait before they connect again."""
         self.last_event_id = ""
@@ -28,6 +30,7 @@ class SseParser:
         self._skip_lf = False
         self._opening = _DATA
         self._opening_event = "message"
+        self._takes_json_blocks = takes_json_blocks
 
     def feed(self, data: bytes, out: list[Frame]) -> None:
         """Append the frames that `data` completes to `out`."""
@@ -86,6 +89,9 @@ class SseParser:
 
     def _read_lines(self, block: bytes, out: list[Frame]) -> None:
         """Read a block that ends with an empty line, and may hold more of them at its start."""
+        if self._takes_json_blocks and (plain := block.strip(b"\n")).startswith(b"{"):
+            out.append(Frame(plain, "message", self.last_event_id))
+            return
         event = b""
         data: list[bytes] = []
         for line in (*block.split(b"\n"), b""):

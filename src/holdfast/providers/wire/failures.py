@@ -1,108 +1,205 @@
-"""From a provider's failure to a typed error: typed code first, then status, words last.
+"""From a provider's failure to a typed error: by typed code, then by status, then by words.
 
-Each protocol reads its own error body into a `Failure` and brings its own table of typed codes;
-the order of judgement is the same for all.
+A protocol says how its error object is read and which typed codes are its own (`FailureRules`).
+Everything else is the same for all and is here; the tables that all share are those of
+`blocks.error_classification`. docs/provider-errors.md is the promise, row by row.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from holdfast.providers.wire.error_replies import retry_after, shortened
-from holdfast.vocabulary.errors import AgentError, Basis, ErrorCode, error_of
-
-CODE_OF_STATUS: dict[int, ErrorCode] = {
-    401: ErrorCode.AUTH,
-    402: ErrorCode.QUOTA,
-    403: ErrorCode.AUTH,
-    404: ErrorCode.MODEL_NOT_FOUND,
-    408: ErrorCode.TIMEOUT,
-    409: ErrorCode.SERVER_ERROR,
-    413: ErrorCode.CONTEXT_LENGTH,
-    429: ErrorCode.RATE_LIMITED,
-    502: ErrorCode.OVERLOADED,
-    503: ErrorCode.OVERLOADED,
-    504: ErrorCode.TIMEOUT,
-    529: ErrorCode.OVERLOADED,
-}
-"""Statuses that say enough by themselves; 400 and 500 are left for the words."""
-
-Patterns = tuple[tuple[re.Pattern[str], ErrorCode], ...]
-
-PATTERNS: Patterns = tuple(
-    (re.compile(pattern, re.IGNORECASE), code)
-    for pattern, code in (
-        (r"(incorrect|invalid) api key|api key (not valid|expired)", ErrorCode.AUTH),
-        (r"model\b.{0,80}\b(not found|does not exist)", ErrorCode.MODEL_NOT_FOUND),
-        (r"context (length|window|size)|maximum context", ErrorCode.CONTEXT_LENGTH),
-        (r"token count .*exceeds|prompt is too long", ErrorCode.CONTEXT_LENGTH),
-        (r"content (management|filter|policy)|safety system", ErrorCode.CONTENT_FILTER),
-    )
+from holdfast.blocks.error_classification import (
+    GENERAL_CODES,
+    TYPED_CODES,
+    code_of_known_text,
+    code_of_status,
 )
-"""What is looked for in the words of an error that neither code nor status explains."""
+from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.vocabulary.errors import AgentError, Basis, ErrorCode, ProviderError, error_of
+from holdfast.vocabulary.json_types import Json, JsonObject
 
+_Value = TypeVar("_Value")
+
+_PLAIN_STATUSES = frozenset({401, 402, 408, 409, 498, 502, 503, 504, 529})
+"""Statuses that mean one thing wherever they come from; beside any other, words may say more."""
+
+_FIRST_ERROR_STATUS = 400
+_MESSAGE_LIMIT = 500
+_REQUEST_ID_HEADERS = (
+    "request-id",
+    "x-request-id",
+    "mistral-correlation-id",
+    "apim-request-id",
+    "x-ds-trace-id",
+)
 _WAIT = re.compile(
     r"(?:try again|retry) (?:in|after) (\d+(?:\.\d+)?)\s?"
     r"(ms|milliseconds?|s|seconds?|m|minutes?)\b",
     re.IGNORECASE,
 )
 _SECONDS_IN = {"ms": 0.001, "mil": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0}
-_FIRST_SERVER_ERROR = 500
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """What a provider said about a failure, read out of its own form."""
 
-    status: int | None = None
-    """None for a failure inside a stream that began well."""
     codes: tuple[str, ...] = ()
-    """Typed codes, the most telling first."""
+    """Typed codes, the most telling first, in any case."""
     message: str = ""
-    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
+    status: int | None = None
+    """The HTTP status that the report itself names, for replies that began as a success."""
+    request_id: str | None = None
     retry_after: float | None = None
-    """What the body says, where it has a field for it."""
 
 
-def classify_failure(
-    failure: Failure, codes: Mapping[str, ErrorCode], patterns: Patterns = PATTERNS
-) -> AgentError:
-    """Make the error of `failure`, judged by `codes` first, then by status, then by words."""
-    code, basis = _judge(failure, codes, patterns)
-    headers = {name.lower(): value for name, value in failure.headers.items()}
-    return error_of(
-        code,
-        shortened(failure.message) or f"the provider answered with status {failure.status}",
-        basis=basis,
-        status=failure.status,
-        request_id=headers.get("x-request-id") or headers.get("apim-request-id"),
-        retry_after=_wait_of(failure, headers),
-    )
+class FailureRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How one protocol reports failures."""
 
+    read: Callable[[Json], Failure]
+    """Reads the body of a reply, or an error found inside a stream; None is no JSON at all."""
+    codes: Mapping[str, ErrorCode] = msgspec.field(default_factory=dict)
+    """Typed codes that only this protocol has, in lower case."""
+    general_codes: Mapping[str, ErrorCode] = msgspec.field(default_factory=dict)
+    """The same for those that say so little that they are asked last."""
 
-def _judge(
-    failure: Failure, codes: Mapping[str, ErrorCode], patterns: Patterns
-) -> tuple[ErrorCode, Basis]:
-    for typed in failure.codes:
-        if typed in codes:
-            return codes[typed], "code"
-    status = failure.status
-    if status in CODE_OF_STATUS:
-        return CODE_OF_STATUS[status], "status"
-    for pattern, code in patterns:
-        if pattern.search(failure.message):
-            return code, "pattern"
-    if status is None:
+    def error_of_reply(self, status: int, headers: Mapping[str, str], body: bytes) -> AgentError:
+        """Make the error of a reply that is none of the protocol's successes."""
+        failure = self.read(_json_of(body))
+        said = _shortened(failure.message) or _readable(body, status)
+        if status >= _FIRST_ERROR_STATUS:
+            code, basis = self._judge(
+                replace(failure, status=status, message=failure.message or said)
+            )
+        elif failure.message or failure.codes:
+            code, basis = self._judge(failure)
+        else:
+            # It was an answer, but not one that can be read.
+            code, basis = ErrorCode.PROTOCOL, "fallback"
+        lowered = {name.lower(): value for name, value in headers.items()}
+        asked = _asked_wait(lowered)
+        return error_of(
+            code,
+            said,
+            basis=basis,
+            status=status,
+            request_id=failure.request_id or _first(lowered, _REQUEST_ID_HEADERS),
+            retry_after=_told_wait(failure) if asked is None else asked,
+        )
+
+    def error_in_stream(self, report: Json) -> AgentError:
+        """Make the error that a part of a reply reports which began as a success."""
+        failure = self.read(report)
+        code, basis = self._judge(failure)
+        return error_of(
+            code,
+            _shortened(failure.message) or "the provider reported an error inside its stream",
+            basis=basis,
+            status=failure.status,
+            request_id=failure.request_id,
+            retry_after=_told_wait(failure),
+        )
+
+    def _judge(self, failure: Failure) -> tuple[ErrorCode, Basis]:
+        typed = _first({**TYPED_CODES, **self.codes}, failure.codes)
+        words = code_of_known_text(failure.message)
+        if typed is ErrorCode.RATE_LIMITED and words is ErrorCode.CONTEXT_LENGTH:
+            # More than a minute's allowance in one request: waiting does not make it smaller.
+            return words, "pattern"
+        if typed is not None:
+            return typed, "code"
+        by_status = None if failure.status is None else code_of_status(failure.status)
+        # Words that only repeat the status are no better a reason than the status.
+        if words not in {None, by_status} and failure.status not in _PLAIN_STATUSES:
+            return words, "pattern"
+        if by_status is not None:
+            return by_status, "status"
+        general = _first({**GENERAL_CODES, **self.general_codes}, failure.codes)
+        if general is not None:
+            return general, "code"
         return ErrorCode.SERVER_ERROR, "fallback"
-    is_theirs = status >= _FIRST_SERVER_ERROR
-    return (ErrorCode.SERVER_ERROR if is_theirs else ErrorCode.BAD_REQUEST), "status"
 
 
-def _wait_of(failure: Failure, headers: Mapping[str, str]) -> float | None:
-    if (seconds := retry_after(headers)) is not None:
-        return seconds
+def code_table(words: Mapping[ErrorCode, str]) -> dict[str, ErrorCode]:
+    """Return a table of typed codes from our codes, each with the words that mean it."""
+    return {word.lower(): code for code, listed in words.items() for word in listed.split()}
+
+
+def error_object(report: Json) -> JsonObject:
+    """Return what a report has under `error`; a plain text there is its message."""
+    error = report.get("error") if isinstance(report, dict) else None
+    if isinstance(error, str):
+        return {"message": error}
+    return error if isinstance(error, dict) else {}
+
+
+def text_of(value: Json) -> str:
+    """Return `value` if it is a text, else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def _first(table: Mapping[str, _Value], names: Iterable[str]) -> _Value | None:
+    """Return what the first name stands for that is in the table, which is in lower case."""
+    return next((table[name] for name in map(str.lower, names) if name in table), None)
+
+
+def _json_of(body: bytes) -> Json:
+    try:
+        return decode_lenient(body)
+    except ProviderError:
+        return None
+
+
+def _readable(body: bytes, status: int) -> str:
+    """Return a line for people out of a body that is no report we know."""
+    text = body.decode("utf-8", "replace")
+    if title := re.search(r"<title>(.*?)</title>", text, re.IGNORECASE | re.DOTALL):
+        text = title[1]
+    text = " ".join(re.sub(r"<[^>]*>", " ", text).split())
+    return _shortened(text) or f"the provider answered with status {status} and nothing else"
+
+
+def _shortened(message: str) -> str:
+    """Return `message` at a length that fits a log."""
+    return message if len(message) <= _MESSAGE_LIMIT else message[: _MESSAGE_LIMIT - 1] + "…"
+
+
+def _asked_wait(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that the headers ask to wait: `retry-after-ms`, seconds or a date.
+
+    A date is compared with the reply's own `date`, so that a wrong clock does not matter.
+    """
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name, "")) / unit
+        except ValueError:
+            continue
+        if 0 <= seconds < float("inf"):
+            return seconds
+    due, sent = _date(headers.get("retry-after")), _date(headers.get("date"))
+    if due is None or sent is None:
+        return None
+    seconds = (due - sent).total_seconds()
+    return seconds if seconds > 0 else None
+
+
+def _told_wait(failure: Failure) -> float | None:
+    """Return the seconds that the report asks to wait, in a field or in words."""
     if failure.retry_after is not None:
         return failure.retry_after
     if found := _WAIT.search(failure.message):
         return round(float(found[1]) * _SECONDS_IN[found[2].lower()[:3]], 3)
     return None
+
+
+def _date(text: str | None) -> datetime | None:
+    try:
+        date = parsedate_to_datetime(text or "")
+    except ValueError:
+        return None
+    return date if date.tzinfo else date.replace(tzinfo=UTC)

@@ -5,18 +5,17 @@ Reads the lines of `/api/generate`, too: they differ only in where the text is.
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.providers.wire.error_replies import parse_body, readable
-from holdfast.providers.wire.failures import PATTERNS, Failure, Patterns, classify_failure
+from holdfast.providers.wire.failures import Failure, FailureRules, error_object, text_of
 from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
-from holdfast.providers.wire.neutral_text import reminder_text, result_text
+from holdfast.providers.wire.neutral_forms import argument_object, reminder_text, result_text
 from holdfast.providers.wire.protocol import Frame, HistoryRules, WireProtocol, WireRequest
 from holdfast.providers.wire.what_fits import keep_what_fits
-from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
+from holdfast.vocabulary.errors import ErrorCode, RequestError
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
@@ -116,14 +115,14 @@ class OllamaDecoder:
                 continue
             line = _read(frame.data)
             if line.error is not None:
-                raise error_of_words(line.error)
+                raise ERRORS.error_in_stream({"error": line.error})
             self._on_line(line, frame.data)
 
     def finish(self, out: list[StreamPart]) -> None:  # noqa: ARG002
         """Take note that the body ended."""
         if not self._is_finished:
             words = "the stream ended before the model was done"
-            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words)
+            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
 
     def _on_line(self, line: Line, data: bytes) -> None:
         if not self._is_open:
@@ -272,7 +271,7 @@ def _user_messages(message: UserMessage) -> Iterator[JsonObject]:
             case TextPart(text=text) | CompactionPart(text=text) if text:
                 texts.append(text)
             case ReminderPart(text=text):
-                texts.append(reminder_text(text))
+                texts.append(f"{reminder_text(text)}\n")
             case MediaPart(data=str(data)):
                 images.append(data)
             case MediaPart(url=url):
@@ -297,34 +296,19 @@ def _assistant_message(message: AssistantMessage) -> JsonObject:
 
 
 def _call(part: ToolCallPart) -> JsonObject:
-    arguments = part.arguments if isinstance(part.arguments, dict) else {"value": part.arguments}
-    return {"type": "function", "function": {"name": part.name, "arguments": arguments}}
+    function: JsonObject = {"name": part.name, "arguments": argument_object(part)}
+    return {"type": "function", "function": function}
 
 
 # Errors
 
-_PATTERNS: Patterns = (
-    (re.compile(r"requires more system memory", re.IGNORECASE), ErrorCode.BAD_REQUEST),
-    (re.compile(r"error was encountered while running the model"), ErrorCode.SERVER_ERROR),
-    *PATTERNS,
-)
+
+def _read_error(report: Json) -> Failure:
+    """Read what the server said of a failure: it has words only, no codes."""
+    return Failure(message=text_of(error_object(report).get("message")))
 
 
-def classify(status: int, headers: Mapping[str, str], body: bytes) -> AgentError:
-    """Make the error of a reply that is not a success."""
-    report = parse_body(body)
-    words = report.get("error") if isinstance(report, dict) else None
-    return error_of_words(words or readable(body, status), status, headers)
-
-
-def error_of_words(
-    words: Json, status: int | None = None, headers: Mapping[str, str] | None = None
-) -> AgentError:
-    """Make the error of what the server said: it has words only, no codes."""
-    if isinstance(words, dict):
-        words = words.get("message")
-    failure = Failure(status=status, message=str(words or ""), headers=headers or {})
-    return classify_failure(failure, {}, _PATTERNS)
+ERRORS = FailureRules(read=_read_error)
 
 
 PROTOCOL = WireProtocol(
@@ -333,6 +317,6 @@ PROTOCOL = WireProtocol(
     encode_request=encode_request,
     new_encoder=RequestEncoder,
     decoder=OllamaDecoder,
-    classify=classify,
+    classify=ERRORS.error_of_reply,
     history=HistoryRules(),
 )

@@ -1,7 +1,14 @@
 """The seam between a wire protocol and the transport: what each protocol file provides.
 
-A protocol file keeps one section order: request types, reply types, decoder, `encode_request`,
-errors, the `PROTOCOL` value. It is pure: bytes and values in, values and bytes out.
+A protocol is a folder with the same rooms in each, or a file with the same sections:
+
+- `request`: the encoder; beside it `messages`, which lowers a history, and `schemas`
+- `reply`: the decoder; beside it `reply_types`, what a provider sends
+- `errors`: how an error is read, and the typed codes that are the protocol's own
+- `dialects`: where endpoints that speak it differ
+- the package itself: the `PROTOCOL` value
+
+All of it is pure: bytes and values in, values and bytes out.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -15,10 +15,11 @@ from holdfast.stores.jsonl.log_file import LogFile, read_from
 from holdfast.stores.jsonl.quarantine import read_quarantine
 from holdfast.stores.jsonl.room import JsonlRoom
 from holdfast.stores.jsonl.scan import DamagedBytes, entries_of, scan_log
+from holdfast.stores.jsonl.session_writer import SessionWriter
 from holdfast.stores.private_files import open_or_create, read_whole, remove_durably, sync_folder
 from holdfast.stores.waiting import follow_log
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.entries import Entry, SessionChanged, SessionOpened
 from holdfast.vocabulary.ids import SessionId
 
 
@@ -76,14 +77,26 @@ class JsonlLog:
                 raise fenced(
                     lease.session_id, read_lease(self._folder.lease(lease.session_id)).holder
                 )
-            after = writer.record_after(writer.fresh(entries))
-            if after is None or after.name in {None, writer.record and writer.record.name}:
+            after = self._renamed(writer, lease, entries)
+            if after is None:
                 writer.append(lease.epoch, entries, consumed)
                 return
             # Only who holds this lock takes names, so nobody can take one between look and write.
             with self._name_lock():
                 self._refuse_taken_name(after)
                 writer.append(lease.epoch, entries, consumed)
+
+    def _renamed(
+        self, writer: SessionWriter, lease: Lease, entries: Sequence[Entry]
+    ) -> SessionRecord | None:
+        """Return the record of a session that takes another name with these entries."""
+        if not any(isinstance(entry, SessionOpened | SessionChanged) for entry in entries):
+            return None
+        # Whoever was taken over hears that, not how far the log has come without it.
+        writer.renew(lease.epoch)
+        after = writer.record_after(writer.fresh(entries))
+        before = writer.record.name if writer.record else None
+        return None if after is None or after.name in {None, before} else after
 
     @contextlib.contextmanager
     def _name_lock(self) -> Iterator[None]:

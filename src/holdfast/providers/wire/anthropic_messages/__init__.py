@@ -1,7 +1,7 @@
 """Anthropic Messages, byte for byte: request types, reply types, decoder, encoder, errors."""
 
-from holdfast.providers.wire.anthropic_messages.content import DOCUMENT_TYPES, IMAGE_TYPES
-from holdfast.providers.wire.anthropic_messages.errors import classify
+from holdfast.providers.wire.anthropic_messages.errors import ERRORS
+from holdfast.providers.wire.anthropic_messages.messages import DOCUMENT_TYPES, IMAGE_TYPES
 from holdfast.providers.wire.anthropic_messages.reply import MessagesDecoder
 from holdfast.providers.wire.anthropic_messages.request import (
     RequestEncoder,
@@ -17,7 +17,7 @@ PROTOCOL = WireProtocol(
     encode_request=encode_request,
     new_encoder=RequestEncoder,
     decoder=MessagesDecoder,
-    classify=classify,
+    classify=ERRORS.error_of_reply,
     history=HistoryRules(
         call_id_pattern=r"^[A-Za-z0-9_-]{1,64}$",
         tool_name_pattern=r"^[A-Za-z0-9_-]{1,128}$",

@@ -13,6 +13,8 @@ from holdfast.providers.wire.anthropic_messages.models import (
     traits_of,
 )
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import AssistantMessage, Message
+from holdfast.vocabulary.parts import ProviderPart, ReasoningPart, ToolResultPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.tools import ToolSpec
 
@@ -85,9 +87,27 @@ def _thinking(
         return None
     if traits.thinking == "adaptive":
         return {"type": "adaptive", **({"display": "summarized"} if traits.has_display else {})}
+    if not _may_think(request.messages):
+        return None
     # The answer needs room as well: thinking counts towards max_tokens.
     budget = min(BUDGETS[level], max_tokens - _LEAST_BUDGET)
     return {"type": "enabled", "budget_tokens": budget} if budget >= _LEAST_BUDGET else None
+
+
+def _may_think(messages: tuple[Message, ...]) -> bool:
+    """Whether thinking can be told a budget here.
+
+    An answer whose calls are being answered must have begun with thinking then; one that another
+    model gave, or that was given without thinking, has to be gone on with in the same way.
+    """
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            first = next(iter(message.parts), None)
+            is_sealed = isinstance(first, ReasoningPart) and bool(first.signature)
+            return is_sealed or isinstance(first, ProviderPart) or not message.tool_calls
+        if not any(isinstance(part, ToolResultPart) for part in message.parts):
+            return True
+    return True
 
 
 def _effort(request: ModelRequest, traits: ModelTraits, *, is_off: bool) -> Effort | None:

@@ -5,7 +5,7 @@ from typing import TypeVar, assert_never
 
 import msgspec
 
-from holdfast.providers.wire.anthropic_messages.errors import error_of_event
+from holdfast.providers.wire.anthropic_messages.errors import ERRORS
 from holdfast.providers.wire.anthropic_messages.reply_blocks import (
     Block,
     implied_block,
@@ -110,7 +110,7 @@ class MessagesDecoder:
             case MessageStop():
                 self._finish(out)
             case ErrorEvent(error=error, request_id=request_id):
-                raise error_of_event(error, request_id)
+                raise ERRORS.error_in_stream({"error": error, "request_id": request_id})
             case Ping():
                 pass
             case _:

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.providers.prefix_memo import PrefixMemo, settled_length
-from holdfast.providers.wire.anthropic_messages.content import blocks_of, can_be_marked, marked
 from holdfast.providers.wire.anthropic_messages.features import Features, features_of
-from holdfast.providers.wire.anthropic_messages.output_schema import constrained
+from holdfast.providers.wire.anthropic_messages.messages import blocks_of, can_be_marked, marked
+from holdfast.providers.wire.anthropic_messages.schemas import constrained
 from holdfast.providers.wire.lenient_json import encode_lenient
+from holdfast.providers.wire.message_bytes import body_with
 from holdfast.providers.wire.protocol import WireRequest
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.providers.wire.token_count import read_token_count
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.parts import ReminderPart
@@ -21,6 +21,7 @@ from holdfast.vocabulary.tools import ToolSpec
 PATH = "/v1/messages"
 COUNT_PATH = "/v1/messages/count_tokens"
 
+_BLANK: JsonObject = {"type": "text", "text": "(nothing)"}
 _NOT_COUNTED = ("max_tokens", "stream", "temperature", "stop_sequences")
 
 
@@ -64,7 +65,7 @@ class RequestEncoder:
         head = _joined(head, _encode_messages(messages, range(known, settled), features))
         memo.keep(messages[:settled], head, weight=len(head))
         rest = _encode_messages(messages, range(settled, len(messages)), features)
-        return b'%b,"messages":[%b]}' % (encode_lenient(fields)[:-1], _joined(head, rest))
+        return body_with(fields, "messages", [head, *rest])
 
 
 def encode_request(request: ModelRequest) -> WireRequest:
@@ -78,17 +79,8 @@ def encode_count(request: ModelRequest) -> WireRequest:
 
 
 def decode_count(body: bytes) -> int:
-    """Return the number that a count gave."""
-    try:
-        return msgspec.json.decode(body, type=_Count).input_tokens
-    except msgspec.DecodeError as error:
-        raise ProviderError(
-            ErrorCode.PROTOCOL, "the provider's token count is malformed", basis="type"
-        ) from error
-
-
-class _Count(msgspec.Struct):
-    input_tokens: int
+    """Return how many tokens the provider counted."""
+    return read_token_count(body, "input_tokens")
 
 
 def _fields(request: ModelRequest, features: Features) -> JsonObject:
@@ -98,8 +90,8 @@ def _fields(request: ModelRequest, features: Features) -> JsonObject:
         "max_tokens": features.max_tokens,
         "stream": True,
     }
-    if request.system:
-        fields["system"] = _system(request.system, features)
+    if system := _system(request.system, features):
+        fields["system"] = system
     if tools := _tools(request, features):
         fields["tools"] = tools
         if features.tool_choice:
@@ -118,7 +110,7 @@ def _fields(request: ModelRequest, features: Features) -> JsonObject:
 
 
 def _system(prompts: Sequence[str], features: Features) -> list[JsonObject]:
-    blocks: list[JsonObject] = [{"type": "text", "text": text} for text in prompts if text]
+    blocks: list[JsonObject] = [{"type": "text", "text": text} for text in prompts if text.strip()]
     if blocks and features.system_mark:
         blocks[-1] = marked(blocks[-1], features.system_mark)
     return blocks
@@ -158,7 +150,7 @@ def _output_config(request: ModelRequest, features: Features) -> JsonObject:
 def _encode_messages(
     messages: tuple[Message, ...], places: range, features: Features
 ) -> Iterator[bytes]:
-    """Encode the messages at `places`; those without content are not sent.
+    """Encode the messages at `places`; answers without content are not sent.
 
     One mark ends the leading notes, which many conversations may share; one ends the last user
     message, before notes that are for this request only. With those of the system prompt and the
@@ -170,7 +162,11 @@ def _encode_messages(
         if features.mark and (place in {0, last}) and isinstance(message, UserMessage):
             blocks = _marked_blocks(message, features, is_first=place == 0, is_last=place == last)
         else:
-            blocks = blocks_of(message, keeps_compaction=features.compacts)
+            is_begun = place == len(messages) - 1
+            blocks = blocks_of(message, keeps_compaction=features.compacts, is_begun=is_begun)
+        if not blocks and isinstance(message, UserMessage):
+            # Without it two answers would follow each other, or one would come first.
+            blocks = [_BLANK]
         if blocks:
             role = "user" if isinstance(message, UserMessage) else "assistant"
             yield encode_lenient({"role": role, "content": blocks})

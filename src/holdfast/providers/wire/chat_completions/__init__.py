@@ -2,22 +2,22 @@
 
 from functools import partial
 
-from holdfast.providers.wire.chat_completions.decoder import ChatDecoder
-from holdfast.providers.wire.chat_completions.dialects import Dialect
-from holdfast.providers.wire.chat_completions.errors import classify
-from holdfast.providers.wire.chat_completions.request import ChatEncoder, encode_request
+from holdfast.providers.wire.chat_completions.dialects import GENERIC, Dialect
+from holdfast.providers.wire.chat_completions.errors import ERRORS
+from holdfast.providers.wire.chat_completions.reply import ChatDecoder
+from holdfast.providers.wire.chat_completions.request import RequestEncoder, encode_request
 from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
 
 
-def chat_protocol(dialect: Dialect) -> WireProtocol:
+def chat_protocol(dialect: Dialect = GENERIC) -> WireProtocol:
     """Return Chat Completions as `dialect` speaks it."""
     return WireProtocol(
         name=f"chat-completions/{dialect.name}",
         framing="sse",
-        encode_request=partial(encode_request, dialect),
-        new_encoder=partial(ChatEncoder, dialect),
+        encode_request=partial(encode_request, dialect=dialect),
+        new_encoder=partial(RequestEncoder, dialect),
         decoder=partial(ChatDecoder, dialect.cost),
-        classify=classify,
+        classify=ERRORS.error_of_reply,
         history=HistoryRules(
             call_id_pattern=dialect.call_id_pattern,
             reasoning="never" if dialect.reasoning_replay == "never" else "same_model",
@@ -25,3 +25,6 @@ def chat_protocol(dialect: Dialect) -> WireProtocol:
             result_media=dialect.result_media,
         ),
     )
+
+
+PROTOCOL = chat_protocol()

@@ -1,10 +1,10 @@
 """Lowers single parts to Chat Completions content: text, media, results of tools."""
 
-import binascii
-from base64 import b64decode
 from collections.abc import Iterable
 
 from holdfast.providers.wire.chat_completions.dialects import Dialect
+from holdfast.providers.wire.media import data_url, media_text
+from holdfast.providers.wire.neutral_forms import reminder_text
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import (
     CompactionPart,
@@ -25,7 +25,7 @@ def lower_part(dialect: Dialect, part: Part) -> Iterable[JsonObject]:
             yield _text(part.text)
     elif isinstance(part, ReminderPart):
         if part.text:
-            yield _text(f"<system-reminder>\n{part.text}\n</system-reminder>")
+            yield _text(reminder_text(part.text))
     elif isinstance(part, MediaPart):
         yield _media(dialect, part)
 
@@ -60,7 +60,7 @@ def content_of_results(dialect: Dialect, results: list[ToolResultPart]) -> list[
 
 def _media(dialect: Dialect, part: MediaPart) -> JsonObject:
     if part.mime.startswith("text/") and part.data is not None:
-        text = _plain(part.data)
+        text = media_text(part)
         return _text(f"{part.filename}:\n{text}" if part.filename else text)
     address = _address(dialect, part)
     if address is None:
@@ -76,15 +76,8 @@ def _media(dialect: Dialect, part: MediaPart) -> JsonObject:
 def _address(dialect: Dialect, part: MediaPart) -> str | None:
     """Return a URL for the content: its own, or one that holds it. Only images go by their own."""
     if part.data is not None:
-        return f"data:{part.mime};base64,{part.data}"
+        return data_url(part)
     return part.url if dialect.media_urls and part.mime.startswith("image/") else None
-
-
-def _plain(data: str) -> str:
-    try:
-        return b64decode(data, validate=True).decode("utf-8", "replace")
-    except binascii.Error:
-        return data
 
 
 def _text(text: str) -> JsonObject:

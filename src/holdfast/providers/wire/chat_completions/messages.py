@@ -12,6 +12,7 @@ from holdfast.providers.wire.chat_completions.content import (
 from holdfast.providers.wire.chat_completions.dialects import Dialect
 from holdfast.providers.wire.chat_completions.reasoning_replay import replayed_reasoning
 from holdfast.providers.wire.lenient_json import encode_lenient
+from holdfast.providers.wire.neutral_forms import argument_object
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ProviderPart, ToolCallPart, ToolResultPart
@@ -122,11 +123,7 @@ def _of_type(payloads: list[JsonObject], name: str) -> Iterable[Json]:
 
 
 def _lower_call(part: ToolCallPart) -> JsonObject:
-    # Servers that parse the arguments refuse the whole history when they are not an object.
-    arguments = part.arguments if isinstance(part.arguments, dict) else {"value": part.arguments}
-    if part.invalid is not None:
-        arguments = {"invalid_json": part.invalid}
-    text = encode_lenient(arguments).decode()
+    text = encode_lenient(argument_object(part)).decode()
     written: JsonObject = {
         "id": part.call_id,
         "type": "function",

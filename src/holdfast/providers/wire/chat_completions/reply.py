@@ -1,165 +1,250 @@
-"""What a Chat Completions server sends: typed for the common piece, salvaged when it is odd."""
+"""Turns the pieces of one Chat Completions reply into stream parts.
 
-from typing import Any
+Text and reasoning are closed when the other begins; tool calls stay open until the answer is
+known to be complete, so that a call of a cut stream is never taken for a whole one.
+"""
 
-import msgspec
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
+from holdfast.providers.wire.chat_completions.dialects import CostField
+from holdfast.providers.wire.chat_completions.errors import ERRORS
+from holdfast.providers.wire.chat_completions.finish import failed_finish, finish_kind
+from holdfast.providers.wire.chat_completions.reasoning_details import merge_detail, text_of_detail
+from holdfast.providers.wire.chat_completions.reply_calls import CallAssembler
+from holdfast.providers.wire.chat_completions.reply_types import (
+    AnswerPiece,
+    Choice,
+    Delta,
+    decode_piece,
+    plain_text,
+)
+from holdfast.providers.wire.chat_completions.usage import read_cost, read_usage
 from holdfast.providers.wire.lenient_json import decode_lenient
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.providers.wire.protocol import Frame
+from holdfast.vocabulary.errors import ErrorCode, error_of
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.stream_parts import (
+    PartClosed,
+    PartDelta,
+    PartOpaque,
+    PartOpened,
+    StreamFinished,
+    StreamOpened,
+    StreamPart,
+)
+
+_Kind: TypeAlias = Literal["text", "reasoning"]
 
 
-class Function(msgspec.Struct, gc=False):
-    """The function of a tool call, or a piece of it."""
+class ChatDecoder:
+    """Decodes one reply. Knows nothing of requests; the dialect only says where a cost is."""
 
-    name: str | None = None
-    arguments: str | JsonObject | None = None
+    def __init__(self, cost: CostField = "none") -> None:
+        self._cost: CostField = cost
+        self._is_open = False
+        self._is_ended = False
+        self._kind: _Kind | None = None
+        self._key = ""
+        self._parts = 0
+        self._calls = CallAssembler()
+        self._finish_reason = ""
+        self._usage: JsonObject | None = None
+        self._reasoning_field = ""
+        self._details: list[JsonObject] = []
+        self._loose_details: list[JsonObject] = []
+        self._annotations: list[Json] = []
+        self._refusal: list[str] = []
+        self._audio: JsonObject = {}
+        self._executed_tools: dict[int, JsonObject] = {}
+        self._extras: JsonObject = {}
 
+    def feed(self, frames: Sequence[Frame], out: list[StreamPart]) -> None:
+        """Decode `frames` and append their parts to `out`."""
+        for frame in frames:
+            if self._is_ended:
+                return
+            piece = decode_piece(frame.data)
+            if piece is None:
+                self.finish(out)
+                return
+            text = plain_text(piece) if self._kind == "text" else None
+            if text:
+                out.append(PartDelta(key=self._key, text=text))
+            elif piece.error is not None or frame.event == "error":
+                raise ERRORS.error_in_stream(decode_lenient(frame.data))
+            else:
+                self._take(piece, out)
 
-class ToolCall(msgspec.Struct, gc=False):
-    """A tool call, or a piece of it; some servers leave out the index, some the id."""
-
-    index: int | None = None
-    id: str | None = None
-    function: Function | None = None
-    extra_content: JsonObject | None = None
-    """What the server wants back with the call (signatures)."""
-
-
-class Delta(msgspec.Struct, gc=False):
-    """What a piece adds to the answer; a whole message has the same fields."""
-
-    content: str | list[Any] | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    reasoning_details: list[JsonObject] | None = None
-    refusal: str | None = None
-    tool_calls: list[ToolCall] | None = None
-    function_call: Function | None = None
-    annotations: list[Any] | None = None
-    audio: JsonObject | None = None
-    executed_tools: list[JsonObject] | None = None
-
-
-class Choice(msgspec.Struct, gc=False):
-    """One of the answers; only the first is ours."""
-
-    index: int | None = 0
-    delta: Delta | None = None
-    message: Delta | None = None
-    """Instead of `delta` where the server does not stream."""
-    finish_reason: str | None = None
-    logprobs: JsonObject | None = None
-    usage: JsonObject | None = None
-
-
-class ServerExtras(msgspec.Struct, gc=False):
-    """Where one server puts usage beside the usual place."""
-
-    usage: JsonObject | None = None
-
-
-class AnswerPiece(msgspec.Struct, gc=False):
-    """One frame of a streamed answer, or a whole answer."""
-
-    id: str | None = None
-    model: str | None = None
-    choices: list[Choice] | None = None
-    usage: JsonObject | None = None
-    x_groq: ServerExtras | None = None
-    error: Json = None
-    citations: list[Any] | None = None
-    search_results: list[Any] | None = None
-
-
-_NESTED: dict[tuple[type[msgspec.Struct], str], type[msgspec.Struct]] = {
-    (AnswerPiece, "choices"): Choice,
-    (AnswerPiece, "x_groq"): ServerExtras,
-    (Choice, "delta"): Delta,
-    (Choice, "message"): Delta,
-    (Delta, "tool_calls"): ToolCall,
-    (Delta, "function_call"): Function,
-    (ToolCall, "function"): Function,
-}
-
-_END_MARK = b"[DONE]"
-_decode_typed = msgspec.json.Decoder(AnswerPiece).decode
-
-
-def decode_piece(data: bytes) -> AnswerPiece | None:
-    """Read one frame; None for the mark that ends a stream.
-
-    A field of the wrong type is left out; what is not JSON raises PROTOCOL.
-    """
-    try:
-        return _decode_typed(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        # The mark is looked for here, because it is no JSON and comes once.
-        return None if data.startswith(_END_MARK) else _decode_salvaging(data)
-
-
-def plain_text(piece: AnswerPiece) -> str | None:
-    """Return the text of a piece that holds nothing else, which most pieces do."""
-    choices = piece.choices
-    if not choices or len(choices) > 1 or piece.usage is not None or piece.error is not None:
-        return None
-    choice = choices[0]
-    delta = choice.delta
-    if delta is None or choice.index or choice.finish_reason or choice.logprobs or choice.usage:
-        return None
-    content = delta.content
-    is_plain = (
-        type(content) is str
-        and delta.tool_calls is None
-        and delta.reasoning is None
-        and delta.reasoning_content is None
-        and delta.reasoning_details is None
-        and delta.refusal is None
-        and delta.annotations is None
-        and delta.audio is None
-        and delta.executed_tools is None
-        and delta.function_call is None
-        and piece.x_groq is None
-        and piece.citations is None
-        and piece.search_results is None
-    )
-    return content if is_plain and isinstance(content, str) else None
-
-
-def _decode_salvaging(data: bytes) -> AnswerPiece:
-    value = decode_lenient(data)
-    if isinstance(value, list) and value:
-        value = value[0]
-    if not isinstance(value, dict):
-        raise ProviderError(
-            ErrorCode.PROTOCOL, "the provider sent a frame that is no object", basis="type"
-        )
-    piece: AnswerPiece = _salvage(AnswerPiece, value)
-    return piece
-
-
-def _salvage(kind: type[msgspec.Struct], value: JsonObject) -> Json:
-    """Build a `kind` of those fields of `value` that have the right type."""
-    kept: dict[str, Any] = {}
-    for field in msgspec.structs.fields(kind):
-        if field.name not in value:
-            continue
-        found = value[field.name]
-        nested = _NESTED.get((kind, field.name))
-        try:
-            kept[field.name] = (
-                msgspec.convert(found, field.type)
-                if nested is None
-                else _salvage_nested(nested, found)
+    def finish(self, out: list[StreamPart]) -> None:
+        """Take note that the body ended; raises STREAM_INTERRUPTED if the answer did not."""
+        if self._is_ended:
+            return
+        if not self._finish_reason:
+            raise error_of(
+                ErrorCode.STREAM_INTERRUPTED,
+                "The provider's stream ended before the answer did.",
+                basis="type",
             )
-        except msgspec.ValidationError:
-            continue
-    return kind(**kept)
+        failure = failed_finish(self._finish_reason)
+        if failure is not None:
+            raise failure
+        self._is_ended = True
+        self._close_part(out)
+        has_calls = self._calls.close(out)
+        out.extend(PartOpaque(payload=payload) for payload in self._opaque_payloads())
+        out.append(
+            StreamFinished(
+                kind=finish_kind(
+                    self._finish_reason, has_calls=has_calls, is_refused=bool(self._refusal)
+                ),
+                reason=self._finish_reason,
+                usage=read_usage(self._usage),
+                cost=read_cost(self._usage, self._cost),
+                native=self._native(),
+            )
+        )
 
+    def _take(self, piece: AnswerPiece, out: list[StreamPart]) -> None:
+        if piece.choices:
+            if not self._is_open:
+                # Some servers put notes of their own first, without id or model.
+                self._is_open = True
+                self._calls.response_id = piece.id or ""
+                out.append(StreamOpened(model=piece.model or "", response_id=piece.id or None))
+            for choice in piece.choices:
+                if not choice.index:
+                    self._take_choice(choice, out)
+        if piece.usage:
+            self._usage = piece.usage
+        elif piece.x_groq is not None and piece.x_groq.usage:
+            self._usage = piece.x_groq.usage
+        if piece.citations or piece.search_results:
+            self._keep_sources(piece)
 
-def _salvage_nested(kind: type[msgspec.Struct], found: Json) -> Json:
-    if isinstance(found, dict):
-        return _salvage(kind, found)
-    if isinstance(found, list):
-        return [_salvage(kind, item) for item in found if isinstance(item, dict)]
-    return None
+    def _take_choice(self, choice: Choice, out: list[StreamPart]) -> None:
+        delta = choice.delta or choice.message
+        if delta is not None:
+            self._take_delta(delta, out)
+        if choice.finish_reason:
+            self._finish_reason = choice.finish_reason
+        if choice.usage:
+            self._usage = choice.usage
+        if choice.logprobs:
+            self._keep_logprobs(choice.logprobs)
+
+    def _take_delta(self, delta: Delta, out: list[StreamPart]) -> None:
+        """Take everything a piece may hold, in the order in which it makes sense."""
+        self._take_reasoning(delta, out)
+        if delta.annotations:
+            self._annotations.extend(delta.annotations)
+        if isinstance(delta.content, str):
+            self._say("text", delta.content, out)
+        elif delta.content:
+            for item in delta.content:
+                self._take_item(item, out)
+        if delta.refusal:
+            self._refusal.append(delta.refusal)
+        if delta.tool_calls or delta.function_call is not None:
+            self._close_part(out)
+            self._calls.take(delta, out, is_finished=bool(self._finish_reason))
+        if delta.audio or delta.executed_tools:
+            self._keep_media(delta)
+
+    def _take_reasoning(self, delta: Delta, out: list[StreamPart]) -> None:
+        text = delta.reasoning_content or delta.reasoning or ""
+        if text:
+            self._reasoning_field = "reasoning_content" if delta.reasoning_content else "reasoning"
+        details = delta.reasoning_details or ()
+        for detail in details if not text else ():
+            text += text_of_detail(detail)
+        self._say("reasoning", text, out)
+        kept = self._details if self._kind == "reasoning" else self._loose_details
+        for detail in details:
+            merge_detail(kept, detail)
+
+    def _take_item(self, item: Json, out: list[StreamPart]) -> None:
+        """Take one item of a content array: text, or thinking that is an array itself."""
+        if isinstance(item, str):
+            self._say("text", item, out)
+            return
+        if not isinstance(item, dict):
+            return
+        thinking = item.get("thinking")
+        if item.get("type") == "thinking" and thinking is not None:
+            self._reasoning_field = "thinking_parts"
+            for inner in thinking if isinstance(thinking, list) else [{"text": thinking}]:
+                text = inner.get("text") if isinstance(inner, dict) else inner
+                self._say("reasoning", text if isinstance(text, str) else "", out)
+        elif isinstance(item.get("text"), str):
+            self._say("text", item["text"], out)
+        else:
+            self._annotations.append(item)
+
+    def _say(self, kind: _Kind, text: str, out: list[StreamPart]) -> None:
+        if not text:
+            return
+        if self._kind != kind:
+            self._close_part(out)
+            self._kind = kind
+            self._key = f"{kind}-{self._parts}"
+            self._parts += 1
+            out.append(PartOpened(key=self._key, kind=kind))
+        out.append(PartDelta(key=self._key, text=text))
+
+    def _close_part(self, out: list[StreamPart]) -> None:
+        if self._kind is None:
+            return
+        native: JsonObject = {}
+        if self._kind == "text" and self._annotations:
+            native["annotations"] = self._annotations
+            self._annotations = []
+        if self._kind == "reasoning":
+            if self._reasoning_field:
+                native["field"] = self._reasoning_field
+            if self._details:
+                native["reasoning_details"] = self._details
+                self._details = []
+        out.append(PartClosed(key=self._key, native=native or None))
+        self._kind = None
+
+    def _keep_sources(self, piece: AnswerPiece) -> None:
+        if piece.citations:
+            self._extras["citations"] = piece.citations
+        if piece.search_results:
+            self._extras["search_results"] = piece.search_results
+
+    def _keep_logprobs(self, logprobs: JsonObject) -> None:
+        for name, tokens in logprobs.items():
+            if isinstance(tokens, list):
+                self._extras.setdefault("logprobs", {}).setdefault(name, []).extend(tokens)
+
+    def _keep_media(self, delta: Delta) -> None:
+        for name, value in (delta.audio or {}).items():
+            grows = name in {"data", "transcript"} and isinstance(value, str)
+            self._audio[name] = self._audio.get(name, "") + value if grows else value
+        for position, tool in enumerate(delta.executed_tools or ()):
+            # A server tool is sent anew when it has run; the last word holds.
+            index = tool.get("index")
+            self._executed_tools[index if isinstance(index, int) else position] = tool
+
+    def _opaque_payloads(self) -> list[JsonObject]:
+        payloads: list[JsonObject] = []
+        if self._loose_details:
+            payloads.append({"type": "reasoning_details", "reasoning_details": self._loose_details})
+        if self._executed_tools:
+            tools = list(self._executed_tools.values())
+            payloads.append({"type": "executed_tools", "executed_tools": tools})
+        if self._refusal:
+            payloads.append({"type": "refusal", "refusal": "".join(self._refusal)})
+        if self._audio:
+            payloads.append({"type": "audio", "audio": self._audio})
+        return payloads
+
+    def _native(self) -> JsonObject | None:
+        native = dict(self._extras)
+        if self._annotations:
+            native["annotations"] = self._annotations
+        if self._refusal:
+            native["refusal"] = "".join(self._refusal)
+        return native or None

@@ -6,20 +6,19 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.providers.prefix_memo import PrefixMemo, settled_length
-from holdfast.providers.wire.chat_completions.dialects import Dialect
+from holdfast.providers.wire.chat_completions.dialects import GENERIC, Dialect
 from holdfast.providers.wire.chat_completions.messages import (
     finish_lowered,
     join_lowered,
     lower_message,
 )
 from holdfast.providers.wire.chat_completions.prompt_cache import cache_mark, mark_last_message
-from holdfast.providers.wire.chat_completions.schemas import (
-    asks_for_schema_in_words,
-    is_strict_schema,
-)
+from holdfast.providers.wire.chat_completions.schemas import asks_for_schema_in_words
 from holdfast.providers.wire.chat_completions.thinking import ask_for_thinking
 from holdfast.providers.wire.lenient_json import encode_lenient
+from holdfast.providers.wire.message_bytes import body_with
 from holdfast.providers.wire.protocol import WireRequest
+from holdfast.providers.wire.strict_schemas import is_strict_schema
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.requests import ModelRequest
@@ -36,13 +35,13 @@ class _Written(msgspec.Struct, frozen=True):
     last: JsonObject | None = None
 
 
-class ChatEncoder:
+class RequestEncoder:
     """Writes requests of one dialect, each message of a conversation only once.
 
     Owns the written beginnings of conversations it has seen.
     """
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect = GENERIC) -> None:
         self._dialect = dialect
         self._memo: PrefixMemo[_Written] = PrefixMemo()
 
@@ -61,7 +60,7 @@ class ChatEncoder:
         }
         return WireRequest(
             path=dialect.path.replace("{model}", quote(request.model, safe="")),
-            body=b'%b,"messages":[%b]}' % (encode_lenient(fields)[:-1], self._messages(request)),
+            body=body_with(fields, "messages", [self._messages(request)]),
         )
 
     def _messages(self, request: ModelRequest) -> bytes:
@@ -92,9 +91,9 @@ class ChatEncoder:
         return _Written(_joined(head.body, *done), last)
 
 
-def encode_request(dialect: Dialect, request: ModelRequest) -> WireRequest:
-    """Lower one request, remembering nothing."""
-    return ChatEncoder(dialect)(request)
+def encode_request(request: ModelRequest, dialect: Dialect = GENERIC) -> WireRequest:
+    """Lower `request`, whose history already meets the dialect's rules."""
+    return RequestEncoder(dialect)(request)
 
 
 def _joined(*pieces: bytes | JsonObject | None) -> bytes:

@@ -2,11 +2,10 @@
 
 from decimal import Decimal
 
+from holdfast.providers.wire.billed_cost import cost_in_dollars, cost_in_ticks
 from holdfast.providers.wire.chat_completions.dialects import CostField
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.usage import Usage
-
-_USD_PER_TICK = Decimal("0.0000000001")
 
 
 def read_usage(reported: JsonObject | None) -> Usage:
@@ -43,15 +42,7 @@ def read_cost(reported: JsonObject | None, field: CostField) -> Decimal | None:
     """Return what the server says it billed, in US dollars; None where it does not say."""
     if not reported or field == "none":
         return None
-    if field == "usd_ticks":
-        ticks = reported.get("cost_in_usd_ticks")
-        return ticks * _USD_PER_TICK if isinstance(ticks, int) else None
-    billed = _decimal(reported.get("cost"))
-    if billed is None or not reported.get("is_byok"):
-        return billed
-    # With the user's own key the router bills its fee only; the model is billed upstream.
-    upstream = _decimal(_object(reported, "cost_details").get("upstream_inference_cost"))
-    return None if upstream is None else billed + upstream
+    return cost_in_ticks(reported) if field == "usd_ticks" else cost_in_dollars(reported)
 
 
 def _object(container: JsonObject, name: str) -> JsonObject:
@@ -66,7 +57,3 @@ def _count(container: JsonObject, name: str) -> int:
 
 def _first(*counts: int) -> int:
     return next((count for count in counts if count), 0)
-
-
-def _decimal(value: Json) -> Decimal | None:
-    return Decimal(str(value)) if isinstance(value, int | float) else None

@@ -2,11 +2,10 @@
 
 from functools import partial
 
-from holdfast.providers.wire.gemini.errors import classify
+from holdfast.providers.wire.gemini.dialects import GEMINI_API, GeminiDialect
+from holdfast.providers.wire.gemini.errors import ERRORS
 from holdfast.providers.wire.gemini.reply import GeminiDecoder
 from holdfast.providers.wire.gemini.request import (
-    GEMINI_API,
-    GeminiDialect,
     RequestEncoder,
     decode_count,
     encode_count,
@@ -30,7 +29,7 @@ def gemini_protocol(dialect: GeminiDialect = GEMINI_API) -> WireProtocol:
         encode_request=partial(encode_request, dialect=dialect),
         new_encoder=partial(RequestEncoder, dialect),
         decoder=GeminiDecoder,
-        classify=classify,
+        classify=ERRORS.error_of_reply,
         history=HISTORY,
         encode_count=partial(encode_count, dialect=dialect),
         decode_count=decode_count,

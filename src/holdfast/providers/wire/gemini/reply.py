@@ -10,8 +10,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.providers.wire.gemini.errors import error_of_report
-from holdfast.providers.wire.gemini.partial_arguments import PartialArgument, put_argument
+from holdfast.providers.wire.gemini.errors import ERRORS
+from holdfast.providers.wire.gemini.partial_arguments import put_argument
+from holdfast.providers.wire.gemini.reply_types import (
+    Candidate,
+    ContentPart,
+    FunctionCall,
+    Reply,
+    UsageMetadata,
+)
 from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.protocol import Frame
 from holdfast.providers.wire.what_fits import keep_what_fits
@@ -28,70 +35,6 @@ from holdfast.vocabulary.stream_parts import (
     StreamPart,
 )
 from holdfast.vocabulary.usage import Usage
-
-
-class FunctionCall(msgspec.Struct, rename="camel"):
-    """A function call, whole or a piece of one."""
-
-    name: str | None = None
-    args: JsonObject | None = None
-    id: str | None = None
-    partial_args: list[PartialArgument] | None = None
-    will_continue: bool = False
-
-
-class ContentPart(msgspec.Struct, rename="camel"):
-    """A part, as far as we model it."""
-
-    text: str | None = None
-    thought: bool = False
-    thought_signature: str | None = None
-    function_call: FunctionCall | None = None
-
-
-class Content(msgspec.Struct):
-    """What the model says in one frame."""
-
-    parts: list[ContentPart] | None = None
-
-
-class Candidate(msgspec.Struct, rename="camel"):
-    """One answer; we never ask for more than one."""
-
-    content: Content | None = None
-    finish_reason: str | None = None
-    grounding_metadata: msgspec.Raw = msgspec.Raw()
-    url_context_metadata: msgspec.Raw = msgspec.Raw()
-    citation_metadata: msgspec.Raw = msgspec.Raw()
-
-
-class PromptFeedback(msgspec.Struct, rename="camel"):
-    """What was found wrong with the prompt."""
-
-    block_reason: str | None = None
-
-
-class UsageMetadata(msgspec.Struct, rename="camel"):
-    """Tokens so far; thoughts are not in the candidates, nor tool results in the prompt."""
-
-    prompt_token_count: int | None = None
-    candidates_token_count: int | None = None
-    thoughts_token_count: int | None = None
-    tool_use_prompt_token_count: int | None = None
-    cached_content_token_count: int | None = None
-    total_token_count: int | None = None
-
-
-class Reply(msgspec.Struct, rename="camel"):
-    """One frame."""
-
-    candidates: list[Candidate] | None = None
-    prompt_feedback: PromptFeedback | None = None
-    usage_metadata: UsageMetadata | None = None
-    model_version: str | None = None
-    response_id: str | None = None
-    error: msgspec.Raw = msgspec.Raw()
-
 
 _decode = msgspec.json.Decoder(Reply).decode
 _decode_any = msgspec.json.Decoder().decode
@@ -143,7 +86,7 @@ class GeminiDecoder:
         self._out = out
         if self._reason is None and self._blocked is None:
             words = "the stream ended without a finish reason"
-            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words)
+            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
         self._end_call(is_cut=True)
         self._close()
         kind = _FINISH.get(self._reason or "", "other") if self._blocked is None else "refusal"
@@ -167,7 +110,7 @@ class GeminiDecoder:
 
     def _on_reply(self, reply: Reply, data: bytes) -> None:
         if bytes(reply.error):
-            raise error_of_report(decode_lenient(data))
+            raise ERRORS.error_in_stream(decode_lenient(data))
         if not self._is_open:
             self._is_open = True
             self._identity = reply.response_id or hashlib.sha256(data).hexdigest()[:16]

@@ -1,31 +1,19 @@
 """Lowers a neutral request to the body of a Gemini generateContent call."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 
 import msgspec
 
+from holdfast.providers.wire.gemini.dialects import GEMINI_API, GeminiDialect
+from holdfast.providers.wire.gemini.messages import named_calls, parts_of
 from holdfast.providers.wire.gemini.schemas import json_schema, openapi_schema, takes_json_schema
-from holdfast.providers.wire.gemini.thinking import is_gemini_3, is_same_model, thinking_config
-from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.providers.wire.gemini.thinking import is_gemini_3, thinking_config
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
-from holdfast.providers.wire.neutral_text import reminder_text
 from holdfast.providers.wire.protocol import WireRequest
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
-from holdfast.vocabulary.ids import CallId
+from holdfast.providers.wire.token_count import read_token_count
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import (
-    CompactionPart,
-    MediaPart,
-    Part,
-    ProviderPart,
-    ReasoningPart,
-    ReminderPart,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-)
+from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.tools import ToolSpec
 
@@ -35,20 +23,6 @@ SERVER_TOOLS: dict[str, JsonObject] = {
     "code_execution": {"codeExecution": {}},
 }
 """Tools that the provider runs itself, by the switch that turns each on."""
-
-UNSIGNED = "skip_thought_signature_validator"
-"""What Gemini 3 takes in place of a signature on a call that it did not make itself."""
-
-
-class GeminiDialect(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an endpoint keeps its models, and how it wants to be asked to count."""
-
-    models: str
-    count_wraps_request: bool
-
-
-GEMINI_API = GeminiDialect(models="v1beta/models", count_wraps_request=True)
-VERTEX = GeminiDialect(models="publishers/google/models", count_wraps_request=False)
 
 
 class RequestEncoder:
@@ -100,11 +74,8 @@ def encode_count(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> 
 
 
 def decode_count(body: bytes) -> int:
-    """Read how many tokens a request holds."""
-    count = decode_lenient(body)
-    if not isinstance(count, dict):
-        raise ProviderError(ErrorCode.PROTOCOL, "the provider's token count is malformed")
-    return int(count.get("totalTokens") or 0)
+    """Return how many tokens the provider counted."""
+    return read_token_count(body, "totalTokens")
 
 
 def _path(model: str, dialect: GeminiDialect, method: str) -> str:
@@ -183,96 +154,3 @@ def _declaration(tool: ToolSpec, model: str) -> JsonObject:
     if takes_json_schema(model):
         return declaration | {"parametersJsonSchema": json_schema(tool.input_schema)}
     return declaration | {"parameters": openapi_schema(tool.input_schema)}
-
-
-# History
-
-
-def named_calls(messages: tuple[Message, ...]) -> Mapping[CallId, str]:
-    """Return the provider's own ids of calls, where it gave some; ours are not sent."""
-    return {
-        part.call_id: str(part.native["id"])
-        for message in messages
-        for part in message.parts
-        if isinstance(part, ToolCallPart) and part.native and part.native.get("id")
-    }
-
-
-def parts_of(message: Message, model: str, named: Mapping[CallId, str]) -> list[JsonObject]:
-    """Return the parts of one message."""
-    if isinstance(message, UserMessage):
-        return _user_parts(message, model, named)
-    return _model_parts(message, model)
-
-
-def _user_parts(message: UserMessage, model: str, named: Mapping[CallId, str]) -> list[JsonObject]:
-    """Return the parts of a user's message: results first, media they cannot hold after them."""
-    results = [part for part in message.parts if isinstance(part, ToolResultPart)]
-    parts = [_result_part(part, model, named) for part in results]
-    if not is_gemini_3(model):
-        parts += [_media(each) for part in results for each in _media_in(part)]
-    for part in message.parts:
-        match part:
-            case TextPart(text=text) | CompactionPart(text=text) if text:
-                parts.append({"text": text})
-            case ReminderPart(text=text):
-                parts.append({"text": reminder_text(text)})
-            case MediaPart():
-                parts.append(_media(part))
-            case _:
-                pass
-    return parts
-
-
-def _result_part(part: ToolResultPart, model: str, named: Mapping[CallId, str]) -> JsonObject:
-    word = "error" if part.is_error else "output"
-    response: JsonObject = {
-        "name": part.name,
-        "response": {word: part.text or (part.outcome if part.is_error else "")},
-    }
-    if part.call_id in named:
-        response["id"] = named[part.call_id]
-    if is_gemini_3(model) and (media := _media_in(part)):
-        response["parts"] = [_media(each) for each in media]
-    return {"functionResponse": response}
-
-
-def _media_in(part: ToolResultPart) -> list[MediaPart]:
-    return [each for each in part.content if isinstance(each, MediaPart)]
-
-
-def _media(part: MediaPart) -> JsonObject:
-    if part.url is not None:
-        return {"fileData": {"mimeType": part.mime, "fileUri": part.url}}
-    return {"inlineData": {"mimeType": part.mime, "data": part.data or ""}}
-
-
-def _model_parts(message: AssistantMessage, model: str) -> list[JsonObject]:
-    is_same = not message.model or is_same_model(message.model, model)
-    parts = [made for part in message.parts if (made := _model_part(part, is_same)) is not None]
-    calls = [part for part in parts if "functionCall" in part]
-    if calls and is_gemini_3(model) and "thoughtSignature" not in calls[0]:
-        calls[0]["thoughtSignature"] = UNSIGNED
-    return parts
-
-
-def _model_part(part: Part, is_same: bool) -> JsonObject | None:  # noqa: FBT001
-    """Lower one part of an answer; signatures go back only to the model that made them."""
-    native = (getattr(part, "native", None) or {}) if is_same else {}
-    signature = native.get("thoughtSignature")
-    signed: JsonObject = {"thoughtSignature": signature} if signature else {}
-    match part:
-        case TextPart(text=text) | CompactionPart(text=text) if text:
-            return {"text": text} | signed
-        case ReasoningPart(text=text, signature=str(seal)):
-            return {"text": text, "thought": True, "thoughtSignature": seal}
-        case ToolCallPart(name=name, arguments=arguments):
-            call: JsonObject = {"name": name}
-            call["args"] = arguments if isinstance(arguments, dict) else {"value": arguments}
-            if native.get("id"):
-                call["id"] = native["id"]
-            return {"functionCall": call} | signed
-        case ProviderPart(payload=payload):
-            return payload
-        case _:
-            return None

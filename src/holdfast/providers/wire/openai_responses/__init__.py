@@ -3,7 +3,7 @@
 from functools import partial
 
 from holdfast.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
-from holdfast.providers.wire.openai_responses.errors import classify
+from holdfast.providers.wire.openai_responses.errors import ERRORS
 from holdfast.providers.wire.openai_responses.reply import ResponsesDecoder
 from holdfast.providers.wire.openai_responses.request import (
     RequestEncoder,
@@ -26,7 +26,7 @@ def responses_protocol(dialect: ResponsesDialect = OPENAI) -> WireProtocol:
         encode_request=partial(encode_request, dialect=dialect),
         new_encoder=partial(RequestEncoder, dialect),
         decoder=ResponsesDecoder,
-        classify=classify,
+        classify=ERRORS.error_of_reply,
         history=HISTORY if dialect.takes_files else HistoryRules(),
         encode_count=partial(encode_count, dialect=dialect) if dialect.can_count else None,
         decode_count=decode_count if dialect.can_count else None,

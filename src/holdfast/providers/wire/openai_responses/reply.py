@@ -9,15 +9,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.providers.wire.openai_responses.errors import error_of_report
-from holdfast.providers.wire.openai_responses.events import (
+from holdfast.providers.wire.openai_responses.errors import ERRORS
+from holdfast.providers.wire.openai_responses.reply_items import OutputItems, PieceKind
+from holdfast.providers.wire.openai_responses.reply_types import (
     Event,
     cost_of,
     read_any,
     read_event,
     usage_of,
 )
-from holdfast.providers.wire.openai_responses.items import OutputItems, PieceKind
 from holdfast.providers.wire.protocol import Frame
 from holdfast.vocabulary.errors import ErrorCode, RequestError
 from holdfast.vocabulary.json_types import JsonObject
@@ -55,7 +55,7 @@ class ResponsesDecoder:
         """Take note that the body ended."""
         if not self._is_finished:
             words = "the stream ended before the response did"
-            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words)
+            raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
 
     @property
     def resume_path(self) -> str | None:
@@ -77,7 +77,7 @@ class ResponsesDecoder:
         if value.get("object") == "response" or "output" in value:
             return Event(type="response.completed", response=msgspec.Raw(frame.data))
         if value.get("error") or "error" in {event.type, frame.event}:
-            raise error_of_report(value)
+            raise ERRORS.error_in_stream(value)
         return event
 
     def _react(self, event: Event) -> None:
@@ -133,7 +133,7 @@ class ResponsesDecoder:
         status = str(response.get("status") or event.type.removeprefix("response."))
         self._open(response)
         if status == "failed" or response.get("error"):
-            raise error_of_report(response)
+            raise ERRORS.error_in_stream(response)
         if status == "cancelled":
             raise RequestError(ErrorCode.ABORTED, "the response was cancelled at the provider")
         self._items.end_all(response.get("output"))

@@ -9,11 +9,11 @@ from functools import partial
 
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
 from holdfast.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
-from holdfast.providers.wire.openai_responses.events import read_any
-from holdfast.providers.wire.openai_responses.input_items import custom_calls, items_of
+from holdfast.providers.wire.openai_responses.messages import custom_calls, items_of
 from holdfast.providers.wire.protocol import WireRequest
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.providers.wire.strict_schemas import is_strict_schema
+from holdfast.providers.wire.token_count import read_token_count
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import CompactionPart
 from holdfast.vocabulary.requests import ModelRequest, OutputSchema
@@ -78,11 +78,8 @@ def encode_count(request: ModelRequest, dialect: ResponsesDialect = OPENAI) -> W
 
 
 def decode_count(body: bytes) -> int:
-    """Read how many tokens a request holds."""
-    count = read_any(body).get("input_tokens")
-    if not isinstance(count, int):
-        raise ProviderError(ErrorCode.PROTOCOL, "the provider's token count is malformed")
-    return count
+    """Return how many tokens the provider counted."""
+    return read_token_count(body, "input_tokens")
 
 
 def _fields(request: ModelRequest, dialect: ResponsesDialect) -> tuple[JsonObject, int]:
@@ -178,22 +175,5 @@ def _format(output: OutputSchema) -> JsonObject:
         "type": "json_schema",
         "name": _SCHEMA_NAME.sub("_", output.name)[:64] or "output",
         "schema": output.schema,
-        "strict": is_strict(output.schema),
+        "strict": is_strict_schema(output.schema),
     }
-
-
-def is_strict(schema: Json) -> bool:
-    """Whether every object in `schema` is closed and demands all it names, as strict mode wants."""
-    if isinstance(schema, list):
-        return all(is_strict(each) for each in schema)
-    if not isinstance(schema, dict):
-        return True
-    if "properties" in schema or schema.get("type") == "object":
-        names = schema.get("properties", {})
-        if schema.get("additionalProperties") is not False:
-            return False
-        if set(schema.get("required", ())) != set(names):
-            return False
-    if schema.keys() & {"allOf", "oneOf", "not", "patternProperties", "default", "if"}:
-        return False
-    return all(is_strict(value) for name, value in schema.items() if name not in {"enum", "const"})

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.providers.wire.openai_responses.events import Event
+from holdfast.providers.wire.openai_responses.reply_types import Event
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.stream_parts import (
     PartClosed,

@@ -4,7 +4,7 @@ from hashlib import blake2s
 
 import msgspec
 
-from holdfast.providers.wire.chat_completions.reply import Delta, Function, ToolCall
+from holdfast.providers.wire.chat_completions.reply_types import Delta, Function, ToolCall
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened, StreamPart
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 import msgspec
 
+from holdfast.providers.wire.billed_cost import cost_in_dollars, cost_in_ticks
 from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.what_fits import keep_what_fits
 from holdfast.vocabulary.json_types import JsonObject
@@ -47,7 +48,6 @@ class _Tokens(msgspec.Struct):
 
 
 _NO_DETAILS = _TokenDetails()
-_USD_TICKS = Decimal(10) ** 10
 _decode = msgspec.json.Decoder(Event).decode
 
 
@@ -84,12 +84,9 @@ def usage_of(response: JsonObject) -> Usage:
 
 
 def cost_of(response: JsonObject) -> Decimal | None:
-    """Return what the provider says it billed: OpenRouter in dollars, xAI in ticks of 1e-10."""
+    """Return what the provider says it billed: OpenRouter in dollars, xAI in ticks."""
     usage = response.get("usage")
     if not isinstance(usage, dict):
         return None
-    if isinstance(cost := usage.get("cost"), int | float):
-        return Decimal(str(cost))
-    if isinstance(ticks := usage.get("cost_in_usd_ticks"), int):
-        return Decimal(ticks) / _USD_TICKS
-    return None
+    cost = cost_in_dollars(usage)
+    return cost_in_ticks(usage) if cost is None else cost

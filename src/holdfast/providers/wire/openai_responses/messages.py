@@ -7,11 +7,11 @@ wants the reasoning before it.
 
 from collections.abc import Iterator
 
-import msgspec
-
-from holdfast.providers.wire.neutral_text import reminder_text, result_text
+from holdfast.providers.wire.lenient_json import encode_lenient
+from holdfast.providers.wire.media import data_url
+from holdfast.providers.wire.neutral_forms import argument_object, reminder_text, result_text
 from holdfast.providers.wire.openai_responses.dialects import ResponsesDialect
-from holdfast.providers.wire.openai_responses.items import CUSTOM_INPUT
+from holdfast.providers.wire.openai_responses.reply_items import CUSTOM_INPUT
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -86,7 +86,7 @@ def _input_piece(part: Part) -> JsonObject | None:
         case TextPart(text=text) | CompactionPart(text=text) if text:
             return {"type": "input_text", "text": text}
         case ReminderPart(text=text):
-            return {"type": "input_text", "text": reminder_text(text)}
+            return {"type": "input_text", "text": f"{reminder_text(text)}\n"}
         case MediaPart():
             return _media_piece(part)
         case _:
@@ -94,7 +94,7 @@ def _input_piece(part: Part) -> JsonObject | None:
 
 
 def _media_piece(part: MediaPart) -> JsonObject:
-    where = part.url or f"data:{part.mime};base64,{part.data or ''}"
+    where = part.url or data_url(part)
     if part.mime.startswith("image/"):
         return {"type": "input_image", "image_url": where, "detail": "auto"}
     if part.url:
@@ -194,7 +194,7 @@ def _call_item(part: ToolCallPart) -> JsonObject:
     if _is_custom(part) and isinstance(part.arguments, dict):
         item |= {"type": "custom_tool_call", "input": str(part.arguments.get(CUSTOM_INPUT, ""))}
     else:
-        item["arguments"] = msgspec.json.encode(part.arguments).decode()
+        item["arguments"] = encode_lenient(argument_object(part)).decode()
     return item | _facts(part.native or {}, "id", "namespace", "caller", "reasoning")
 
 

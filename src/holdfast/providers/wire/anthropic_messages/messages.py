@@ -1,9 +1,9 @@
 """Anthropic Messages: the parts of a message as content blocks."""
 
-import base64
-import binascii
 from collections.abc import Iterable
 
+from holdfast.providers.wire.media import media_text
+from holdfast.providers.wire.neutral_forms import argument_object, reminder_text
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import (
@@ -25,8 +25,13 @@ DOCUMENT_TYPES = ("application/pdf", "text/plain")
 _UNMARKABLE = frozenset({"thinking", "redacted_thinking"})
 
 
-def blocks_of(message: Message, *, keeps_compaction: bool) -> list[JsonObject]:
-    """Return the content blocks of a message, results of tools first; there may be none."""
+def blocks_of(
+    message: Message, *, keeps_compaction: bool, is_begun: bool = False
+) -> list[JsonObject]:
+    """Return the content blocks of a message, results of tools first; there may be none.
+
+    `is_begun` is for an answer that the model is to go on with: it is sent as it is.
+    """
     is_assistant = isinstance(message, AssistantMessage)
     blocks: list[JsonObject] = []
     for place, part in enumerate(message.parts):
@@ -38,7 +43,25 @@ def blocks_of(message: Message, *, keeps_compaction: bool) -> list[JsonObject]:
             blocks += _block(part, is_assistant=is_assistant)
     if not is_assistant:
         blocks.sort(key=lambda block: block["type"] != "tool_result")
+    elif not is_begun:
+        blocks = _closed(blocks)
     return blocks
+
+
+def _closed(blocks: list[JsonObject]) -> list[JsonObject]:
+    """Leave out what an answer that is over may not hold.
+
+    That is a server's tool that was called and never answered, and thinking that led to nothing.
+    """
+    answered = {block.get("tool_use_id") for block in blocks}
+    kept = [
+        block
+        for block in blocks
+        if block["type"] != "server_tool_use" or block.get("id") in answered
+    ]
+    while kept and kept[-1]["type"] in _UNMARKABLE:
+        kept.pop()
+    return kept
 
 
 def can_be_marked(block: JsonObject) -> bool:
@@ -52,7 +75,8 @@ def _block(
     is_assistant: bool,
 ) -> Iterable[JsonObject]:
     match part:
-        case TextPart(text=text) if text:
+        case TextPart(text=text) if text.strip():
+            # A text of blanks alone is refused.
             citations = part.native and part.native.get("citations")
             cited = {"citations": citations} if citations and is_assistant else {}
             yield {"type": "text", "text": text, **cited}
@@ -64,7 +88,7 @@ def _block(
                 "type": "tool_use",
                 "id": part.call_id,
                 "name": part.name,
-                "input": _arguments(part),
+                "input": argument_object(part),
                 **(part.native or {}),
             }
         case ToolResultPart():
@@ -75,12 +99,6 @@ def _block(
             yield payload
         case _:
             return
-
-
-def _arguments(part: ToolCallPart) -> JsonObject:
-    if part.invalid is not None:
-        return {"invalid_json": part.invalid}
-    return part.arguments if isinstance(part.arguments, dict) else {"value": part.arguments}
 
 
 def _result(part: ToolResultPart) -> JsonObject:
@@ -101,7 +119,7 @@ def _result_content(piece: ResultContent) -> JsonObject:
 
 
 def _is_something(piece: ResultContent) -> bool:
-    return not isinstance(piece, TextPart) or bool(piece.text)
+    return not isinstance(piece, TextPart) or bool(piece.text.strip())
 
 
 def _media(part: MediaPart) -> JsonObject:
@@ -110,7 +128,7 @@ def _media(part: MediaPart) -> JsonObject:
     if part.url is not None:
         source = {"type": "url", "url": part.url}
     elif part.mime.startswith("text/"):
-        source = {"type": "text", "media_type": "text/plain", "data": _plain(part.data or "")}
+        source = {"type": "text", "media_type": "text/plain", "data": media_text(part)}
     else:
         source = {"type": "base64", "media_type": part.mime, "data": part.data or ""}
     if part.mime.startswith("image/"):
@@ -119,15 +137,8 @@ def _media(part: MediaPart) -> JsonObject:
     return {"type": "document", "source": source, **named}
 
 
-def _plain(data: str) -> str:
-    try:
-        return base64.b64decode(data, validate=True).decode("utf-8", "replace")
-    except binascii.Error:
-        return data
-
-
 def _compaction(part: CompactionPart, *, keeps_native: bool) -> Iterable[JsonObject]:
-    if not part.text:
+    if not part.text.strip():
         return
     if keeps_native:
         yield {"type": "compaction", "content": part.text, **(part.native or {})}
@@ -139,7 +150,7 @@ def _reminder(part: ReminderPart, following: tuple[Part, ...]) -> JsonObject:
     """Wrap a note of the program's; the last of a run is set off from what follows it."""
     is_last = bool(following) and not isinstance(following[0], ReminderPart)
     gap = "\n\n" if is_last else ""
-    return {"type": "text", "text": f"<system-reminder>\n{part.text}\n</system-reminder>{gap}"}
+    return {"type": "text", "text": f"{reminder_text(part.text)}{gap}"}
 
 
 def marked(block: JsonObject, mark: Json) -> JsonObject:

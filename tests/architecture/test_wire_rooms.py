@@ -1,0 +1,27 @@
+"""A reader finds the same rooms in the folder of every wire protocol."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from holdfast.providers import wire
+from holdfast.providers.wire.failures import FailureRules
+from holdfast.providers.wire.protocol import WireProtocol
+
+FOLDERS = sorted(path.parent for path in Path(wire.__path__[0]).glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_protocol_has_the_same_rooms_as_its_neighbours(folder: Path) -> None:
+    rooms = {path.stem for path in folder.glob("*.py")}
+    assert rooms >= {"request", "messages", "reply", "reply_types", "errors"}
+    package = f"{wire.__name__}.{folder.name}"
+    assert isinstance(import_module(package).PROTOCOL, WireProtocol)
+    assert isinstance(import_module(f"{package}.errors").ERRORS, FailureRules)
+    request = import_module(f"{package}.request")
+    assert {"RequestEncoder", "encode_request"} <= vars(request).keys()
+
+
+def test_there_are_folders_to_look_at() -> None:
+    assert len(FOLDERS) >= 4

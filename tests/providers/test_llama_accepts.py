@@ -1,0 +1,89 @@
+"""A real server's own word on the histories that move: llama.cpp in three protocols."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.auth.token_sources import StaticTokenSource
+from holdfast.providers.anthropic import anthropic
+from holdfast.providers.client import WireModelClient
+from holdfast.providers.openai import openai
+from holdfast.providers.openai_compatible import VENDORS, openai_compatible
+from holdfast.providers.transport.http import AiohttpTransport
+from holdfast.providers.wire.openai_responses.dialects import PLAIN
+from holdfast.vocabulary.messages import Message
+from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.settings import Timeouts
+from tests.fixtures_report import Report
+from tests.providers.conversations import CLOCK, user
+from tests.providers.exchanges import ask
+from tests.providers.moving_targets import targets
+from tests.providers.test_moving import made_histories, recorded_histories, recorded_loops
+
+LONGEST = 800
+"""Characters of a history that the small model still reads quickly."""
+LOGS = 5
+
+
+def clients(url: str) -> dict[str, WireModelClient]:
+    tokens = StaticTokenSource("x")
+    return {
+        "Messages": anthropic(tokens=tokens, transport=AiohttpTransport(), base_url=url),
+        "Chat Completions": openai_compatible(
+            VENDORS["llamacpp"], tokens=tokens, transport=AiohttpTransport(), base_url=f"{url}/v1"
+        ),
+        "Responses": openai(
+            tokens=tokens, transport=AiohttpTransport(), base_url=f"{url}/v1", dialect=PLAIN
+        ),
+    }
+
+
+def size_of(messages: tuple[Message, ...]) -> int:
+    return sum(len(repr(part)) for message in messages for part in message.parts)
+
+
+def sample(wire: Path) -> Iterator[tuple[str, tuple[Message, ...]]]:
+    """Yield a short history of every provider, the longest short loop of each, and some logs."""
+    target = targets()[0]
+    answers: dict[str, tuple[Message, ...]] = {}
+    for api, messages in recorded_histories(wire, target):
+        if messages[1].parts and size_of(messages) < LONGEST:
+            answers.setdefault(api, messages)
+    found = recorded_loops(wire, target)
+    loops = {api: messages for api, messages in found if size_of(messages) < LONGEST}
+    yield from answers.items()
+    yield from loops.items()
+    yield from (("a log", view) for view in made_histories()[: 4 * LOGS : 4])
+
+
+@pytest.mark.timeout(120)
+async def test_a_real_server_accepts_what_any_provider_said(
+    wire: Path, llama: str, report: Report
+) -> None:
+    accepted: Counter[str] = Counter()
+    refused = []
+    histories = list(sample(wire))
+    asked = clients(llama)
+    for source, messages in histories:
+        request = ModelRequest(
+            model="smollm2",
+            messages=(*messages, user("Say hello.")),
+            tools=(CLOCK,),
+            max_tokens=1,
+            temperature=0.0,
+            timeouts=Timeouts(first_byte=60.0),
+        )
+        # One history in each protocol in turn: what the server has read it need not read again.
+        for protocol, client in asked.items():
+            _, error = await ask(client, request)
+            if error is None:
+                accepted[protocol] += 1
+            else:
+                refused.append((protocol, source, error.code, error.message))
+    for client in asked.values():
+        await client.close()
+    for protocol, count in accepted.items():
+        report(f"llama.cpp took {count} of {len(histories)} histories in {protocol}")
+    assert refused == []

@@ -1,0 +1,259 @@
+"""Going back, branching off and moving away: whatever the order, nothing is lost or mixed up."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast import Agent, AgentSession
+from holdfast.serialization.entries import decode_entry, encode_entry
+from holdfast.serialization.session_state import decode_state, encode_state
+from holdfast.session.opening import fold_log
+from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.messages import Message
+from tests.history_grammar import violations
+from tests.session.three_turns import ThreeTurns, durable_agent
+
+_KINDS = ("memory", "jsonl", "sqlite")
+_EXAMPLES = {"memory": 60, "jsonl": 6, "sqlite": 6}
+
+_steps = st.lists(
+    st.tuples(
+        st.sampled_from(["chat", "tools", "rewind", "undo", "fork", "restore", "reopen"]),
+        st.integers(0, 30),
+    ),
+    max_size=12,
+)
+
+
+class Walk:
+    """One session after another, each a branch of the one before, with what it should hold."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.session = agent.session()
+        self.others: list[tuple[AgentSession, tuple[Message, ...]]] = []
+        """Sessions that were left behind, and what they held then."""
+        self.before: list[tuple[Message, ...]] = []
+        """What the session held before each rewind that can be undone."""
+
+    async def step(self, what: str, number: int) -> None:
+        """Do one thing and check what it did."""
+        await getattr(self, what)(number)
+        for other, messages in self.others:
+            assert other.messages == messages
+
+    async def chat(self, number: int) -> None:
+        """Say something that is answered at once."""
+        del number
+        earlier = self.session.messages
+        await self.session.chat("next")
+        assert self.session.messages[: len(earlier)] == earlier
+        self.before.clear()
+
+    async def tools(self, number: int) -> None:
+        """Say something that is answered in several turns."""
+        await self.session.chat(f"Write lines, {number}.")
+        self.before.clear()
+
+    async def rewind(self, number: int) -> None:
+        """Go back to any message."""
+        messages = self.session.messages
+        if messages:
+            place = number % len(messages)
+            await self.session.rewind(to=messages[place].id)
+            assert _texts(self.session.messages[: place + 1]) == _texts(messages[: place + 1])
+            # Calls that lost their results are answered as not run, in one message more.
+            assert len(self.session.messages) <= place + 2
+            self.before.append(messages)
+
+    async def undo(self, number: int) -> None:
+        """Take the last rewind back."""
+        del number
+        if self.before:
+            await self.session.undo_rewind()
+            assert self.session.messages == self.before.pop()
+
+    async def fork(self, number: int) -> None:
+        """Go on in a branch, from any message."""
+        messages = self.session.messages
+        place = number % len(messages) if messages else None
+        after = None if place is None else messages[place].id
+        branch = await self.session.fork(after=after)
+        await branch.open()
+        kept = messages if place is None else messages[: place + 1]
+        assert _texts(branch.messages[: len(kept)]) == _texts(kept)
+        self._go_to(branch)
+
+    async def restore(self, number: int) -> None:
+        """Go on in a session that is restored from an export."""
+        del number
+        state = await self.session.export()
+        assert decode_state(encode_state(state)) == state
+        restored = self._agent.session(restore=state)
+        await restored.open()
+        assert restored.messages == self.session.messages
+        self._go_to(restored)
+
+    async def reopen(self, number: int) -> None:
+        """Close the session and open it again; its log, written out and read, is the same."""
+        del number
+        live = await self.session.open()
+        entries = await live.store.log.read(live.session_id)
+        again = [decode_entry(encode_entry(entry)) for entry in entries]
+        assert (await fold_log(live.store.log, again)).messages() == self.session.messages
+        messages = self.session.messages
+        await self.session.close()
+        self.session = self._agent.session(live.session_id, must_exist=True)
+        await self.session.open()
+        assert self.session.messages == messages
+
+    async def close(self) -> None:
+        """Close every session."""
+        for other, _ in self.others:
+            await other.close()
+        await self.session.close()
+
+    def _go_to(self, session: AgentSession) -> None:
+        self.others.append((self.session, self.session.messages))
+        self.session = session
+        self.before.clear()
+
+
+def _texts(messages: tuple[Message, ...]) -> list[str]:
+    return [message.text for message in messages]
+
+
+def _on_store(kind: str, work: Callable[[Agent], Coroutine[None, None, None]]) -> None:
+    async def run() -> None:
+        with TemporaryDirectory() as folder:
+            provider = ThreeTurns()
+            async with durable_agent(kind, Path(folder), provider) as agent:
+                await work(agent)
+            for request in provider.requests:
+                assert violations(request.messages) == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", _KINDS)
+def test_any_order_of_going_back_and_branching_off_keeps_every_conversation(kind: str) -> None:
+    @settings(max_examples=_EXAMPLES[kind])
+    @given(_steps)
+    def check(steps: list[tuple[str, int]]) -> None:
+        async def walk(agent: Agent) -> None:
+            walker = Walk(agent)
+            await walker.session.open()
+            for what, number in steps:
+                await walker.step(what, number)
+            await walker.close()
+
+        _on_store(kind, walk)
+
+    check()
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+async def test_a_branch_goes_its_own_way(kind: str, tmp_path: Path) -> None:
+    async with (
+        durable_agent(kind, tmp_path, ThreeTurns()) as agent,
+        agent.session("trunk") as trunk,
+    ):
+        first = await trunk.chat("next")
+        await trunk.chat("and next")
+        async with await trunk.fork(after=first.message_id, name="branch") as branch:
+            await branch.chat("the branch is next")
+            async with await branch.fork() as twig:
+                await twig.chat("the twig is next")
+                assert len(twig.messages) == 6
+            assert len(branch.messages) == 4
+        assert _texts(trunk.messages) == ["next", "fine", "and next", "fine"]
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+async def test_a_message_from_before_the_fork_can_be_gone_back_to(
+    kind: str, tmp_path: Path
+) -> None:
+    async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as trunk:
+        first = await trunk.chat("next")
+        await trunk.chat("and next")
+        async with await trunk.fork() as branch:
+            await branch.chat("the branch is next")
+            whole = branch.messages
+            assert first.message_id is not None
+            await branch.rewind(to=first.message_id)
+            assert _texts(branch.messages) == ["next", "fine"]
+            async with await branch.fork(after=whole[0].id) as twig:
+                assert _texts(twig.messages) == ["next"]
+            await branch.undo_rewind()
+            assert branch.messages == whole
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+async def test_a_restored_conversation_can_be_gone_back_into(kind: str, tmp_path: Path) -> None:
+    async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as origin:
+        await origin.chat("Write lines.")
+        state = await origin.export()
+        async with agent.session(restore=state) as restored:
+            await restored.rewind(to=restored.messages[1].id)
+            await restored.chat("next")
+            assert _texts(restored.messages)[-2:] == ["next", "fine"]
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+async def test_a_branch_does_not_take_a_name_that_is_taken(kind: str, tmp_path: Path) -> None:
+    async with (
+        durable_agent(kind, tmp_path, ThreeTurns()) as agent,
+        agent.session("trunk") as trunk,
+    ):
+        await trunk.chat("next")
+        with pytest.raises(StoreError) as raised:
+            await (await trunk.fork(name="trunk")).open()
+        assert raised.value.code is ErrorCode.CONFLICT
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+async def test_deleting_a_branch_leaves_its_trunk(kind: str, tmp_path: Path) -> None:
+    async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as trunk:
+        await trunk.chat("next")
+        branch = await trunk.fork(name="branch")
+        live = await branch.open()
+        await branch.close()
+        await live.store.log.delete(live.session_id)
+        with pytest.raises(SessionError) as raised:
+            await agent.session("branch", must_exist=True).open()
+        assert raised.value.code is ErrorCode.NOT_FOUND
+        await trunk.chat("next")
+        assert len(trunk.messages) == 4
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+async def test_a_branch_of_a_deleted_session_says_what_is_gone(kind: str, tmp_path: Path) -> None:
+    async with durable_agent(kind, tmp_path, ThreeTurns()) as agent:
+        trunk = agent.session()
+        await trunk.chat("next")
+        branch = await trunk.fork(name="branch")
+        live = await branch.open()
+        await branch.close()
+        await trunk.close()
+        await live.store.log.delete((await live.store.log.read(live.session_id))[0].parent)  # type: ignore[attr-defined]
+        with pytest.raises(StoreError) as raised:
+            await agent.session("branch").open()
+        assert raised.value.code is ErrorCode.CORRUPT
+
+
+async def test_two_sessions_of_a_new_name_opened_at_once_are_one(tmp_path: Path) -> None:
+    async with (
+        durable_agent("jsonl", tmp_path, ThreeTurns()) as one,
+        durable_agent("jsonl", tmp_path, ThreeTurns()) as other,
+    ):
+        opened = await asyncio.gather(
+            *(agent.session("new").open() for agent in (one, other)), return_exceptions=True
+        )
+        refused = [item for item in opened if isinstance(item, SessionError)]
+        assert [item.code for item in refused] == [ErrorCode.BUSY]
