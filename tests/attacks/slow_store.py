@@ -13,6 +13,10 @@ from holdfast.vocabulary.ids import SessionId
 Judge = Callable[[Sequence[Entry]], Exception | None]
 
 
+async def _a_trip_to_the_disk() -> None:
+    await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+
+
 class HeldLog(MemoryLog):
     """Appends like a disk: never at once, and sometimes not at all."""
 
@@ -30,18 +34,20 @@ class HeldLog(MemoryLog):
         if self.hold(entries):
             self.held.set()
             await self.go_on.wait()
-        await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+        await _a_trip_to_the_disk()
         error = self.judge(entries)
         if error is not None:
             raise error
         await super().append(lease, entries, consumed=consumed)
+        await _a_trip_to_the_disk()
 
     async def read(
         self, session_id: SessionId, *, after: int = 0, limit: int | None = None
     ) -> list[Entry]:
         """Read after a while."""
+        await _a_trip_to_the_disk()
         entries = await super().read(session_id, after=after, limit=limit)
-        await asyncio.get_running_loop().run_in_executor(None, lambda: None)
+        await _a_trip_to_the_disk()
         return entries
 
 

@@ -1,5 +1,6 @@
 """Agent: a model, its tools and a store, joined once and used for any number of sessions."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Self, Unpack
 
@@ -152,10 +153,15 @@ class Agent:
     async def close(self) -> None:
         """Close every session, then what they share. Closing twice is fine."""
         self._closed = True
-        for live in tuple(self._sessions):
-            await live.close()
-        self._sessions.clear()
-        await self._composition.close()
+        closings = [live.close() for live in self._sessions]
+        try:
+            outcomes = await asyncio.gather(*closings, return_exceptions=True)
+        finally:
+            self._sessions.clear()
+            await self._composition.close()
+        for failure in outcomes:
+            if failure is not None:
+                raise failure
 
     def _watch(self, live: LiveSession) -> None:
         self._sessions.append(live)

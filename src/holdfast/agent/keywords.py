@@ -42,6 +42,7 @@ from holdfast.vocabulary.settings import (
     Thinking,
     Timeouts,
 )
+from holdfast.vocabulary.text import writable
 
 if TYPE_CHECKING:
     from holdfast.config.resolution import Resolved
@@ -243,7 +244,8 @@ def settings_changes(options: SettingsOptions) -> dict[str, Any]:
     try:
         plain: dict[str, Any] = msgspec.to_builtins(known)
         msgspec.convert(plain, Settings)
-    except (msgspec.ValidationError, TypeError) as error:
+        msgspec.json.encode(plain)
+    except (msgspec.ValidationError, TypeError, UnicodeEncodeError) as error:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"an option is not valid: {error}") from error
     for name in set(plain) & set(_GROUPS):
         if unknown := set(plain[name]) - set(_GROUPS[name].__struct_fields__):
@@ -278,7 +280,14 @@ def make_prompt(prompt: Prompt, options: QueryOptions, query_id: QueryId) -> Use
     says_something = any(not isinstance(part, TextPart) or part.text.strip() for part in parts)
     if not says_something and not options.get("attachments"):
         raise ConfigError(ErrorCode.CONFIG_INVALID, "Empty prompt: there is nothing to send")
+    parts = tuple(_writable(part) for part in parts)
     given = prompt.sender if isinstance(prompt, UserMessage) else None
     return UserMessage(
         id=new_message_id(), parts=parts, query_id=query_id, sender=options.get("sender") or given
     )
+
+
+def _writable(part: Part) -> Part:
+    if isinstance(part, TextPart | ReminderPart):
+        return msgspec.structs.replace(part, text=writable(part.text))
+    return part

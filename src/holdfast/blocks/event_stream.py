@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
-from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.events import Event, ToolProgress
 
 StreamPhase: TypeAlias = Literal[
     "idle", "connecting", "connected", "reconnecting", "closed", "error"
@@ -39,7 +39,11 @@ class EventStream:
         """Hand on a batch; nothing is handed on after the end or to a consumer that left."""
         if self.ended or self.abandoned:
             return
-        self._buffer.extend(events)
+        if self._space.is_set():
+            self._buffer.extend(events)
+        else:
+            # Progress does not wait for room; a consumer that is behind gets the next one.
+            self._buffer.extend(item for item in events if type(item) is not ToolProgress)
         self._news.set()
         if len(self._buffer) > self._limit:
             self._space.clear()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
 from holdfast.engine.scopes import QueryScope
-from holdfast.ports.abort import AbortController
+from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock
 from holdfast.ports.tool_context import ToolContext
 from holdfast.serialization.canonical import arguments_hash
@@ -74,7 +74,7 @@ class ToolExecution:
             session_id=scope.session.session_id,
             call_id=call.call_id,
             signal=abort.signal,
-            report=_reporter(scope, call),
+            report=_reporter(scope, call, abort.signal),
         )
         limit = ready.rules.timeout
         # A task of its own, so that a tool which does not let itself be cancelled holds up nobody.
@@ -128,11 +128,13 @@ def failure_content(error: ErrorReport) -> tuple[ResultContent, ...]:
     return (TextPart(text=error.message),)
 
 
-def _reporter(scope: QueryScope, call: ToolCallPart) -> Callable[[Json], None]:
+def _reporter(scope: QueryScope, call: ToolCallPart, ended: AbortSignal) -> Callable[[Json], None]:
     """Return the function by which a tool reports progress, from the loop or from its thread."""
     loop = asyncio.get_running_loop()
 
     def report(value: Json) -> None:
+        if ended.aborted:
+            return  # a thread that was left behind has nobody to report to
         event = ToolProgress(call_id=call.call_id, tool=call.name, progress=value)
         try:
             inside = asyncio.get_running_loop() is loop

@@ -65,7 +65,9 @@ class LiveSession:
         self.channel = ControlChannel()
         self._tasks = OwnedTasks()
         self._approvals = ApprovalCoordinator()
-        self._observers = Observers(limit=parts.runtime.observer_buffer)
+        self._observers = Observers(
+            limit=parts.runtime.observer_buffer, head=lambda: self.recorder.fold.head
+        )
         self._closing: asyncio.Task[None] | None = None
         self._closers: set[asyncio.Task[Any] | None] = set()
         self.recorder = SessionRecorder(

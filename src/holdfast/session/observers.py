@@ -1,7 +1,8 @@
 """Observers: any number of readers of one session, each with its own bounded buffer."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from itertools import chain
 
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.ports.session_store import SessionLog
@@ -22,12 +23,12 @@ class _Observer:
         self.ended = False
 
     def offer(self, events: Sequence[Event]) -> None:
-        """Buffer a batch, unless the reader is too far behind."""
-        self._count += len(events)
+        """Buffer a batch; a reader that was too far behind before it gets no more of them."""
         if self._count > self._limit:
             self.lagged = True
             self._batches.clear()
-        else:
+        if not self.lagged:
+            self._count += len(events)
             self._batches.append(events)
         self._news.set()
 
@@ -48,8 +49,10 @@ class _Observer:
 class Observers:
     """The readers of one session. Publishing never waits for them."""
 
-    def __init__(self, *, limit: int) -> None:
+    def __init__(self, *, limit: int, head: Callable[[], int]) -> None:
         self._limit = limit
+        self._head = head
+        """Tells the last `seq` that was published."""
         self._observers: set[_Observer] = set()
 
     def __len__(self) -> int:
@@ -73,27 +76,25 @@ class Observers:
         A reader that falls behind gets `ObserverLagged` and nothing more; reading again from the
         `seq` it names loses nothing but live-only deltas.
         """
-        observer = _Observer(self._limit)
+        observer, live = _Observer(self._limit), self._head()
         self._observers.add(observer)
         try:
-            seq = after
+            seen = after
             for entry in await read_events(log, session_id, after=after):
-                seq = entry.seq
+                seen = entry.seq
                 yield entry
-            while True:
-                batches = await observer.take()
-                for batch in batches:
-                    for event in batch:
-                        if isinstance(event, Entry):
-                            if event.seq <= seq:
-                                continue
-                            seq = event.seq
+            while batches := await observer.take():
+                for event in chain.from_iterable(batches):
+                    # What happened before the last entry that was seen, the log has shown already.
+                    fresh = live >= seen
+                    if isinstance(event, Entry) and event.seq:
+                        live = event.seq
+                        fresh = live > seen
+                        seen = max(seen, live)
+                    if fresh:
                         yield event
-                if observer.lagged:
-                    yield ObserverLagged(resume_after=seq)
-                    return
-                if not batches:
-                    return
+            if observer.lagged:
+                yield ObserverLagged(resume_after=seen)
         finally:
             self._observers.discard(observer)
 

@@ -14,7 +14,7 @@ from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.ports.session_store import Lease, SessionLog
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
 from holdfast.vocabulary.events import Event
 
 
@@ -115,6 +115,11 @@ class SessionRecorder:
             except AgentError as error:
                 self._failure = error
                 raise
+            except Exception as error:  # a store of the user's may raise anything
+                self._failure = failure = StoreError(
+                    ErrorCode.UNAVAILABLE, f"the store failed: {type(error).__name__}: {error}"
+                )
+                raise failure from error
             del self._consumed[: len(consumed)]
         del self._staged[: len(batch)]
         shown: list[Event] = []

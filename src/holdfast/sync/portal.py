@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 
 ValueT = TypeVar("ValueT")
 
+_CLEANUP_SECONDS = 20.0
+"""How long an interrupted caller waits for the loop to clean up: longer than a session closes."""
+
 
 class Portal:
     """Runs coroutines on a loop in a daemon thread that starts with the first call."""
@@ -22,12 +25,14 @@ class Portal:
         if _is_inside(loop):
             work.close()
             raise RuntimeError("a handler cannot block the loop that it runs in; use a thread")
-        future: Future[ValueT] = asyncio.run_coroutine_threadsafe(work, loop)
+        ended = threading.Event()
+        future: Future[ValueT] = asyncio.run_coroutine_threadsafe(_tell_end(work, ended), loop)
         try:
             return future.result()
         except BaseException:
             if future.cancel():
-                self._wait_for_cleanup(future)
+                # The future is cancelled at once, the work only when its cleanup is done.
+                ended.wait(_CLEANUP_SECONDS)
             raise
 
     def iterate(self, values: AsyncGenerator[ValueT, None]) -> Iterator[ValueT]:
@@ -51,18 +56,19 @@ class Portal:
                 ).start()
             return self._loop
 
-    def _wait_for_cleanup(self, future: "Future[Any]") -> None:
-        """Let the loop handle a cancellation before the caller goes on."""
-        done = threading.Event()
-        future.add_done_callback(lambda _: done.set())
-        done.wait(timeout=5)
-
 
 def _is_inside(loop: asyncio.AbstractEventLoop) -> bool:
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
         return False
+
+
+async def _tell_end(work: Coroutine[Any, Any, ValueT], ended: threading.Event) -> ValueT:
+    try:
+        return await work
+    finally:
+        ended.set()
 
 
 async def _next(values: AsyncGenerator[ValueT, None]) -> ValueT:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, 
 
 import msgspec
 
+from holdfast.vocabulary.text import writable
+
 if TYPE_CHECKING:
     from holdfast.vocabulary.results import AgentResult
 
@@ -124,6 +126,7 @@ class AgentError(Exception):
     def __init__(self, code: ErrorCode, message: str, **facts: Unpack[ErrorFacts]) -> None:
         if code not in self.codes:
             raise TypeError(f"{type(self).__name__} has no code {code}")
+        message = writable(message)
         super().__init__(message)
         report = ErrorReport(
             tag=type(self).__name__,

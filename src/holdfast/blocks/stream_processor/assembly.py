@@ -28,6 +28,7 @@ from holdfast.vocabulary.stream_parts import (
     StreamOpened,
     StreamPart,
 )
+from holdfast.vocabulary.text import writable
 
 _DELTAS: dict[PartKind, type[TextDelta] | type[ReasoningDelta] | type[ToolInputDelta]] = {
     "text": TextDelta,
@@ -87,7 +88,7 @@ class Assembly:
             if type(part) is PartDelta:
                 growing = opened.get(part.key)
                 if growing is not None and part.text:
-                    text = part.text
+                    text = part.text if part.text.isascii() else writable(part.text)
                     self.unsaved_bytes += _size(text)
                     out.append(
                         growing.delta(part_id=growing.id, offset=growing.add(text), text=text)
@@ -182,7 +183,12 @@ class Assembly:
 
     def _carry(self, payload: JsonObject, out: list[Event]) -> None:
         part_id = new_part_id()
-        part = ProviderPart(id=part_id, provider=self._provider, model=self._model, payload=payload)
+        part = ProviderPart(
+            id=part_id,
+            provider=self._provider,
+            model=self._model,
+            payload=msgspec.to_builtins(payload),
+        )
         self.parts.append(part)
         out.append(PartStarted(**self._stamp(), part_id=part_id, part_kind="provider"))
         out.append(PartEnded(**self._stamp(), part_id=part_id, part=part))

@@ -53,7 +53,7 @@ class Ready(msgspec.Struct, frozen=True):
                 value = transform(self.tool.name, value)
             return Succeeded(to_content(value))
         except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model hears of it
-            return FunctionFailed(f"{type(error).__name__}: {error}")
+            return FunctionFailed(_message_of(error))
 
 
 class NotFound(msgspec.Struct, frozen=True):
@@ -112,3 +112,11 @@ class ToolRegistry:
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             return InvalidInput(call.name, str(error))
         return Ready(item, parsed)
+
+
+def _message_of(error: Exception) -> str:
+    """Return what an error says, if it can say anything at all."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 - an error's own text is the user's code, too
+        return type(error).__name__

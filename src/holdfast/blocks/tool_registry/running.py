@@ -5,6 +5,7 @@ import base64
 import contextlib
 import contextvars
 import inspect
+import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -13,6 +14,7 @@ import msgspec
 from holdfast.ports.tool_context import ToolContext
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import MediaPart, ResultContent, TextPart
+from holdfast.vocabulary.text import writable
 
 
 async def call_function(
@@ -88,7 +90,7 @@ def to_content(value: object) -> tuple[ResultContent, ...]:
     if value is None:
         return ()
     if isinstance(value, str):
-        return (TextPart(text=value),)
+        return (TextPart(text=writable(value)),)
     if isinstance(value, TextPart | MediaPart):
         return (value,)
     if isinstance(value, list | tuple) and value and all(_is_content(item) for item in value):
@@ -108,7 +110,11 @@ def _is_content(value: object) -> bool:
 def _to_json(value: object) -> str:
     if hasattr(value, "model_dump_json"):
         return str(value.model_dump_json())
-    return msgspec.json.encode(value, enc_hook=_encode_foreign).decode("utf-8")
+    try:
+        return msgspec.json.encode(value, enc_hook=_encode_foreign).decode("utf-8")
+    except UnicodeEncodeError:
+        # Escapes can say what UTF-8 cannot: file names that are no text, for example.
+        return json.dumps(msgspec.to_builtins(value, enc_hook=_encode_foreign))
 
 
 def _encode_foreign(value: object) -> object:

@@ -1,0 +1,111 @@
+"""Text that no file, wire or terminal takes, and values that are no JSON."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Agent, tool
+from holdfast.testing import FakeClock, ScriptedProvider, calls, says
+from holdfast.vocabulary.parts import TextPart, ToolResultPart
+
+
+def _result_of(provider: ScriptedProvider) -> ToolResultPart:
+    part = provider.requests[-1].messages[-1].parts[0]
+    assert isinstance(part, ToolResultPart)
+    return part
+
+
+def _text(part: ToolResultPart) -> str:
+    content = part.content[0]
+    assert isinstance(content, TextPart)
+    return content.text
+
+
+@pytest.mark.parametrize("store", ["memory", "jsonl", "sqlite"])
+async def test_lone_surrogates_in_prompts_and_results_are_replaced(
+    store: str, tmp_path: Path
+) -> None:
+    """File names on a real disk hold them; no log and no wire does."""
+
+    @tool
+    async def names() -> str:
+        """List names."""
+        return "report\udce9.txt"
+
+    @tool
+    async def fails() -> str:
+        """Fail."""
+        raise OSError("cannot read report\udce9.txt")
+
+    place = store if store == "memory" else f"{store}:{tmp_path / 'log'}"
+    provider = ScriptedProvider([calls(("names", {}), ("fails", {})), says("done")])
+    agent = Agent(
+        "scripted/m", providers=[provider], tools=[names, fails], store=place, clock=FakeClock()
+    )
+    async with agent:
+        result = await agent.run("look at \ud800")
+    assert result.text == "done"
+    assert provider.requests[0].messages[0].text == "look at \ufffd"
+    assert _text(_result_of(provider)) == "report\ufffd.txt"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [object(), {1, 2}, {("a", "b"): 1}, {"a": float("nan")}, b"\xff\x00", complex(1, 2), Ellipsis],
+    ids=repr,
+)
+async def test_whatever_a_tool_returns_is_answered(value: object) -> None:
+    @tool
+    async def odd() -> object:
+        """Return something odd."""
+        return value
+
+    provider = ScriptedProvider([calls(("odd", {})), says("done")])
+    async with Agent("scripted/m", providers=[provider], tools=[odd], clock=FakeClock()) as agent:
+        assert (await agent.run("go")).text == "done"
+    assert _result_of(provider).content
+
+
+async def test_a_result_that_holds_itself_is_a_failure_of_the_tool() -> None:
+    @tool
+    async def circle() -> Any:
+        """Return a list in itself."""
+        value: list[Any] = []
+        value.append(value)
+        return value
+
+    provider = ScriptedProvider([calls(("circle", {})), says("done")])
+    async with Agent(
+        "scripted/m", providers=[provider], tools=[circle], clock=FakeClock()
+    ) as agent:
+        assert (await agent.run("go")).text == "done"
+    assert _result_of(provider).outcome == "error"
+
+
+async def test_a_huge_result_is_kept_whole() -> None:
+    @tool
+    def big() -> str:
+        """Return much."""
+        return "x" * 5_000_000
+
+    provider = ScriptedProvider([calls(("big", {})), says("done")])
+    async with Agent("scripted/m", providers=[provider], tools=[big], clock=FakeClock()) as agent:
+        await agent.run("go")
+    assert len(_text(_result_of(provider))) == 5_000_000
+
+
+async def test_an_error_that_cannot_be_printed_is_still_a_failure_of_the_tool() -> None:
+    class UnprintableError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    @tool
+    async def fails() -> str:
+        """Fail."""
+        raise UnprintableError
+
+    provider = ScriptedProvider([calls(("fails", {})), says("done")])
+    async with Agent("scripted/m", providers=[provider], tools=[fails], clock=FakeClock()) as agent:
+        assert (await agent.run("go")).text == "done"
+    assert _result_of(provider).outcome == "error"
