@@ -224,7 +224,7 @@ async def test_a_handler_may_close_the_session() -> None:
 
 async def test_a_signal_that_expires_aborts() -> None:
     async with playing(endless()) as (session, _):
-        error = await failure_of(session.chat("go", signal=AbortSignal.timeout(0.001)))
+        error = await failure_of(session.chat("go", signal=AbortSignal.timeout(0.5)))
         assert (error.code, "timed out" in error.message) == (ErrorCode.ABORTED, True)
         assert error.result is not None
         assert error.result.text == "so far"
