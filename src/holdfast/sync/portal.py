@@ -3,8 +3,8 @@
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterator
-from concurrent.futures import Future
-from typing import Any, TypeVar
+from concurrent import futures
+from typing import Any, Generic, TypeVar
 
 ValueT = TypeVar("ValueT")
 
@@ -25,14 +25,15 @@ class Portal:
         if _is_inside(loop):
             work.close()
             raise RuntimeError("a handler cannot block the loop that it runs in; use a thread")
-        ended = threading.Event()
-        future: Future[ValueT] = asyncio.run_coroutine_threadsafe(_tell_end(work, ended), loop)
+        errand = _Errand(work, loop)
+        # The interrupt may come at any point, also before the loop has heard of the work.
         try:
-            return future.result()
+            loop.call_soon_threadsafe(errand.start)
+            return errand.outcome.result()
         except BaseException:
-            if future.cancel():
-                # The future is cancelled at once, the work only when its cleanup is done.
-                ended.wait(_CLEANUP_SECONDS)
+            if not errand.outcome.done():
+                loop.call_soon_threadsafe(errand.stop)
+                futures.wait([errand.outcome], timeout=_CLEANUP_SECONDS)
             raise
 
     def iterate(self, values: AsyncGenerator[ValueT, None]) -> Iterator[ValueT]:
@@ -57,18 +58,46 @@ class Portal:
             return self._loop
 
 
+class _Errand(Generic[ValueT]):
+    """One coroutine on its way through the loop. Its outcome is there when its cleanup is done."""
+
+    def __init__(self, work: Coroutine[Any, Any, ValueT], loop: asyncio.AbstractEventLoop) -> None:
+        self._work = work
+        self._loop = loop
+        self._task: asyncio.Task[ValueT] | None = None
+        self.outcome: futures.Future[ValueT] = futures.Future()
+
+    def start(self) -> None:
+        """Begin, in the loop's thread."""
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._settle)
+
+    def stop(self) -> None:
+        """Cancel the work, in the loop's thread."""
+        if self._task is not None:
+            self._task.cancel()
+        else:
+            self._work.close()
+            self._give_up()
+
+    def _settle(self, task: "asyncio.Task[ValueT]") -> None:
+        if task.cancelled():
+            self._give_up()
+        elif (error := task.exception()) is not None:
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(task.result())
+
+    def _give_up(self) -> None:
+        self.outcome.cancel()
+        self.outcome.set_running_or_notify_cancel()  # whoever waits is told by this alone
+
+
 def _is_inside(loop: asyncio.AbstractEventLoop) -> bool:
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
         return False
-
-
-async def _tell_end(work: Coroutine[Any, Any, ValueT], ended: threading.Event) -> ValueT:
-    try:
-        return await work
-    finally:
-        ended.set()
 
 
 async def _next(values: AsyncGenerator[ValueT, None]) -> ValueT:
