@@ -37,6 +37,7 @@ WEATHER = ToolSpec(
 CLOCK = ToolSpec(name="clock")
 ANSWER = OutputSchema(
     name="the answer",
+    is_strict=True,
     schema={
         "type": "object",
         "properties": {"city": {"type": "string"}},

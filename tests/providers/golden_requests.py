@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.providers.schema_fit import SchemaFit
 from holdfast.providers.wire.anthropic_messages import PROTOCOL
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.vocabulary.ids import CallId, MessageId
@@ -47,7 +48,7 @@ CITY = OutputSchema(
         "properties": {
             "name": {"type": "string", "minLength": 1},
             "people": {"type": "integer", "minimum": 0},
-            "twins": {"type": "array", "items": {"type": "object", "properties": {}}},
+            "twins": {"type": "array", "items": {"type": "object", "properties": {"name": {}}}},
         },
         "required": ["name"],
     },
@@ -191,9 +192,16 @@ def golden(wire: WireRequest) -> JsonObject:
     }
 
 
+def fitted(request: ModelRequest) -> ModelRequest:
+    """Return a request with schemas as the client fits them."""
+    return SchemaFit().fit(request, PROTOCOL.schema_targets(request.model))
+
+
 def encoded() -> dict[str, JsonObject]:
     """Return all requests, encoded; the last one asks for a count only."""
-    made = {name: golden(PROTOCOL.encode_request(request)) for name, request in REQUESTS.items()}
+    made = {
+        name: golden(PROTOCOL.encode_request(fitted(request))) for name, request in REQUESTS.items()
+    }
     assert PROTOCOL.encode_count is not None
     return made | {"count": golden(PROTOCOL.encode_count(FULL))}
 

@@ -72,7 +72,8 @@ class Target(NamedTuple):
             async for _ in self.client.stream(request):
                 pass
         except AgentError as error:
-            assert error.code is ErrorCode.NETWORK
+            if error.code is not ErrorCode.NETWORK:
+                raise
         body: JsonObject = json.loads(self.transport.body)
         return body
 
@@ -91,11 +92,12 @@ class Target(NamedTuple):
 
     async def faults(self, messages: tuple[Message, ...]) -> list[str]:
         """Return why a history would be refused; nothing when it would not be."""
-        return [
-            fault
-            for request in self.requests(messages)
-            for fault in faults_of(self.api, await self.sent(request), model=self.model)
-        ]
+        requests = self.requests(messages)
+        return [fault for request in requests for fault in await self.faults_of(request)]
+
+    async def faults_of(self, request: ModelRequest) -> list[str]:
+        """Return why a request would be refused."""
+        return faults_of(self.api, await self.sent(request), model=self.model)
 
 
 def targets() -> list[Target]:

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from holdfast.providers.schema_rules import SchemaTarget
-from holdfast.providers.schemas import (
-    SchemaVerdict,
-    check_schema,
-    schema_to_send,
-    without_added_nulls,
-)
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.providers.schemas import SchemaVerdict, check_schema, without_added_nulls
 from tests.fixtures_report import Report
 
 TARGETS: tuple[SchemaTarget, ...] = get_args(SchemaTarget)
@@ -248,13 +242,6 @@ def test_too_much_of_anything_is_refused() -> None:
     for _ in range(200):
         endless = {"type": "array", "items": endless}
     assert "levels deep" in check_schema(with_property(endless), target="any").reason
-
-
-def test_a_refused_schema_names_its_tool() -> None:
-    with pytest.raises(ConfigError, match=r"the schema of 'look' cannot be sent: x: is not a") as e:
-        schema_to_send(with_property(3), target="any", name="look")
-    assert e.value.code is ErrorCode.CONFIG_INVALID
-    assert schema_to_send(PLAIN, target="any", name="look") == PLAIN
 
 
 def real_schemas(wire: Path) -> list[dict[str, Any]]:

@@ -102,7 +102,7 @@ class Holder:
     async def close(self, _: str = "") -> None:
         """Give the session up."""
         await self._session.close(force=True)
-        await self._tasks.cancel(within=5)
+        await self._tasks.cancel(within=5.0)
         say("closed")
 
 

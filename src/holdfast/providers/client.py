@@ -12,6 +12,7 @@ from holdfast.blocks.token_estimate import estimate_tokens
 from holdfast.ports.token_source import Origin, TokenSource, origin_of
 from holdfast.providers.history import HistoryAdapter
 from holdfast.providers.reply_reader import ReplyReader, read_body
+from holdfast.providers.schema_fit import SchemaFit
 from holdfast.providers.transport.protocol import HttpRequest, Reply, Transport
 from holdfast.providers.wire.protocol import WireProtocol, WireRequest
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, error_from_report
@@ -78,6 +79,7 @@ class WireModelClient:
         self._user_agent = user_agent
         self._tokens = tokens and BoundTokenSource(tokens, _origin(endpoint.base_url))
         self._history = HistoryAdapter(provider=provider, rules=protocol.history)
+        self._schemas = SchemaFit()
         self._encode: Callable[[ModelRequest], WireRequest] = (
             protocol.new_encoder() if protocol.new_encoder else protocol.encode_request
         )
@@ -85,7 +87,7 @@ class WireModelClient:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
         """Send `request` when first iterated, and yield the answer."""
         adapted = self._history.adapt(request)
-        wire = self._encode(adapted.request)
+        wire = self._encode(self._fitted(adapted.request))
         reply, secret = await self._send(wire, request.timeouts)
         try:
             seconds = request.timeouts.content
@@ -102,7 +104,7 @@ class WireModelClient:
 
     async def count_tokens(self, request: ModelRequest) -> TokenCount:
         """Count the tokens of `request`; an estimate where the provider cannot count."""
-        adapted = self._history.adapt(request).request
+        adapted = self._fitted(self._history.adapt(request).request)
         encode, decode = self._protocol.encode_count, self._protocol.decode_count
         if encode is None or decode is None:
             return estimate_tokens(adapted)
@@ -118,6 +120,9 @@ class WireModelClient:
             self._fail(error, reply.headers, secret)
         finally:
             reply.close()
+
+    def _fitted(self, request: ModelRequest) -> ModelRequest:
+        return self._schemas.fit(request, self._protocol.schema_targets(request.model))
 
     async def close(self) -> None:
         """Close connections; later streams raise."""

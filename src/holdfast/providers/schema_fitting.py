@@ -40,6 +40,8 @@ class SchemaFitting:
 
     def __init__(self, root: JsonObject, rules: SchemaRules) -> None:
         self.changes: list[str] = []
+        self.adds_nulls = False
+        """Whether a property that may be left out became one that may be null."""
         self._root = root
         self._rules = rules
 
@@ -224,6 +226,7 @@ class SchemaFitting:
         for name, schema in properties.items():
             if name not in required:
                 properties[name] = _or_null(schema)
+                self.adds_nulls |= properties[name] != schema
                 self._note(inside(path, name), "required, and null where it would be left out")
         everything = [*required, *(name for name in properties if name not in required)]
         if node.get("required") != everything:

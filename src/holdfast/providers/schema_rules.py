@@ -9,6 +9,15 @@ SchemaTarget: TypeAlias = Literal[
 ]
 """Who is to read a schema; `_strict` where answers are held to it token by token."""
 
+
+class SchemaTargets(msgspec.Struct, frozen=True, kw_only=True):
+    """Who reads the schemas of one model's requests."""
+
+    arguments: SchemaTarget = "any"
+    output: tuple[SchemaTarget, ...] = ("any",)
+    """The strictest first; the first that takes a schema gets it."""
+
+
 ANNOTATIONS = frozenset({"title", "description"})
 _SHAPE = frozenset({"type", "properties", "required", "items", "enum", "anyOf"})
 _REFERENCES = frozenset({"$ref", "$defs", "definitions"})
@@ -53,7 +62,8 @@ class SchemaRules(msgspec.Struct, frozen=True, kw_only=True):
 RULES: dict[SchemaTarget, SchemaRules] = {
     "any": SchemaRules(),
     "openai": SchemaRules(output_is_object=True),
-    "anthropic": SchemaRules(property_names=r"[a-zA-Z0-9_.-]{1,64}"),
+    # Where answers are not held to a schema, a tool stands for the answer.
+    "anthropic": SchemaRules(property_names=r"[a-zA-Z0-9_.-]{1,64}", output_is_object=True),
     "openai_strict": SchemaRules(
         keywords=ANNOTATIONS
         | _SHAPE

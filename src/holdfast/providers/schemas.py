@@ -17,7 +17,6 @@ from holdfast.providers.schema_repair import (
     subschemas,
 )
 from holdfast.providers.schema_rules import RULES, SchemaRules, SchemaTarget
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
 
 Purpose: TypeAlias = Literal["arguments", "output"]
@@ -37,6 +36,8 @@ class SchemaVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What was changed, each with its place in the schema."""
     reason: str = ""
     """Why it was refused, with the place."""
+    adds_nulls: bool = False
+    """Whether an answer may hold nulls that the original does not take; they can be taken out."""
 
 
 def check_schema(
@@ -50,6 +51,8 @@ def check_schema(
         changes = repair.changes
         if purpose == "arguments" or rules.output_is_object:
             repaired = _object_at_root(repaired, changes)
+        if purpose == "output" and rules.is_closed:
+            _refuse_open_object(repaired)
         fitting = SchemaFitting(repaired, rules)
         fitted = fitting.fitted()
         _refuse_too_much(fitted, rules)
@@ -60,19 +63,8 @@ def check_schema(
         outcome="adapted" if fitted != schema else "accepted",
         schema=fitted,
         changes=told if fitted != schema else (),
+        adds_nulls=fitting.adds_nulls,
     )
-
-
-def schema_to_send(
-    schema: JsonObject, *, target: SchemaTarget, purpose: Purpose = "arguments", name: str
-) -> JsonObject:
-    """Return the schema that `target` takes; raises CONFIG_INVALID, naming what it is of."""
-    verdict = check_schema(schema, target=target, purpose=purpose)
-    if verdict.outcome == "refused":
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"the schema of {name!r} cannot be sent: {verdict.reason}"
-        )
-    return verdict.schema
 
 
 def without_added_nulls(value: Json, schema: JsonObject, *, root: JsonObject | None = None) -> Json:
@@ -165,6 +157,13 @@ def _without_combinator(whole: JsonObject, keyword: str, root: JsonObject) -> Js
         return merged_all([rest, *parts], "")
     alternatives = [{"type": "object", **part} if "properties" in rest else part for part in parts]
     return merged_all([rest, merged_alternatives(alternatives, "")], "")
+
+
+def _refuse_open_object(schema: JsonObject) -> None:
+    """Refuse an answer that may be any object: nothing would be left of it once it is closed."""
+    is_named = bool(schema.get("properties")) or schema.get("additionalProperties") is False
+    if schema.get("type") == "object" and not is_named:
+        raise SchemaRefusedError("", "takes any object, and all properties must be named")
 
 
 class _Counts:

@@ -13,6 +13,8 @@ class OutputSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     name: str
     schema: JsonObject
+    is_strict: bool = False
+    """Whether the receiver can be held to it token by token; whoever fits schemas finds out."""
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

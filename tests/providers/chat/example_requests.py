@@ -4,6 +4,7 @@ from base64 import b64encode
 from typing import Any
 
 from holdfast.providers.history import adapt_history
+from holdfast.providers.schema_fit import SchemaFit
 from holdfast.providers.wire.chat_completions import chat_protocol
 from holdfast.providers.wire.chat_completions.dialects import Dialect
 from holdfast.providers.wire.protocol import WireRequest
@@ -193,4 +194,5 @@ def encode(dialect: Dialect, request: ModelRequest, *, provider: str | None = No
     """Encode a request as the client does: the history is adapted first."""
     protocol = chat_protocol(dialect)
     adapted = adapt_history(request, provider=provider or dialect.name, rules=protocol.history)
-    return protocol.encode_request(adapted.request)
+    fitted = SchemaFit().fit(adapted.request, protocol.schema_targets(request.model))
+    return protocol.encode_request(fitted)

@@ -23,7 +23,6 @@ from holdfast.providers.wire.chat_completions.dialects import (
     Dialect,
 )
 from holdfast.providers.wire.chat_completions.thinking import ask_for_thinking, nearest_effort
-from holdfast.providers.wire.strict_schemas import is_strict_schema
 from holdfast.vocabulary.parts import ProviderPart, ReasoningPart, TextPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import Thinking
@@ -270,18 +269,6 @@ def test_one_demanded_tool_is_offered_alone_where_it_cannot_be_named() -> None:
     body = body_of(LLAMA_CPP, tools=(ADD,), require_tool="add")
     assert body["tool_choice"] == "required"
     assert [tool["function"]["name"] for tool in body["tools"]] == ["add"]
-
-
-def test_a_schema_that_is_not_strict_is_not_called_so() -> None:
-    closed = ANSWER.schema
-    assert is_strict_schema(closed)
-    assert not is_strict_schema({**closed, "required": []})
-    assert not is_strict_schema({**closed, "additionalProperties": True})
-    assert not is_strict_schema({"type": "array", "items": closed})
-    assert not is_strict_schema({**closed, "allOf": []})
-    nested = {"items": {"type": "array", "items": {"type": "object"}}}
-    assert not is_strict_schema({**closed, "properties": nested, "required": ["items"]})
-    assert is_strict_schema({**closed, "properties": {"not": {}}, "required": ["not"]})
 
 
 def test_an_object_is_asked_for_in_words_alone_beside_tools() -> None:

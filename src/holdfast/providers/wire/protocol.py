@@ -16,6 +16,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
+from holdfast.providers.schema_rules import SchemaTargets
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import StreamPart
@@ -88,6 +89,8 @@ class WireProtocol(msgspec.Struct, frozen=True, kw_only=True):
     classify: Callable[[int, Mapping[str, str], bytes], AgentError]
     """Makes the typed error of a reply that is not a success: status, headers, body."""
     history: HistoryRules = HistoryRules()
+    schema_targets: Callable[[str], SchemaTargets] = lambda _model: SchemaTargets()
+    """Who reads the schemas in requests to a model; `encode_request` sends them as they are."""
     encode_count: Callable[[ModelRequest], WireRequest] | None = None
     """The request that counts tokens, where the provider has one."""
     decode_count: Callable[[bytes], int] | None = None

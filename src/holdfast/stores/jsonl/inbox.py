@@ -31,7 +31,7 @@ class JsonlInbox:
     async def put(self, session_id: SessionId, command: Command) -> None:
         """Leave a command for the holder."""
         await self._room.lanes.write(session_id, lambda: self._put(session_id, command))
-        self._room.bells.ring(session_id)
+        self._room.inbox_bells.ring(session_id)
 
     async def pending(self, session_id: SessionId) -> Sequence[Command]:
         """Look at the commands that nobody has consumed."""
@@ -40,7 +40,10 @@ class JsonlInbox:
     async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
         """Wait for a command that is not among those `seen`."""
         await wait_for_command(
-            self._room.bells, lambda: self.pending(session_id), session_id=session_id, seen=seen
+            self._room.inbox_bells,
+            lambda: self.pending(session_id),
+            session_id=session_id,
+            seen=seen,
         )
 
     def _put(self, session_id: SessionId, command: Command) -> None:

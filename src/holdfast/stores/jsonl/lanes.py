@@ -1,6 +1,7 @@
 """Threads that do a store's work on files, so that no event loop waits for a disk."""
 
 import asyncio
+import contextlib
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,8 +31,13 @@ class Lanes:
 
     async def write(self, session_id: SessionId, work: Callable[[], T]) -> T:
         """Do something on the thread that writes this session."""
-        lane = self._writers[zlib.crc32(session_id.encode()) % WRITERS]
-        return await self._on(lane, work)
+        return await self._on(self._lane_of(session_id), work)
+
+    def submit(self, session_id: SessionId, work: Callable[[], object]) -> None:
+        """Do something on the thread that writes this session, some time, from any thread."""
+        # A lane that was closed meanwhile has nobody left to do it for.
+        with contextlib.suppress(RuntimeError):
+            self._lane_of(session_id).submit(work)
 
     async def read(self, work: Callable[[], T]) -> T:
         """Do something that changes nothing."""
@@ -47,6 +53,9 @@ class Lanes:
         await asyncio.get_running_loop().run_in_executor(self._readers, parting)
         for pool in (*self._writers, self._readers):
             pool.shutdown()
+
+    def _lane_of(self, session_id: SessionId) -> ThreadPoolExecutor:
+        return self._writers[zlib.crc32(session_id.encode()) % WRITERS]
 
     async def _on(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         if self._is_closed:

@@ -1,5 +1,6 @@
 """The leases of a jsonl store: a lock file for each session."""
 
+import functools
 from typing import Literal
 
 from holdfast.ports.session_store import Lease
@@ -8,16 +9,21 @@ from holdfast.stores.file_failures import translating
 from holdfast.stores.jsonl.lease_file import read_lease
 from holdfast.stores.jsonl.room import JsonlRoom
 from holdfast.stores.jsonl.session_writer import SessionWriter
+from holdfast.stores.ticker import Ticker
 from holdfast.stores.waiting import wait_for_lease
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
 
 
 class JsonlLeases:
-    """One writer per session; the lock of a process that died is free at once."""
+    """One writer per session; the lock of a process that died is free at once.
+
+    Time counts only for a holder that is stopped; leases held in this process are renewed in time.
+    """
 
     def __init__(self, room: JsonlRoom) -> None:
         self._room = room
+        self._renewals = Ticker("holdfast-renew", room.lease_seconds / 3, self._renew_all)
 
     async def acquire(
         self, session_id: SessionId, holder: str, *, busy: Literal["wait", "reject"] = "reject"
@@ -37,6 +43,10 @@ class JsonlLeases:
         """Let somebody else become the writer; doing it twice is fine."""
         await self._room.lanes.write(lease.session_id, lambda: self._release(lease))
         self._room.bells.ring(lease.session_id)
+
+    def stop_renewing(self) -> None:
+        """Let what is held here expire, or be given up."""
+        self._renewals.stop()
 
     async def _try_acquire(self, session_id: SessionId, holder: str) -> Lease:
         return await self._room.lanes.write(session_id, lambda: self._acquire(session_id, holder))
@@ -61,7 +71,14 @@ class JsonlLeases:
             )
             writer.acquire(above=self._room.deleted_epochs.get(session_id, 0))
             self._room.writers[session_id] = writer
+            self._renewals.start()
             return writer.lease
+
+    def _renew_all(self) -> None:
+        for writer in tuple(self._room.writers.values()):
+            self._room.lanes.submit(
+                writer.session_id, functools.partial(writer.renew, writer.epoch)
+            )
 
     def _renew(self, lease: Lease) -> None:
         with translating(self._room.folder.lease(lease.session_id)):

@@ -1,7 +1,7 @@
 """What the five ports of a jsonl store share."""
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,9 @@ class JsonlRoom:
     folder: SessionFolder
     summaries: Summaries
     bells: Bells
+    """For whoever waits for entries or a lease."""
+    inbox_bells: Bells
+    """For whoever waits for commands: the many who hold a session and are not to wake in vain."""
     lease_seconds: float
     lanes: Lanes = field(default_factory=Lanes)
     writers: dict[SessionId, SessionWriter] = field(default_factory=dict)
@@ -31,11 +34,11 @@ class JsonlRoom:
 def open_room(root: Path, *, lease_seconds: float) -> JsonlRoom:
     """Put a room together; nothing is read or written yet."""
     folder = SessionFolder(root)
-    sizes = FileSizes(folder)
     return JsonlRoom(
         folder=folder,
         summaries=Summaries(folder),
-        bells=Bells(sizes.changed),
+        bells=Bells(FileSizes(folder.log).changed),
+        inbox_bells=Bells(FileSizes(folder.inbox).changed),
         lease_seconds=lease_seconds,
     )
 
@@ -43,21 +46,18 @@ def open_room(root: Path, *, lease_seconds: float) -> JsonlRoom:
 class FileSizes:
     """Notices what other processes append, by the sizes of the files."""
 
-    def __init__(self, folder: SessionFolder) -> None:
-        self._folder = folder
-        self._seen: dict[SessionId, tuple[int, int]] = {}
+    def __init__(self, path_of: Callable[[SessionId], Path]) -> None:
+        self._path_of = path_of
+        self._seen: dict[SessionId, int] = {}
 
     def changed(self, watched: Collection[SessionId]) -> list[SessionId]:
-        """Return the watched sessions whose log or inbox has another size than before."""
-        now = {session_id: self._sizes(session_id) for session_id in watched}
+        """Return the watched sessions whose file has another size than before."""
+        now = {session_id: _size(self._path_of(session_id)) for session_id in watched}
         changed = [
-            session_id for session_id, sizes in now.items() if self._seen.get(session_id) != sizes
+            session_id for session_id, size in now.items() if self._seen.get(session_id) != size
         ]
         self._seen = now
         return changed
-
-    def _sizes(self, session_id: SessionId) -> tuple[int, int]:
-        return _size(self._folder.log(session_id)), _size(self._folder.inbox(session_id))
 
 
 def _size(path: Path) -> int:

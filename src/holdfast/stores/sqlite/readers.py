@@ -71,22 +71,33 @@ class Readers:
         return connection
 
 
-class ChangeWatch:
-    """Notices that anything in the database changed, by whatever process."""
+def data_version(connection: apsw.Connection) -> object:
+    """Return a number that is another one after any change by another connection."""
+    return connection.pragma("data_version")
 
-    def __init__(self, database: Database) -> None:
+
+def last_command(connection: apsw.Connection) -> object:
+    """Return a number that is another one after any command."""
+    return connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'command'").get
+
+
+class ChangeWatch:
+    """Notices that something in the database changed, by whatever process."""
+
+    def __init__(self, database: Database, look: Callable[[apsw.Connection], object]) -> None:
         self._database = database
+        self._look = look
         self._lock = threading.Lock()
         self._connection: apsw.Connection | None = None
-        self._seen: int | None = None
+        self._seen: object = None
 
     def has_changed(self) -> bool:
-        """Whether something was committed since the last look; True when it cannot look."""
+        """Whether it looks otherwise than the last time; True when it cannot look."""
         with self._lock:
             try:
                 if self._connection is None:
                     self._connection = self._database.connect()
-                now = int(str(self._connection.pragma("data_version")))
+                now = self._look(self._connection)
             except (apsw.Error, StoreError):
                 self._forget()
                 return True

@@ -4,11 +4,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.stores.bells import Bells
+from holdfast.stores.bells import Bells, Poll
 from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.group_writer import GroupWriter
 from holdfast.stores.sqlite.patience import Patience
-from holdfast.stores.sqlite.readers import ChangeWatch, Readers
+from holdfast.stores.sqlite.readers import ChangeWatch, Readers, data_version, last_command
 from holdfast.vocabulary.ids import SessionId
 
 
@@ -19,22 +19,29 @@ class SqliteRoom:
     database: Database
     writer: GroupWriter
     readers: Readers
-    watch: ChangeWatch
+    watches: tuple[ChangeWatch, ...]
     bells: Bells
+    """For whoever waits for entries or a lease."""
+    inbox_bells: Bells
+    """For whoever waits for commands: the many who hold a session and are not to wake in vain."""
 
 
 def open_room(path: Path, *, patience: Patience, sqlite_version: str | None) -> SqliteRoom:
     """Put a room together; the file is opened when it is first used."""
     database = Database(path, patience=patience, sqlite_version=sqlite_version)
-    watch = ChangeWatch(database)
-
-    def changed(watched: Collection[SessionId]) -> Collection[SessionId]:
-        return watched if watch.has_changed() else ()
-
+    entries, commands = ChangeWatch(database, data_version), ChangeWatch(database, last_command)
     return SqliteRoom(
         database=database,
         writer=GroupWriter(database),
         readers=Readers(database),
-        watch=watch,
-        bells=Bells(changed),
+        watches=(entries, commands),
+        bells=Bells(_poll_of(entries)),
+        inbox_bells=Bells(_poll_of(commands)),
     )
+
+
+def _poll_of(watch: ChangeWatch) -> Poll:
+    def poll(watched: Collection[SessionId]) -> Collection[SessionId]:
+        return watched if watch.has_changed() else ()
+
+    return poll

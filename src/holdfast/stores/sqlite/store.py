@@ -36,6 +36,8 @@ class SqliteStore:
         with contextlib.suppress(AgentError):
             await self.leases.release_all()
         self._room.bells.close()
+        self._room.inbox_bells.close()
         await self._room.readers.close()
         await self._room.writer.close()
-        self._room.watch.close()
+        for watch in self._room.watches:
+            watch.close()

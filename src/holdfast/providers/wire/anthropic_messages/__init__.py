@@ -1,7 +1,9 @@
 """Anthropic Messages, byte for byte: request types, reply types, decoder, encoder, errors."""
 
+from holdfast.providers.schema_rules import SchemaTargets
 from holdfast.providers.wire.anthropic_messages.errors import ERRORS
 from holdfast.providers.wire.anthropic_messages.messages import DOCUMENT_TYPES, IMAGE_TYPES
+from holdfast.providers.wire.anthropic_messages.models import traits_of
 from holdfast.providers.wire.anthropic_messages.reply import MessagesDecoder
 from holdfast.providers.wire.anthropic_messages.request import (
     RequestEncoder,
@@ -11,6 +13,14 @@ from holdfast.providers.wire.anthropic_messages.request import (
 )
 from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
 
+_STRICT = SchemaTargets(arguments="anthropic", output=("anthropic_strict", "anthropic"))
+_BY_TOOL = SchemaTargets(arguments="anthropic", output=("anthropic",))
+
+
+def _schema_targets(model: str) -> SchemaTargets:
+    return _STRICT if traits_of(model).takes_output_schema else _BY_TOOL
+
+
 PROTOCOL = WireProtocol(
     name="anthropic-messages",
     framing="sse",
@@ -18,6 +28,7 @@ PROTOCOL = WireProtocol(
     new_encoder=RequestEncoder,
     decoder=MessagesDecoder,
     classify=ERRORS.error_of_reply,
+    schema_targets=_schema_targets,
     history=HistoryRules(
         call_id_pattern=r"^[A-Za-z0-9_-]{1,64}$",
         tool_name_pattern=r"^[A-Za-z0-9_-]{1,128}$",

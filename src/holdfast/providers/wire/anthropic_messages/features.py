@@ -128,7 +128,7 @@ def _temperature(request: ModelRequest, traits: ModelTraits) -> float | None:
 
 def _output_tool(request: ModelRequest, traits: ModelTraits) -> ToolSpec | None:
     schema = request.output_schema
-    if schema is None or traits.takes_output_schema:
+    if schema is None or (traits.takes_output_schema and schema.is_strict):
         return None
     return ToolSpec(
         name=schema.name,

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from holdfast.providers.prefix_memo import PrefixMemo, settled_length
 from holdfast.providers.wire.anthropic_messages.features import Features, features_of
 from holdfast.providers.wire.anthropic_messages.messages import blocks_of, can_be_marked, marked
-from holdfast.providers.wire.anthropic_messages.schemas import constrained
 from holdfast.providers.wire.lenient_json import encode_lenient
 from holdfast.providers.wire.message_bytes import body_with
 from holdfast.providers.wire.protocol import WireRequest
@@ -142,8 +141,7 @@ def _output_config(request: ModelRequest, features: Features) -> JsonObject:
     if features.effort:
         output["effort"] = features.effort
     if request.output_schema is not None and features.output_tool is None:
-        schema = constrained(request.output_schema.schema)
-        output["format"] = {"type": "json_schema", "schema": schema}
+        output["format"] = {"type": "json_schema", "schema": request.output_schema.schema}
     return output
 
 

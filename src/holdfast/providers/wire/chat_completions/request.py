@@ -18,7 +18,6 @@ from holdfast.providers.wire.chat_completions.thinking import ask_for_thinking
 from holdfast.providers.wire.lenient_json import encode_lenient
 from holdfast.providers.wire.message_bytes import body_with
 from holdfast.providers.wire.protocol import WireRequest
-from holdfast.providers.wire.strict_schemas import is_strict_schema
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.requests import ModelRequest
@@ -177,6 +176,6 @@ def _output(dialect: Dialect, request: ModelRequest) -> JsonObject:
         # Servers with this mode refuse it beside tools, or never call them; words must do then.
         return {} if request.tools else {"response_format": {"type": "json_object"}}
     schema: JsonObject = {"name": wanted.name, "schema": wanted.schema}
-    if dialect.strict_output and is_strict_schema(wanted.schema):
+    if dialect.strict_output and wanted.is_strict:
         schema["strict"] = True
     return {"response_format": {"type": "json_schema", "json_schema": schema}}

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from holdfast.providers.schema_rules import SchemaTargets
 from holdfast.providers.wire.gemini.dialects import GEMINI_API, GeminiDialect
 from holdfast.providers.wire.gemini.errors import ERRORS
 from holdfast.providers.wire.gemini.reply import GeminiDecoder
@@ -11,6 +12,7 @@ from holdfast.providers.wire.gemini.request import (
     encode_count,
     encode_request,
 )
+from holdfast.providers.wire.gemini.schemas import takes_json_schema
 from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
 
 _MEDIA = ("image/", "application/pdf", "audio/", "video/", "text/")
@@ -19,6 +21,14 @@ HISTORY = HistoryRules(
     media=_MEDIA,
     result_media=("image/", "application/pdf"),
 )
+
+
+_OLDER = SchemaTargets(arguments="gemini", output=("gemini",))
+_NEWER = SchemaTargets()
+
+
+def _schema_targets(model: str) -> SchemaTargets:
+    return _NEWER if takes_json_schema(model) else _OLDER
 
 
 def gemini_protocol(dialect: GeminiDialect = GEMINI_API) -> WireProtocol:
@@ -30,6 +40,7 @@ def gemini_protocol(dialect: GeminiDialect = GEMINI_API) -> WireProtocol:
         new_encoder=partial(RequestEncoder, dialect),
         decoder=GeminiDecoder,
         classify=ERRORS.error_of_reply,
+        schema_targets=_schema_targets,
         history=HISTORY,
         encode_count=partial(encode_count, dialect=dialect),
         decode_count=decode_count,

@@ -111,7 +111,10 @@ def _generation_config(request: ModelRequest) -> JsonObject:
         if takes_json_schema(request.model):
             settings["responseJsonSchema"] = json_schema(request.output_schema.schema)
         else:
-            settings["responseSchema"] = openapi_schema(request.output_schema.schema)
+            schema = openapi_schema(request.output_schema.schema)
+            # An object that names nothing is refused, and says no more than the media type does.
+            if schema.get("type") != "object" or "properties" in schema:
+                settings["responseSchema"] = schema
     return settings
 
 

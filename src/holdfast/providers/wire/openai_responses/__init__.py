@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from holdfast.providers.schema_rules import SchemaTargets
 from holdfast.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
 from holdfast.providers.wire.openai_responses.errors import ERRORS
 from holdfast.providers.wire.openai_responses.reply import ResponsesDecoder
@@ -17,6 +18,8 @@ HISTORY = HistoryRules(
     media=("image/", "application/pdf"), result_media=("image/", "application/pdf")
 )
 
+_SCHEMAS = SchemaTargets(arguments="openai", output=("openai_strict", "openai"))
+
 
 def responses_protocol(dialect: ResponsesDialect = OPENAI) -> WireProtocol:
     """Return the protocol as `dialect` speaks it."""
@@ -27,6 +30,7 @@ def responses_protocol(dialect: ResponsesDialect = OPENAI) -> WireProtocol:
         new_encoder=partial(RequestEncoder, dialect),
         decoder=ResponsesDecoder,
         classify=ERRORS.error_of_reply,
+        schema_targets=lambda _model: _SCHEMAS,
         history=HISTORY if dialect.takes_files else HistoryRules(),
         encode_count=partial(encode_count, dialect=dialect) if dialect.can_count else None,
         decode_count=decode_count if dialect.can_count else None,

@@ -11,7 +11,6 @@ from holdfast.providers.wire.message_bytes import MessageBytes, body_with
 from holdfast.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
 from holdfast.providers.wire.openai_responses.messages import custom_calls, items_of
 from holdfast.providers.wire.protocol import WireRequest
-from holdfast.providers.wire.strict_schemas import is_strict_schema
 from holdfast.providers.wire.token_count import read_token_count
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
@@ -175,5 +174,5 @@ def _format(output: OutputSchema) -> JsonObject:
         "type": "json_schema",
         "name": _SCHEMA_NAME.sub("_", output.name)[:64] or "output",
         "schema": output.schema,
-        "strict": is_strict_schema(output.schema),
+        "strict": output.is_strict,
     }
