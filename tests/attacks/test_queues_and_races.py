@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentError, AgentSession, ErrorCode, tool
+from holdfast import Agent, AgentError, AgentSession, ErrorCode, ToolContext, tool
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from holdfast.vocabulary.entries import QueryEnded, ToolStarted
 from holdfast.vocabulary.events import TextDelta
@@ -259,3 +259,25 @@ async def test_rewinding_while_a_prompt_arrives_loses_neither() -> None:
         assert (await late).text == "three"
         assert [message.text for message in session.messages] == ["1", "one", "3", "three"]
         assert [message.text for message in p.requests[-1].messages] == ["1", "one", "3"]
+
+
+async def test_a_listener_that_raises_does_not_keep_a_query_from_being_stopped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @tool
+    async def listening(context: ToolContext) -> str:
+        """Wait, and fail when told to stop."""
+        context.signal.add_listener(_fail)
+        await asyncio.Event().wait()
+        return "never"
+
+    async with _session([calls(("listening", {}))], tools=[listening]) as (session, _):
+        async for event in session.stream("go", on_abort="return"):
+            if isinstance(event, ToolStarted):
+                await others_run()
+                session.abort()
+    assert "a listener to an abort failed" in caplog.text
+
+
+def _fail() -> None:
+    raise ZeroDivisionError

@@ -42,11 +42,6 @@ class Consumption:
         self._left = False
         self.handle: QueryHandle | None = None
 
-    @property
-    def claimed(self) -> bool:
-        """Whether somebody consumes the events."""
-        return self._claimed
-
     def claim(self) -> None:
         """Become the one consumer.
 

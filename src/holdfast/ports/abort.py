@@ -1,9 +1,12 @@
 """Abort signals: one thread-safe way to say stop, seen by whoever listens."""
 
 import asyncio
+import logging
 import threading
 import weakref
 from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
 
 
 class AbortSignal:
@@ -39,12 +42,16 @@ class AbortSignal:
     def add_listener(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` once on abort; returns a function that removes it again."""
         key = object()
+
+        def forget() -> None:
+            self._listeners.pop(key, None)
+
         with self._lock:
             if not self._aborted:
                 self._listeners[key] = listener
-                return lambda: self._listeners.pop(key, None) and None
+                return forget
         listener()
-        return lambda: None
+        return forget
 
     @staticmethod
     def timeout(seconds: float) -> "AbortSignal":
@@ -79,7 +86,10 @@ class AbortSignal:
             listeners = list(self._listeners.values())
             self._listeners.clear()
         for listener in listeners:
-            listener()
+            try:
+                listener()
+            except Exception:  # noqa: BLE001 - one listener's failure keeps nobody from stopping
+                _log.exception("a listener to an abort failed")
 
 
 def _weakly(signal: AbortSignal, reason: "str | AbortSignal") -> Callable[[], None]:

@@ -1,6 +1,6 @@
 """SessionState: a conversation in a small versioned value, to export and to restore from."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -24,10 +24,6 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     thinking: Thinking | None = None
     system_prompt: str | None = None
     exported_at: int = 0
-
-
-class _Stamp(msgspec.Struct):
-    version: Any = None
 
 
 def encode_state(state: SessionState) -> bytes:
