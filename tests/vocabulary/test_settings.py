@@ -14,10 +14,6 @@ from holdfast.vocabulary.settings import (
 
 def test_the_defaults_of_a_runtime() -> None:
     assert msgspec.structs.asdict(RuntimeSettings()) == {
-        "max_concurrent_sessions": 10,
-        "session_timeout": 1800.0,
-        "auto_compaction": True,
-        "cross_session_context": True,
         "buffer_size": 100,
         "observer_buffer": 1024,
         "checkpoint_bytes": 4096,

@@ -41,8 +41,6 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "timeouts.first_byte": (0.001, float("inf")),
     "timeouts.between_bytes": (0.001, float("inf")),
     "timeouts.content": (0.001, float("inf")),
-    "max_concurrent_sessions": (1, float("inf")),
-    "session_timeout": (0, float("inf")),
     "buffer_size": (1, float("inf")),
     "observer_buffer": (1, float("inf")),
     "checkpoint_bytes": (1, float("inf")),

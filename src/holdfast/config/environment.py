@@ -132,8 +132,6 @@ OPTIONS: Mapping[str, tuple[str, Callable[[str], Json]]] = {
     "FIRST_BYTE_TIMEOUT": ("timeouts.first_byte", float),
     "BETWEEN_BYTES_TIMEOUT": ("timeouts.between_bytes", float),
     "CONTENT_TIMEOUT": ("timeouts.content", float),
-    "MAX_SESSIONS": ("max_concurrent_sessions", int),
-    "SESSION_TIMEOUT": ("session_timeout", float),
     "CLOSE_DRAIN_TIMEOUT": ("close_drain_seconds", float),
 }
 """What can be set, without the prefix: the option's path, and how its text is read."""

@@ -110,11 +110,6 @@ class Settings(_Values, frozen=True, kw_only=True):
 class RuntimeSettings(_Values, frozen=True, kw_only=True):
     """How sessions are held in a process, whatever they talk about."""
 
-    max_concurrent_sessions: int = 10
-    session_timeout: float = 1800.0
-    """Seconds without use after which a pooled session is closed."""
-    auto_compaction: bool = True
-    cross_session_context: bool = True
     buffer_size: int = 100
     """Events a pulled stream may be ahead of its consumer."""
     observer_buffer: int = 1024
