@@ -231,6 +231,9 @@ class LiveSession:
     def _set_status(self, status: SessionStatus) -> None:
         if status != self.status:
             self.status = status
+            current = self.queue.current
+            if current is not None:
+                current.stream.follow(status)
             self.recorder.show([StatusChanged(status=status)])
 
     def _publish(self, events: Sequence[Event]) -> None:
