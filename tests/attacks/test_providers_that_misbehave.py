@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AgentError, AgentSession, ErrorCode
-from holdfast.testing import EventRecorder, FakeClock, Gate, ScriptedProvider, calls, says
+from holdfast.testing import EventRecorder, FakeClock, ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import finished
 from holdfast.vocabulary.entries import TurnEnded
-from holdfast.vocabulary.errors import ProviderError
 from holdfast.vocabulary.events import TextDelta
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
 from holdfast.vocabulary.settings import RetrySettings
@@ -23,7 +22,6 @@ from holdfast.vocabulary.stream_parts import (
     PartOpened,
     StreamPart,
 )
-from tests.attacks.moments import until
 from tests.history_grammar import violations
 
 Play = Callable[[ModelRequest], AsyncGenerator[Sequence[StreamPart], None]]
@@ -232,25 +230,3 @@ async def test_a_turn_that_ended_is_not_ended_again_by_an_abort() -> None:
         assert raised.value.result is not None
         assert raised.value.result.text == "fine"
         assert [end.interrupted for end in ends] == [False]
-
-
-async def test_a_stream_shows_that_it_waits_and_that_it_asks_again() -> None:
-    clock, gate = FakeClock(), Gate()
-    provider = ScriptedProvider([ProviderError(ErrorCode.OVERLOADED, "busy"), [gate, *says("ok")]])
-    agent = Agent("scripted/m", providers=[provider], clock=clock)
-    async with agent, agent.session() as session:
-        first = session.stream("go")
-        asked = asyncio.ensure_future(first.result())
-        await clock.until_sleeping()
-        second = session.stream("later")
-        waiting = asyncio.ensure_future(second.result())
-        await until(lambda: session.snapshot().pending)
-        assert (first.phase, second.phase) == ("reconnecting", "connecting")
-        clock.advance(60)
-        await gate.reached.wait()
-        assert first.phase == "connected"
-        provider.add(says("ok"))
-        gate.open()
-        await asked
-        await waiting
-        assert (first.phase, second.phase) == ("closed", "closed")

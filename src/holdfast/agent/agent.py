@@ -146,7 +146,13 @@ class Agent:
         async def count(live: LiveSession, prompt: Prompt | None) -> TokenCount:
             return await count_session_tokens(self._composition, live.fold, prompt)
 
-        session = AgentSession(open_live, open_fork, count, cwd=self._configuration.cwd)
+        session = AgentSession(
+            open_live,
+            open_fork,
+            count,
+            cwd=self._configuration.cwd,
+            name_models=self._configuration.named,
+        )
         session.when_closed(self._forget_closed)
         return session
 

@@ -25,7 +25,7 @@ from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import ApprovalId, SessionId
-from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
@@ -48,8 +48,10 @@ class AgentSession:
         count_tokens: Callable[[LiveSession, Prompt | None], Awaitable[TokenCount]],
         *,
         cwd: Path,
+        name_models: Callable[[JsonObject], JsonObject],
     ) -> None:
         self._open_live = open_live
+        self._name_models = name_models
         self._open_fork = open_fork
         self._count_tokens = count_tokens
         self._cwd = cwd
@@ -188,7 +190,7 @@ class AgentSession:
 
         """
         check_options(options, SettingsOptions, of="a session's settings")
-        changes = settings_changes(options)
+        changes = self._name_models(settings_changes(options))
         await (await self.open()).change({"settings": changes})
 
     async def fork(self, *, after: str | None = None, name: str | None = None) -> "AgentSession":

@@ -6,7 +6,6 @@ from typing import Literal, TypeAlias
 
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, ToolProgress
-from holdfast.vocabulary.status import Retrying, SessionStatus
 
 StreamPhase: TypeAlias = Literal[
     "idle", "connecting", "connected", "reconnecting", "closed", "error"
@@ -35,11 +34,6 @@ class EventStream:
     def ended(self) -> bool:
         """Whether the producer is done."""
         return self.phase in ("closed", "error")
-
-    def follow(self, status: SessionStatus) -> None:
-        """Note what the session is doing, as far as a stream that has not ended shows it."""
-        if not self.ended:
-            self.phase = "reconnecting" if isinstance(status, Retrying) else "connected"
 
     def publish(self, events: Sequence[Event]) -> None:
         """Hand on a batch; nothing is handed on after the end or to a consumer that left."""

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.blocks.conversation.paths import last_rewind, seq_of_message
+from holdfast.blocks.conversation.paths import last_rewind
+from holdfast.blocks.conversation.places import seq_of_message
 from holdfast.ports.session_store import Store
 from holdfast.session.live_session import LiveSession
-from holdfast.session.opening import Fork, fold_log
+from holdfast.session.opening import Fork, fold_log, inherited_entries
 from holdfast.vocabulary.entries import Entry, Rewound
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import MessageId
@@ -59,17 +60,13 @@ async def find_fork(live: LiveSession, store: Store, after: str | None) -> Fork:
 
 
 async def _place_of(store: Store, entries: Sequence[Entry], message_id: str) -> int:
-    """Return the `seq` after which a message is the last one.
-
-    A message that the session began with, restored or inherited, is at the opening itself.
-    """
-    seq = seq_of_message(entries, MessageId(message_id))
-    if seq is not None:
-        return seq
-    beginning = await fold_log(store.log, entries[:1])
-    if any(message.id == message_id for message in beginning.conversation.messages):
-        return entries[0].seq
-    raise SessionError(ErrorCode.MESSAGE_NOT_FOUND, f"this session has no message {message_id!r}")
+    inherited = await inherited_entries(store.log, entries[0])
+    seq = seq_of_message(entries, MessageId(message_id), inherited=inherited)
+    if seq is None:
+        raise SessionError(
+            ErrorCode.MESSAGE_NOT_FOUND, f"this session has no message {message_id!r}"
+        )
+    return seq
 
 
 async def _go_to(

@@ -26,13 +26,13 @@ from holdfast.session.query_handle import QueryHandle
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.approvals import Decision
 from holdfast.vocabulary.commands import SendPrompt
-from holdfast.vocabulary.entries import SessionChanged
+from holdfast.vocabulary.entries import PartStarted, SessionChanged
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, StatusChanged
 from holdfast.vocabulary.ids import ApprovalId, SessionId, new_query_id
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
-from holdfast.vocabulary.status import Idle, SessionStatus
+from holdfast.vocabulary.status import Idle, Retrying, SessionStatus
 
 _FORCED_SECONDS = 1.0
 """How long a closing session waits for what it has cancelled."""
@@ -234,10 +234,9 @@ class LiveSession:
     def _set_status(self, status: SessionStatus) -> None:
         if status != self.status:
             self.status = status
-            current = self.queue.current
-            if current is not None:
-                current.stream.follow(status)
             self.recorder.show([StatusChanged(status=status)])
+        if isinstance(status, Retrying) and self.queue.current is not None:
+            self.queue.current.stream.phase = "reconnecting"
 
     def _publish(self, events: Sequence[Event]) -> None:
         if not self.channel.closed:
@@ -246,6 +245,10 @@ class LiveSession:
         current = self.queue.current
         if current is not None:
             current.stream.publish(events)
+            if current.stream.phase in ("connecting", "reconnecting") and any(
+                isinstance(event, PartStarted) for event in events
+            ):
+                current.stream.phase = "connected"
 
     async def _room(self) -> None:
         current = self.queue.current

@@ -12,7 +12,7 @@ from holdfast.ports.session_store import Lease, SessionLog, SessionRecord
 from holdfast.ports.stamps import Stamp
 from holdfast.session.live_session import LiveSession, SessionParts
 from holdfast.vocabulary.entries import FORMAT_VERSION, Entry, SessionOpened
-from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import MessageId, SessionId, new_id, new_session_id, parse_session_id
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.settings import Settings
@@ -72,6 +72,7 @@ async def _open(parts: SessionParts, request: SessionRequest, session_id: Sessio
     lease = await parts.store.leases.acquire(session_id, holder, busy=request.busy)
     try:
         entries = await parts.store.log.read(session_id)
+        _refuse_restoring_over(entries, request)
         if not entries:
             entries = [await _append_opening(parts, lease, request)]
         fold = await fold_log(parts.store.log, entries)
@@ -85,6 +86,15 @@ async def _open(parts: SessionParts, request: SessionRequest, session_id: Sessio
         await live.close(force=True)
         raise
     return live
+
+
+def _refuse_restoring_over(entries: Sequence[Entry], request: SessionRequest) -> None:
+    """Refuse to restore a conversation into a session that has one."""
+    if entries and request.history:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"session {request.reference!r} is there already; restore into a new one",
+        )
 
 
 async def find_session(parts: SessionParts, request: SessionRequest) -> SessionRecord | None:

@@ -43,6 +43,7 @@ class QueryDriver:
         scope = self._scope_of(handle)
         self._session.approvals.reset()
         self._session.set_status(Busy())
+        handle.stream.phase = "connecting"
         try:
             await self._recorder.resynchronise()
             await self._runner.start(scope)

@@ -27,7 +27,6 @@ class QueryHandle:
         self.query = query
         self.total_timeout = total_timeout
         self.stream = EventStream(limit=buffer_size)
-        self.stream.phase = "connecting"
         self.input_id: InputId | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()

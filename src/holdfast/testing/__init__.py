@@ -3,6 +3,8 @@
 from holdfast.testing.decode_reply import DecodedReply, decode_reply
 from holdfast.testing.event_recorder import EventRecorder
 from holdfast.testing.fake_clock import FakeClock
+from holdfast.testing.recording import RecordingClient
+from holdfast.testing.replay import CallAt, CutAt, FailAt, ReplayClient, StallAt
 from holdfast.testing.scripted_provider import (
     Gate,
     ScriptedProvider,
@@ -15,13 +17,19 @@ from holdfast.testing.scripted_provider import (
 from holdfast.testing.seeded_loop import LoopClock, SeededLoop, run_seeded
 
 __all__ = [
+    "CallAt",
+    "CutAt",
     "DecodedReply",
     "EventRecorder",
+    "FailAt",
     "FakeClock",
     "Gate",
     "LoopClock",
+    "RecordingClient",
+    "ReplayClient",
     "ScriptedProvider",
     "SeededLoop",
+    "StallAt",
     "UnexpectedRequestError",
     "UnplayedStepsError",
     "calls",

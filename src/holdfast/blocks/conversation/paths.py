@@ -12,14 +12,10 @@ from holdfast.vocabulary.entries import (
     InputDrained,
     InputPromoted,
     InputQueued,
-    QueryStarted,
     Rewound,
     SessionChanged,
     SessionOpened,
-    ToolEnded,
-    TurnEnded,
 )
-from holdfast.vocabulary.ids import MessageId
 
 _ALWAYS = (SessionOpened, SessionChanged, InputQueued, InputDrained)
 """What is true of the session, whatever became of the conversation."""
@@ -50,28 +46,6 @@ def _off_path(entry: Entry) -> Entry | None:
     if isinstance(entry, InputPromoted):
         return InputDrained(id=entry.id, time=entry.time, seq=entry.seq, input_id=entry.input_id)
     return entry if isinstance(entry, _ALWAYS) else None
-
-
-def seq_of_message(entries: Sequence[Entry], message_id: MessageId) -> int | None:
-    """Return the `seq` after which a message is the last one; None when the log has no such."""
-    queued: dict[str, MessageId] = {}
-    turns: dict[MessageId, str | None] = {}
-    found: int | None = None
-    for entry in entries:
-        match entry:
-            case InputQueued(input_id=input_id, message=message):
-                queued[input_id] = message.id
-            case QueryStarted(message=message) if message is not None and message.id == message_id:
-                found = entry.seq
-            case InputPromoted(input_id=input_id) if queued.get(input_id) == message_id:
-                found = entry.seq
-            case TurnEnded():
-                turns[MessageId(f"{entry.message_id}_results")] = entry.turn_id
-                if entry.message_id == message_id:
-                    found = entry.seq
-            case ToolEnded(turn_id=turn_id) if turn_id and turns.get(message_id) == turn_id:
-                found = entry.seq
-    return found
 
 
 def last_rewind(entries: Sequence[Entry]) -> Rewound | None:
