@@ -142,10 +142,8 @@ def _on_store(kind: str, work: Callable[[Agent], Coroutine[None, None, None]]) -
     asyncio.run(run())
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", _KINDS)
-def test_any_order_of_going_back_and_branching_off_keeps_every_conversation(kind: str) -> None:
-    @settings(max_examples=_EXAMPLES[kind])
+def _walk_often(kind: str, examples: int) -> None:
+    @settings(max_examples=examples)
     @given(_steps)
     def check(steps: list[tuple[str, int]]) -> None:
         async def walk(agent: Agent) -> None:
@@ -158,6 +156,18 @@ def test_any_order_of_going_back_and_branching_off_keeps_every_conversation(kind
         _on_store(kind, walk)
 
     check()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", _KINDS)
+def test_any_order_of_going_back_and_branching_off_keeps_every_conversation(kind: str) -> None:
+    _walk_often(kind, _EXAMPLES[kind])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", _KINDS)
+def test_many_orders_of_going_back_and_branching_off(kind: str) -> None:
+    _walk_often(kind, 40 * _EXAMPLES[kind])
 
 
 @pytest.mark.parametrize("kind", _KINDS)

@@ -42,8 +42,8 @@ def _last_place(
     for entry in entries:
         fold.apply(entry)
         if isinstance(entry, SessionOpened):
-            began_with = fold.conversation.messages
-            found = entry.seq if any(item.id == message_id for item in began_with) else None
+            began_with = [item.id for item in fold.messages()]
+            found = entry.seq if message_id in began_with else None
         elif isinstance(entry, _ADDING) and _ends_with(fold, message_id):
             found = entry.seq
     return found
@@ -53,5 +53,4 @@ def _ends_with(fold: SessionFold, message_id: MessageId) -> bool:
     tip = fold.conversation.tip
     if tip is None:
         return False
-    answered = any(call.ended for call in fold.calls.values())
-    return tip.id == message_id or (answered and f"{tip.id}_results" == message_id)
+    return tip.id == message_id or (bool(fold.calls) and f"{tip.id}_results" == message_id)
