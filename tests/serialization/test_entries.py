@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast import ErrorCode, StoreError
@@ -54,6 +54,7 @@ def test_an_entry_that_was_written_in_another_layout_keeps_its_bytes(entry: Entr
 
 
 @given(TEXT.map("later.".__add__), JSON_OBJECT)
+@example("later.", {"turn_id": []})
 def test_kinds_of_a_later_version_survive_byte_for_byte(kind: str, facts: dict[str, Any]) -> None:
     stored = as_bytes({**facts, **HEADER, "kind": kind})
     again = decode_entry(stored)

@@ -21,6 +21,7 @@ class EventStream:
 
     def __init__(self, *, limit: int = 100) -> None:
         self._limit = limit
+        self._bounded = True
         self._buffer: list[Event] = []
         self._claimed = False
         self._error: BaseException | None = None
@@ -45,7 +46,7 @@ class EventStream:
             # Progress does not wait for room; a consumer that is behind gets the next one.
             self._buffer.extend(item for item in events if type(item) is not ToolProgress)
         self._news.set()
-        if len(self._buffer) > self._limit:
+        if self._bounded and len(self._buffer) > self._limit:
             self._space.clear()
 
     async def room(self) -> None:
@@ -63,7 +64,7 @@ class EventStream:
 
     def release(self) -> None:
         """Let a waiting producer go on, whatever the consumer does."""
-        self._limit = max(self._limit, len(self._buffer) + 1_000_000)
+        self._bounded = False
         self._space.set()
 
     def claim(self) -> None:

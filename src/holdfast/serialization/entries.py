@@ -12,14 +12,14 @@ from holdfast.vocabulary.ids import EntryId, QueryId, TurnId
 
 
 class _Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What every entry of any version has."""
+    """What every entry of any version has, and what this one knows of where it belongs."""
 
     kind: str
     id: EntryId
     time: int
     seq: int
-    query_id: QueryId | None = None
-    turn_id: TurnId | None = None
+    query_id: object = None
+    turn_id: object = None
 
 
 _encoder = msgspec.json.Encoder()
@@ -58,8 +58,8 @@ def _decode_unknown(raw: bytes) -> UnknownEntry:
         id=header.id,
         time=header.time,
         seq=header.seq,
-        query_id=header.query_id,
-        turn_id=header.turn_id,
+        query_id=QueryId(header.query_id) if isinstance(header.query_id, str) else None,
+        turn_id=TurnId(header.turn_id) if isinstance(header.turn_id, str) else None,
         stored_kind=header.kind,
         raw=msgspec.Raw(raw),
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.approvals import Decision
 from holdfast.vocabulary.commands import SendPrompt
 from holdfast.vocabulary.entries import PartStarted, SessionChanged
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, StatusChanged
 from holdfast.vocabulary.ids import ApprovalId, SessionId, new_query_id
 from holdfast.vocabulary.json_types import JsonObject
@@ -203,6 +204,8 @@ class LiveSession:
             within=self._parts.runtime.close_drain_seconds, closers=self._closers
         )
         self._observers.close()
+        with suppress(AgentError):  # who failed to write has been told
+            await self.recorder.commit(())  # what is on its way to the log comes before the release
         await self._parts.store.leases.release(self._lease)
 
     async def _take_prompt(self, command: SendPrompt) -> None:

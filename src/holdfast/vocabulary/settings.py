@@ -108,7 +108,11 @@ class Settings(_Values, frozen=True, kw_only=True):
 
 
 class RuntimeSettings(_Values, frozen=True, kw_only=True):
-    """How sessions are held in a process, whatever they talk about."""
+    """How sessions are held in a process, whatever they talk about.
+
+    The first four are for the pool of sessions and for compaction, which read them once they are
+    there.
+    """
 
     max_concurrent_sessions: int = 10
     session_timeout: float = 1800.0
