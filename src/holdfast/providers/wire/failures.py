@@ -19,6 +19,7 @@ from holdfast.blocks.error_classification import (
     TYPED_CODES,
     code_of_known_text,
     code_of_status,
+    code_of_text,
 )
 from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.vocabulary.errors import AgentError, Basis, ErrorCode, ProviderError, error_of
@@ -43,6 +44,7 @@ _WAIT = re.compile(
     r"(ms|milliseconds?|s|seconds?|m|minutes?)\b",
     re.IGNORECASE,
 )
+_ERROR_STATUS = re.compile(r"[45]\d\d")
 _SECONDS_IN = {"ms": 0.001, "mil": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0}
 
 
@@ -119,10 +121,18 @@ class FailureRules(msgspec.Struct, frozen=True, kw_only=True):
             return words, "pattern"
         if by_status is not None:
             return by_status, "status"
+        return self._guess(failure)
+
+    def _guess(self, failure: Failure) -> tuple[ErrorCode, Basis]:
+        """Judge what neither a telling code nor a status explains."""
         general = _first({**GENERAL_CODES, **self.general_codes}, failure.codes)
         if general is not None:
             return general, "code"
-        return ErrorCode.SERVER_ERROR, "fallback"
+        loose = code_of_text(failure.message)
+        # Only the user aborts: who says so at the other end has given up.
+        if loose is None or loose is ErrorCode.ABORTED:
+            return ErrorCode.SERVER_ERROR, "fallback"
+        return loose, "pattern"
 
 
 def code_table(words: Mapping[ErrorCode, str]) -> dict[str, ErrorCode]:
@@ -141,6 +151,12 @@ def error_object(report: Json) -> JsonObject:
 def text_of(value: Json) -> str:
     """Return `value` if it is a text, else an empty one."""
     return value if isinstance(value, str) else ""
+
+
+def status_among(*values: Json) -> int | None:
+    """Return the first of `values` that is the HTTP status of an error, as a number or a text."""
+    texts = (str(value) for value in values if isinstance(value, str | int))
+    return next((int(text) for text in texts if _ERROR_STATUS.fullmatch(text)), None)
 
 
 def _first(table: Mapping[str, _Value], names: Iterable[str]) -> _Value | None:

@@ -9,7 +9,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.providers.wire.failures import Failure, FailureRules, error_object, text_of
+from holdfast.providers.wire.failures import (
+    Failure,
+    FailureRules,
+    error_object,
+    status_among,
+    text_of,
+)
 from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
 from holdfast.providers.wire.neutral_forms import argument_object, reminder_text, result_text
@@ -115,7 +121,7 @@ class OllamaDecoder:
                 continue
             line = _read(frame.data)
             if line.error is not None:
-                raise ERRORS.error_in_stream({"error": line.error})
+                raise ERRORS.error_in_stream(decode_lenient(frame.data))
             self._on_line(line, frame.data)
 
     def finish(self, out: list[StreamPart]) -> None:  # noqa: ARG002
@@ -174,8 +180,8 @@ class OllamaDecoder:
         self._close()
         self._is_finished = True
         # Servers before 0.1.39 do not say why.
-        reason = line.done_reason or "stop"
-        kind = _FINISH.get(reason, "other")
+        reason = line.done_reason or ""
+        kind = _FINISH.get(reason, "other") if reason else "stop"
         usage = Usage(input=line.prompt_eval_count or 0, output=line.eval_count or 0)
         is_call = kind == "stop" and self._has_calls
         self._out.append(
@@ -304,8 +310,9 @@ def _call(part: ToolCallPart) -> JsonObject:
 
 
 def _read_error(report: Json) -> Failure:
-    """Read what the server said of a failure: it has words only, no codes."""
-    return Failure(message=text_of(error_object(report).get("message")))
+    """Read what the server said of a failure: it has words only, and of a hosted model a status."""
+    status = status_among(report.get("StatusCode")) if isinstance(report, dict) else None
+    return Failure(message=text_of(error_object(report).get("message")), status=status)
 
 
 ERRORS = FailureRules(read=_read_error)

@@ -1,11 +1,10 @@
 """Errors of Chat Completions: how they are read, and the typed codes that only they have."""
 
-import re
 from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.providers.wire.failures import Failure, FailureRules, code_table
+from holdfast.providers.wire.failures import Failure, FailureRules, code_table, status_among
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
 
@@ -32,7 +31,7 @@ def _read(report: Json) -> Failure:
     return Failure(
         codes=codes,
         message=error if isinstance(error, str) else _message(details),
-        status=_status(details, codes),
+        status=status_among(details.get("status_code"), *codes),
     )
 
 
@@ -52,12 +51,6 @@ def _codes(details: JsonObject) -> Iterator[str]:
             found = container.get(name)
             if isinstance(found, str | int):
                 yield str(found)
-
-
-def _status(details: JsonObject, codes: tuple[str, ...]) -> int | None:
-    """Return the HTTP status that an error inside a stream stands for, if it names one."""
-    named = [str(details.get("status_code", "")), *codes]
-    return next((int(code) for code in named if re.fullmatch(r"[45]\d\d", code)), None)
 
 
 ERRORS = FailureRules(read=_read, codes=CODES)

@@ -7,6 +7,7 @@ from holdfast.providers.wire.failures import (
     FailureRules,
     code_table,
     error_object,
+    status_among,
     text_of,
 )
 from holdfast.vocabulary.errors import ErrorCode
@@ -50,6 +51,7 @@ def _read(report: Json) -> Failure:
     return Failure(
         codes=(*codes, word) if word else tuple(codes),
         message=message,
+        status=status_among(error.get("code")),
         retry_after=_retry_delay(details),
     )
 

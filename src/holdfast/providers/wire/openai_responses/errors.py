@@ -1,6 +1,12 @@
 """Errors of OpenAI Responses: how they are read, and the typed codes that only they have."""
 
-from holdfast.providers.wire.failures import Failure, FailureRules, code_table, text_of
+from holdfast.providers.wire.failures import (
+    Failure,
+    FailureRules,
+    code_table,
+    status_among,
+    text_of,
+)
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.json_types import Json
 
@@ -28,6 +34,7 @@ def _read(report: Json) -> Failure:
     return Failure(
         codes=tuple(str(found[name]) for name in ("code", "type") if found.get(name)),
         message=inner if isinstance(inner, str) else text_of(found.get("message")),
+        status=status_among(found.get("code"), outer.get("status"), outer.get("status_code")),
     )
 
 
