@@ -50,7 +50,10 @@ class DecodedReply(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     reasoning: str = ""
     tool_calls: tuple[ToolCallPart, ...] = ()
-    """The complete calls; one whose arguments are not JSON is marked `invalid`."""
+    """The complete calls; one whose arguments are not JSON is marked `invalid`.
+
+    None of an answer that was interrupted: nobody knows whether it would have ended with them.
+    """
     stop_reason: str | None = None
     """The provider's own word."""
     finish: FinishKind | None = None
@@ -107,14 +110,16 @@ def decode_pieces(
             break
     assembly.close([])
     finished, opened = assembly.finished, assembly.opened
+    outcome = _outcome(error)
+    calls = tuple(part for part in assembly.parts if isinstance(part, ToolCallPart))
     return DecodedReply(
         text=text_of(tuple(assembly.parts)),
         reasoning="".join(part.text for part in assembly.parts if isinstance(part, ReasoningPart)),
-        tool_calls=tuple(part for part in assembly.parts if isinstance(part, ToolCallPart)),
+        tool_calls=() if outcome == "interrupted" else calls,
         stop_reason=finished.reason or None if finished else None,
         finish=finished.kind if finished else None,
         usage=finished.usage if finished else Usage(),
-        outcome=_outcome(error),
+        outcome=outcome,
         error=error,
         parts=tuple(assembly.parts),
         model=opened.model if opened else "",

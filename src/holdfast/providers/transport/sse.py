@@ -5,20 +5,24 @@ of one `event:` and one `data:` line, which is nearly all there is, is then read
 and one search; any other goes line by line.
 """
 
+import re
+
 from holdfast.providers.transport.pending_bytes import FRAME_LIMIT, PendingBytes
 from holdfast.providers.wire.protocol import Frame
 
 _BOM = b"\xef\xbb\xbf"
 _EVENT = b"event: "
 _DATA = b"data: "
+_JSON = re.compile(rb"\{|\[\s*\{")
 
 
 class SseParser:
     """Cuts one stream of server-sent events into frames.
 
     Owns what is unfinished, the last event id and the reconnection time. Does not decode `data`.
-    With `takes_json_blocks`, a block that begins with a brace is a frame, too: the standard passes
-    such lines over, but some providers report an error in the middle of a stream as plain JSON.
+    With `takes_json_blocks`, a block that begins like an object, or a list of them, is a frame,
+    too: the standard passes such lines over, but some providers report an error in the middle of a
+    stream as plain JSON.
     """
 
     def __init__(self, *, limit: int = FRAME_LIMIT, takes_json_blocks: bool = False) -> None:
@@ -89,7 +93,7 @@ class SseParser:
 
     def _read_lines(self, block: bytes, out: list[Frame]) -> None:
         """Read a block that ends with an empty line, and may hold more of them at its start."""
-        if self._takes_json_blocks and (plain := block.strip(b"\n")).startswith(b"{"):
+        if self._takes_json_blocks and _JSON.match(plain := block.strip(b"\n")):
             out.append(Frame(plain, "message", self.last_event_id))
             return
         event = b""

@@ -28,6 +28,9 @@ def _fitted(value: Json, kind: Json) -> Json:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError:
+        if isinstance(value, float) and value.is_integer():
+            # Some languages write a count with a point.
+            return msgspec.convert(int(value), kind)
         for option in get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,):
             if get_origin(option) is list and isinstance(value, list):
                 return _fitted_items(value, get_args(option)[0])

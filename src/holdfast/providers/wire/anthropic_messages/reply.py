@@ -27,14 +27,16 @@ from holdfast.providers.wire.anthropic_messages.reply_types import (
     Ping,
     ReplyEvent,
     TextDelta,
+    WholeMessage,
     WireUsage,
     convert_event,
     decode_event,
 )
 from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.protocol import Frame
+from holdfast.providers.wire.what_fits import keep_what_fits
 from holdfast.vocabulary.errors import ErrorCode, ProviderError, RequestError
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.stream_parts import (
     FinishKind,
     PartDelta,
@@ -54,6 +56,16 @@ FINISH_KINDS: dict[str, FinishKind] = {
     "pause_turn": "pause",
     "compaction": "compaction",
 }
+
+
+_AROUND: dict[str, type[MessageStart | MessageDelta | WholeMessage]] = {
+    "message_start": MessageStart,
+    "message_delta": MessageDelta,
+    "message": WholeMessage,
+}
+"""What stands around an answer: an odd count in it does not spoil the answer."""
+_WHOLE = -1
+"""The place of a block that does not grow."""
 
 
 class MessagesDecoder:
@@ -109,6 +121,10 @@ class MessagesDecoder:
                 self._note_end(event)
             case MessageStop():
                 self._finish(out)
+            case WholeMessage():
+                self._open(event, out)
+                _override(self._tail, event)
+                self._finish(out)
             case ErrorEvent(error=error, request_id=request_id):
                 raise ERRORS.error_in_stream({"error": error, "request_id": request_id})
             case Ping():
@@ -126,6 +142,9 @@ class MessagesDecoder:
         if not self._is_open:
             self._is_open = True
             out.append(StreamOpened(model=head.model, response_id=head.id))
+        for block in head.content:
+            self._open_block(_WHOLE, block, out)
+            self._close_block(_WHOLE, out)
 
     def _open_block(self, index: int, block: JsonObject, out: list[StreamPart]) -> None:
         if index in self._blocks:
@@ -192,12 +211,15 @@ def _decode_unusual(frame: Frame) -> ReplyEvent | None:
     """Decode a frame that is not exactly what we know; None when it is to be passed over."""
     if frame.data.strip() in {b"", b"[DONE]"}:
         return None
+    if frame.event == "error":
+        raise ERRORS.error_in_stream(_report(frame.data))
     value = decode_lenient(frame.data)
     if not isinstance(value, dict):
         return None
-    kind = value.get("type")
-    if kind not in EVENT_TYPES and isinstance(value.get("error"), dict):
-        kind = "error"
+    # An event without a name is called `message`, which is also the type of a whole answer.
+    kind = value.get("type") or ("" if frame.event == "message" else frame.event)
+    if kind == "error" or (kind not in EVENT_TYPES and value.get("error")):
+        raise ERRORS.error_in_stream(value)
     delta = value.get("delta")
     is_known = kind in EVENT_TYPES and not (
         kind == "content_block_delta"
@@ -206,18 +228,39 @@ def _decode_unusual(frame: Frame) -> ReplyEvent | None:
     )
     if not is_known:
         return None
+    said = {name: _without_nulls(part) for name, part in _without_nulls(value).items()}
     try:
-        return convert_event({**value, "type": kind})
+        return convert_event({**said, "type": kind})
     except msgspec.ValidationError as error:
+        if (frame_kind := _AROUND.get(str(kind))) is not None:
+            return keep_what_fits(said, frame_kind)
         raise ProviderError(
             ErrorCode.PROTOCOL, f"the provider sent a malformed {kind}: {error}", basis="type"
         ) from error
 
 
+def _report(data: bytes) -> JsonObject:
+    """Return what an event of the name `error` says, in whatever form."""
+    try:
+        value = decode_lenient(data)
+    except ProviderError:
+        value = data.decode("utf-8", "replace").strip()
+    if isinstance(value, dict) and value.get("error"):
+        return value
+    return {"error": value}
+
+
+def _without_nulls(value: Json) -> Json:
+    """Leave out the fields that hold nothing: most servers that send them mean absent."""
+    if not isinstance(value, dict):
+        return value
+    return {name: part for name, part in value.items() if part is not None}
+
+
 OverriddenT = TypeVar("OverriddenT", WireUsage, MessageTail)
 
 
-def _override(known: OverriddenT, later: OverriddenT | None) -> None:
+def _override(known: OverriddenT, later: OverriddenT | WholeMessage | None) -> None:
     """Take over what a later frame says."""
     for name in type(known).__struct_fields__:
         value = getattr(later, name, None)

@@ -81,7 +81,7 @@ class GrowingBlock:
                 self._grow(text, out)
             case SignatureDelta(signature=signature):
                 self._signature = (self._signature or "") + signature
-            case CitationsDelta(citation=citation):
+            case CitationsDelta(citation=citation) if citation:
                 self._citations.append(citation)
             case CompactionDelta(content=text):
                 self._grow(text, out)

@@ -15,31 +15,31 @@ class _Tagged(msgspec.Struct, tag_field="type"):
 class TextDelta(_Tagged, tag="text_delta", gc=False):
     """More text."""
 
-    text: str
+    text: str = ""
 
 
 class ThinkingDelta(_Tagged, tag="thinking_delta", gc=False):
     """More thinking."""
 
-    thinking: str
+    thinking: str = ""
 
 
 class InputJsonDelta(_Tagged, tag="input_json_delta", gc=False):
     """More of a tool call's arguments."""
 
-    partial_json: str
+    partial_json: str = ""
 
 
 class SignatureDelta(_Tagged, tag="signature_delta", gc=False):
     """The seal of a thinking block."""
 
-    signature: str
+    signature: str = ""
 
 
 class CitationsDelta(_Tagged, tag="citations_delta"):
     """One citation of the text it stands in."""
 
-    citation: JsonObject
+    citation: JsonObject = msgspec.field(default_factory=dict)
 
 
 class CompactionDelta(_Tagged, tag="compaction_delta"):
@@ -86,6 +86,8 @@ class MessageHead(msgspec.Struct):
     id: str | None = None
     model: str = ""
     usage: WireUsage | None = None
+    content: list[JsonObject] = []
+    """Blocks that were there before the answer began, whole."""
 
 
 class MessageTail(msgspec.Struct):
@@ -100,7 +102,7 @@ class MessageTail(msgspec.Struct):
 class MessageStart(_Tagged, tag="message_start"):
     """The answer begins."""
 
-    message: MessageHead
+    message: MessageHead = msgspec.field(default_factory=MessageHead)
 
 
 class BlockStart(_Tagged, tag="content_block_start"):
@@ -126,13 +128,22 @@ class BlockStop(_Tagged, tag="content_block_stop", gc=False):
 class MessageDelta(_Tagged, tag="message_delta"):
     """Why the answer ends, and what it used."""
 
-    delta: MessageTail
+    delta: MessageTail = msgspec.field(default_factory=MessageTail)
     usage: WireUsage | None = None
     context_management: Json = None
 
 
 class MessageStop(_Tagged, tag="message_stop", gc=False):
     """The answer is complete."""
+
+
+class WholeMessage(MessageHead, tag_field="type", tag="message"):
+    """The answer in one piece, from servers that do not stream."""
+
+    stop_reason: str | None = None
+    stop_sequence: str | None = None
+    stop_details: Json = None
+    container: Json = None
 
 
 class Ping(_Tagged, tag="ping", gc=False):
@@ -153,6 +164,7 @@ ReplyEvent: TypeAlias = (
     | BlockStop
     | MessageDelta
     | MessageStop
+    | WholeMessage
     | Ping
     | ErrorEvent
 )
@@ -167,6 +179,7 @@ EVENT_TYPES = frozenset(
         BlockStop,
         MessageDelta,
         MessageStop,
+        WholeMessage,
         Ping,
         ErrorEvent,
     )

@@ -17,6 +17,7 @@ from holdfast.providers.wire.chat_completions.reply_types import (
     Choice,
     Delta,
     decode_piece,
+    is_error,
     plain_text,
 )
 from holdfast.providers.wire.chat_completions.usage import read_cost, read_usage
@@ -71,7 +72,7 @@ class ChatDecoder:
             text = plain_text(piece) if self._kind == "text" else None
             if text:
                 out.append(PartDelta(key=self._key, text=text))
-            elif piece.error is not None or frame.event == "error":
+            elif is_error(piece) or frame.event == "error":
                 raise ERRORS.error_in_stream(decode_lenient(frame.data))
             else:
                 self._take(piece, out)
@@ -126,6 +127,8 @@ class ChatDecoder:
         delta = choice.delta or choice.message
         if delta is not None:
             self._take_delta(delta, out)
+        if choice.error is not None:
+            raise ERRORS.error_in_stream({"error": choice.error})
         if choice.finish_reason:
             self._finish_reason = choice.finish_reason
         if choice.usage:

@@ -65,7 +65,7 @@ class CallAssembler:
 
     def _take(self, piece: ToolCall, out: list[StreamPart], *, is_finished: bool) -> None:
         function = piece.function or Function()
-        call = self._call_of(piece, function.name or "", is_finished=is_finished)
+        call = self._call_of(piece, is_finished=is_finished)
         call.call_id = call.call_id or piece.id or ""
         call.name = call.name or function.name or ""
         call.extra = piece.extra_content or call.extra
@@ -78,11 +78,11 @@ class CallAssembler:
         elif call.name:
             self._announce(call, out)
 
-    def _call_of(self, piece: ToolCall, name: str, *, is_finished: bool) -> _Call:
+    def _call_of(self, piece: ToolCall, *, is_finished: bool) -> _Call:
         """Find the call that `piece` belongs to, or begin one."""
         index = self._index_of(piece)
         call = self._at.get(index)
-        if call is None or (not is_finished and _is_another(call, piece, name)):
+        if call is None or (not is_finished and _is_another(call, piece)):
             call = _Call(f"call-{len(self._calls)}")
             self._calls.append(call)
             self._at[index] = call
@@ -109,20 +109,26 @@ class CallAssembler:
         return f"call_{blake2s(seed, digest_size=8).hexdigest()}"
 
 
-def _is_another(call: _Call, piece: ToolCall, name: str) -> bool:
+def _is_another(call: _Call, piece: ToolCall) -> bool:
     """Whether `piece` begins a call of its own at an index that is taken.
 
     Some servers number every call 0. Others change the id of one call from piece to piece, so a
-    new id is not enough: a name has to come with it, and the call before has to be whole. After
+    new id is not enough: a name has to come with it, and the call before has to be whole. Without
+    any id, a name with arguments of its own begins a call after one that is whole. After
     the finish reason this is not asked any more: two answers were spliced then, it is unknown
     which call was meant, and joined arguments that are not JSON keep it from being run.
     """
-    is_new_id = bool(piece.id and call.call_id and piece.id != call.call_id)
-    return is_new_id and bool(name) and (name != call.name or call.is_whole())
+    function = piece.function or Function()
+    if not function.name:
+        return False
+    if not piece.id:
+        return not call.call_id and bool(_text(function).strip()) and call.is_whole()
+    is_new_id = bool(call.call_id and piece.id != call.call_id)
+    return is_new_id and (function.name != call.name or call.is_whole())
 
 
 def _text(function: Function) -> str:
     """Return the arguments as text; some servers send the object itself."""
-    if isinstance(function.arguments, dict):
+    if isinstance(function.arguments, dict | list):
         return msgspec.json.encode(function.arguments).decode()
     return function.arguments or ""

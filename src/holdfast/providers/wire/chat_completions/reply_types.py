@@ -14,7 +14,7 @@ class Function(msgspec.Struct, gc=False):
     """The function of a tool call, or a piece of it."""
 
     name: str | None = None
-    arguments: str | JsonObject | None = None
+    arguments: str | JsonObject | list[Any] | None = None
 
 
 class ToolCall(msgspec.Struct, gc=False):
@@ -52,6 +52,8 @@ class Choice(msgspec.Struct, gc=False):
     finish_reason: str | None = None
     logprobs: JsonObject | None = None
     usage: JsonObject | None = None
+    error: Json = None
+    """Where a router says what became of this answer alone."""
 
 
 class ServerExtras(msgspec.Struct, gc=False):
@@ -69,6 +71,8 @@ class AnswerPiece(msgspec.Struct, gc=False):
     usage: JsonObject | None = None
     x_groq: ServerExtras | None = None
     error: Json = None
+    object: str | None = None
+    """What this is; some servers send an error without anything around it."""
     citations: list[Any] | None = None
     search_results: list[Any] | None = None
 
@@ -86,7 +90,14 @@ def decode_piece(data: bytes) -> AnswerPiece | None:
         return _decode_typed(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         # The mark is looked for here, because it is no JSON and comes once.
-        return None if data.startswith(_END_MARK) else _decode_salvaging(data)
+        return None if data.lstrip().startswith(_END_MARK) else _decode_salvaging(data)
+
+
+def is_error(piece: AnswerPiece) -> bool:
+    """Whether a piece reports an error instead of an answer."""
+    if piece.error is not None:
+        return True
+    return not piece.choices and piece.object == "error"
 
 
 def plain_text(piece: AnswerPiece) -> str | None:
@@ -97,6 +108,8 @@ def plain_text(piece: AnswerPiece) -> str | None:
     choice = choices[0]
     delta = choice.delta
     if delta is None or choice.index or choice.finish_reason or choice.logprobs or choice.usage:
+        return None
+    if choice.error is not None:
         return None
     content = delta.content
     is_plain = (

@@ -23,7 +23,7 @@ from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.protocol import Frame
 from holdfast.providers.wire.what_fits import keep_what_fits
 from holdfast.vocabulary.errors import ErrorCode, RequestError
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.stream_parts import (
     FinishKind,
     PartClosed,
@@ -103,6 +103,8 @@ class GeminiDecoder:
 
     def _feed_leniently(self, frame: Frame) -> None:
         """Read a frame that does not fit: an array of replies, or one with odd fields."""
+        if frame.data.strip() == b"[DONE]":
+            return
         value = decode_lenient(frame.data)
         for each in value if isinstance(value, list) else (value,):
             if isinstance(each, dict):
@@ -213,6 +215,9 @@ class GeminiDecoder:
             self._call_native["thoughtSignature"] = signature
         if self._arguments is None:
             return
+        if not isinstance(call.args, dict | None):
+            self._refuse_arguments(call.args)
+            return
         self._arguments |= call.args or {}
         for piece in call.partial_args or ():
             put_argument(self._arguments, piece)
@@ -232,6 +237,13 @@ class GeminiDecoder:
         opened = PartOpened(key=key, kind="tool_call", call_id=call_id, name=call.name)
         self._out.append(opened)
         self._open = opened
+
+    def _refuse_arguments(self, given: Json) -> None:
+        """End a call whose arguments are no object: as they came, and so never run."""
+        if self._open is not None:
+            key, self._open, self._arguments = self._open.key, None, None
+            self._out.append(PartDelta(key=key, text=msgspec.json.encode(given).decode()))
+            self._out.append(PartClosed(key=key, native=self._call_native or None))
 
     def _end_call(self, *, is_cut: bool = False) -> None:
         """End the call that is open; one that was cut off must not look like valid JSON."""

@@ -3,14 +3,15 @@
 import msgspec
 
 from holdfast.providers.wire.gemini.partial_arguments import PartialArgument
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import Json
 
 
 class FunctionCall(msgspec.Struct, rename="camel"):
     """A function call, whole or a piece of one."""
 
     name: str | None = None
-    args: JsonObject | None = None
+    args: Json = None
+    """An object, as it should be."""
     id: str | None = None
     partial_args: list[PartialArgument] | None = None
     will_continue: bool = False

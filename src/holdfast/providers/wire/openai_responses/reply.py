@@ -71,6 +71,8 @@ class ResponsesDecoder:
 
     def _read(self, frame: Frame) -> Event:
         event = read_event(frame.data)
+        if not event.type and frame.event.startswith("response."):
+            event.type = frame.event
         if event.type and event.type != "error" and frame.event != "error":
             return event
         value = read_any(frame.data)
@@ -116,12 +118,15 @@ class ResponsesDecoder:
     def _on_item_added(self, event: Event) -> None:
         if not self._is_open:
             self._open({})
-        self._items.add(read_any(event.item), event.output_index)
+        if value := read_any(event.item):
+            self._items.add(value, event.output_index)
 
     def _on_item_done(self, event: Event) -> None:
         if not self._is_open:
             self._open({})
         value = read_any(event.item)
+        if not value:
+            return
         name = value.get("id") or value.get("call_id")
         probe = Event(output_index=event.output_index, item_id=name)
         self._items.end(self._items.item_of(probe, str(value.get("type") or "")), value)
@@ -187,6 +192,8 @@ _SOURCES = {
     "refusal": _Source("message", "c", "refusal"),
     "reasoning_summary_text": _Source("reasoning", "s", "reasoning"),
     "reasoning_text": _Source("reasoning", "c", "reasoning"),
+    # What the same was called at first; some servers still do.
+    "reasoning": _Source("reasoning", "c", "reasoning"),
 }
 _PIECES = {
     f"response.{name}.{end}": source

@@ -255,7 +255,10 @@ class OutputItems:
             return
         is_custom = item.type == "custom_tool_call"
         if not item.length:
-            self.argue(item, str(item.value.get("input" if is_custom else "arguments") or ""))
+            given = item.value.get("input" if is_custom else "arguments") or ""
+            # Some servers send the object itself.
+            text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
+            self.argue(item, text)
         native = item.facts("namespace", "caller")
         if is_custom:
             end = '"}' if item.length else f'{{"{CUSTOM_INPUT}":""}}'

@@ -68,10 +68,8 @@ def read_any(data: bytes | msgspec.Raw) -> JsonObject:
 
 def usage_of(response: JsonObject) -> Usage:
     """Return what a response used: its totals are inclusive already."""
-    try:
-        tokens = msgspec.convert(response.get("usage") or {}, _Tokens)
-    except msgspec.ValidationError:
-        return Usage()
+    reported = response.get("usage")
+    tokens = keep_what_fits(reported if isinstance(reported, dict) else {}, _Tokens)
     into = tokens.input_tokens_details or _NO_DETAILS
     out_of = tokens.output_tokens_details or _NO_DETAILS
     return Usage(
