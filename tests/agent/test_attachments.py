@@ -94,3 +94,11 @@ async def test_one_call_takes_attachments_as_well(tmp_path: Path) -> None:
             attachments=["dot.png"],
         )
     assert b'"image/png"' in server.requests[0].body
+
+
+@pytest.mark.parametrize("wrong", ["dot.png", b"text", Path("dot.png"), [5], [None]])
+async def test_what_is_no_list_of_attachments_is_refused_by_name(wrong: object) -> None:
+    with pytest.raises(AgentError) as raised:
+        await run_agent("Look.", model="anthropic/x", api_key="x", attachments=wrong)  # type: ignore[arg-type]
+    assert raised.value.code is ErrorCode.CONFIG_INVALID
+    assert raised.value.message.startswith("attachments: ")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Agent, AgentError, ErrorCode
+from holdfast import Agent, AgentError, ErrorCode, run_agent
 from holdfast.sync import Agent as BlockingAgent
 from holdfast.testing.fake_clock import AutoClock
 from tests.providers.exchanges import case
@@ -129,3 +129,11 @@ async def test_a_model_without_its_provider_shows_how_it_is_written() -> None:
     with pytest.raises(AgentError, match="'provider/model'") as caught:
         Agent("claude-sonnet-5", environment={})
     assert caught.value.code is ErrorCode.CONFIG_INVALID
+
+
+@pytest.mark.parametrize("blank", ["", " \n"])
+async def test_a_key_that_is_nothing_is_none(blank: str) -> None:
+    with pytest.raises(AgentError) as caught:
+        await run_agent("Hi", model="openai/gpt-5", api_key=blank, environment={})
+    assert caught.value.code is ErrorCode.CONFIG_MISSING
+    assert "OPENAI_API_KEY" in caught.value.message

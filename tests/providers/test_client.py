@@ -269,3 +269,46 @@ def test_nothing_is_loaded_before_a_request_is_made() -> None:
     import subprocess
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\n", f" {KEY} ", f"{KEY}\r\n"])
+async def test_a_key_out_of_a_file_leaves_its_line_end_behind(key: str) -> None:
+    async with faulty_server(replies(TEXT)) as server:
+        client = client_for(server.url, CallableTokenSource(lambda: key))
+        await ask(client)
+        await client.close()
+    assert server.requests[0].headers["x-api-key"] == KEY
+
+
+@pytest.mark.parametrize("broken", ["in\nside", "in\rside", "in\x00side"])
+async def test_what_no_header_can_hold_is_refused_at_once_and_not_repeated(broken: str) -> None:
+    async with faulty_server(replies(TEXT)) as server:
+        client = client_for(server.url, StaticTokenSource(broken))
+        _, error = await ask(client)
+        await client.close()
+    assert error is not None
+    assert (error.code, error.retryable) == (ErrorCode.CONFIG_INVALID, False)
+    assert "side" not in f"{error}{error.__cause__}"
+
+
+async def test_a_server_without_tls_is_told_from_one_that_is_down() -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        client = client_for(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        _, error = await ask(client)
+        await client.close()
+    assert error is not None
+    assert (error.code, "TLS" in error.message) == (ErrorCode.NETWORK, True)
+
+
+async def test_a_page_is_one_however_its_type_is_spelt() -> None:
+    page = replies(b"<title>Sign in</title>", headers={"content-type": "Text/HTML"})
+    async with faulty_server(page) as server:
+        client = client_for(server.url)
+        _, error = await ask(client)
+        await client.close()
+    assert error is not None
+    assert (error.code, error.message) == (ErrorCode.PROTOCOL, "Sign in")

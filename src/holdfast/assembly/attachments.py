@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.parts import MediaPart, TextPart
 
 AttachmentInput: TypeAlias = MediaPart | Path | str | bytes
@@ -22,6 +23,13 @@ async def read_attachments(
     """
     from holdfast.providers.attachments import attachment_part  # noqa: PLC0415 - only if used
 
+    if isinstance(sources, str | bytes | Path | MediaPart):
+        raise _wrong("a list is wanted, also for one")
+    for source in sources:
+        if not isinstance(source, str | bytes | Path | MediaPart):
+            raise _wrong(
+                f"{type(source).__name__!r} is neither a path, an address, bytes nor a part"
+            )
     return tuple(
         [
             source
@@ -30,3 +38,7 @@ async def read_attachments(
             for source in sources
         ]
     )
+
+
+def _wrong(reason: str) -> ConfigError:
+    return ConfigError(ErrorCode.CONFIG_INVALID, f"attachments: {reason}")

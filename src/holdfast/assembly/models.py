@@ -53,7 +53,9 @@ class ModelClients:
     ) -> None:
         self._configuration = configuration
         self._given = {client.provider: client for client in given}
-        self._own = own
+        # A key that is nothing comes of a variable that is not set: the usual places may have one.
+        is_blank = isinstance(own.api_key, str) and not own.api_key.strip()
+        self._own = msgspec.structs.replace(own, api_key=None) if is_blank else own
         self._own_provider = split_model(configuration.model)[0]
         self._made: dict[str, ModelClient] = {}
 

@@ -135,7 +135,9 @@ class BoundTokenSource:
                 ErrorCode.CONFIG_INVALID,
                 f"the credential is for {self._origin} and was not sent to {origin}",
             )
-        return await self._source.token(origin)
+        value = (await self._source.token(origin)).reveal()
+        # A key out of a file brings its line end along, which no header can hold.
+        return Secret(value.strip())
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

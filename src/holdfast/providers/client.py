@@ -142,7 +142,8 @@ class WireModelClient:
             reply = await self._transport.send(request)
         except AgentError as error:
             self._fail(error, {}, secret)
-        if reply.status == _OK and not reply.headers.get("content-type", "").startswith(_PAGE):
+        kind = reply.headers.get("content-type", "").lower()
+        if reply.status == _OK and not kind.startswith(_PAGE):
             return reply, secret
         try:
             raise await self._refusal(reply, secret)

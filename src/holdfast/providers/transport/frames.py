@@ -24,6 +24,6 @@ def new_frame_parser(framing: Framing, content_type: str = "") -> FrameParser:
     """Make the parser of one reply; its content type says whether it is a stream at all."""
     if framing == "ndjson":
         return NdjsonParser()
-    if content_type.startswith("application/json"):
+    if content_type.lower().startswith("application/json"):
         return JsonBodyParser()
     return SseParser(takes_json_blocks=True)

@@ -243,6 +243,11 @@ def _before_reply(error: Exception, *, host: str, limits: Timeouts) -> AgentErro
         case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
             code = ErrorCode.CONFIG_INVALID
             message = f"the base URL of {host} is not valid"
+        case ValueError():
+            code = ErrorCode.CONFIG_INVALID
+            message = f"a header for {host} holds a line break; look at the key and the headers"
+        case aiohttp.ClientConnectorSSLError():
+            message = f"{host} could not be reached by TLS; is its base URL http:// perhaps?"
         case aiohttp.ClientConnectorError():
             message = (
                 f"{host} could not be reached ({_reason(error.os_error)}); "
