@@ -57,6 +57,12 @@ def test_a_file_that_was_asked_for_must_be_there(tmp_path: Path) -> None:
 
 
 WRONG = {
+    "[prices.'p/m']\noutput = 1\ninput = -1": 'line 3: prices."p/m".input: must be zero',
+    "[prices.'p/m']\ninput=1\noutput=1\ntiers=[{above=-1}]": 'prices."p/m".tiers[0].above: must',
+    "[providers.x.headers]\nB = {command = ['x']}": "line 2: providers.x.headers.B: say where",
+    '[providers.x.headers]\nA = "a\\nb"': "line 2: providers.x.headers.A: holds a line break",
+    "[providers.x.headers]\n'A B' = 'a'": 'line 2: providers.x.headers."A B": is not the name of a',
+    "[fallbacks]\na = [{model = 'p/m', max_attempts = 0}]": "line 2: fallbacks.a[0]: max_attempts",
     "[defaults]\nthinkin = 'high'": "line 2: defaults.thinkin: unknown; did you mean 'thinking'?",
     "[defaults]\n\nthinking = 'hard'": "line 3: defaults.thinking: Invalid enum value 'hard'",
     "[defaults.limits]\nturns = 'x'": "line 2: defaults.limits.turns: Expected `int | null`",
@@ -85,8 +91,8 @@ WRONG = {
     "[fallbacks]\na = 'p/m'": "line 2: fallbacks.a: must be a list of models",
     "[fallbacks]\na = ['p/m', 3]": "line 2: fallbacks.a[1]: Expected `object`, got `int`",
     "[prices.'p/m']\ninput = 1": 'line 1: prices."p/m": Object missing required field `output`',
-    "[prices.'p/m']\ninput = 1\noutput = -1": "output must be zero or more",
-    "[prices.'p/m']\ninput = 1\noutput = nan": "output must be zero or more",
+    "[prices.'p/m']\ninput = 1\noutput = -1": 'prices."p/m".output: must be zero or more',
+    "[prices.'p/m']\ninput = 1\noutput = nan": 'line 3: prices."p/m".output: must be zero',
     "[prices.'p/m']\ninput=1\noutput=1\n[[prices.'p/m'.tiers]]\ninput=2": "line 4",
     "[prices.m]\ninput = 1\noutput = 1": 'line 1: prices.m: must be named "provider/model"',
     "[defaults\nmodel = 1": "is not valid TOML",

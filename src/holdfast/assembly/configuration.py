@@ -11,6 +11,7 @@ from holdfast.config.environment import Environment, process_environment
 from holdfast.config.file import ConfigFile
 from holdfast.config.locations import Locations, locate
 from holdfast.config.resolution import Resolved, fallback_plan, model_named, resolve
+from holdfast.config.schema import ModelEntry
 from holdfast.config.user_file import user_config
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_catalogue import ModelCatalogue
@@ -48,7 +49,9 @@ class Configuration:
             config_dir=places.config_dir,
             config_path=places.config_path,
         )
-        self.resolved: Resolved = resolve(arguments, environment=self.environment, file=self.file)
+        self.resolved = self._with_longest(
+            resolve(arguments, environment=self.environment, file=self.file)
+        )
 
     @property
     def model(self) -> str:
@@ -81,7 +84,25 @@ class Configuration:
             return changes
         plan = fallback_plan(name, self.file)
         planned = {"fallbacks": msgspec.to_builtins(plan)} if plan else {}
-        return {**planned, **changes, "model": model_named(name, self.file)}
+        beside: JsonObject = {}
+        if (alias := self.file.models.get(name)) is not None:
+            longest = self._longest(alias)
+            beside = ({} if longest is None else {"max_tokens": longest}) | alias.settings
+        return {**planned, **beside, **changes, "model": model_named(name, self.file)}
+
+    def _with_longest(self, resolved: Resolved) -> Resolved:
+        longest = self._longest(resolved.alias)
+        if longest is None or resolved.settings.max_tokens:
+            return resolved
+        settings = msgspec.structs.replace(resolved.settings, max_tokens=longest)
+        return msgspec.structs.replace(resolved, settings=settings)
+
+    def _longest(self, alias: ModelEntry | None) -> int | None:
+        """Return how much a model is asked for at most, where its protocol demands a number."""
+        if alias is None or alias.max_output is None:
+            return None
+        kind = self.connection(alias.model.partition("/")[0]).kind
+        return alias.max_output if kind == "anthropic" else None
 
     def known_models(self, clock: Clock) -> ModelCatalogue:
         """Return what is known of models: the user's own facts first, then the catalogue's."""

@@ -1,6 +1,6 @@
 """Models: finds the client behind `provider/model`, making each client once."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -80,6 +80,7 @@ class ModelClients:
             MissingKeyError,
             local_client,
             make_client,
+            refuse_unknown_words,
         )
         from holdfast.config.connections import missing_key  # noqa: PLC0415
         from holdfast.providers.entry_points import offered_client  # noqa: PLC0415
@@ -89,6 +90,7 @@ class ModelClients:
         if provider == "local":
             return local_client(configuration)
         connection = configuration.connection(provider)
+        refuse_unknown_words(connection, configuration.file)
         own = self._own if provider == self._own_provider else OwnAccess()
         if own.base_url is not None:
             connection = msgspec.structs.replace(connection, base_url=own.base_url)
@@ -97,7 +99,7 @@ class ModelClients:
         access = Access(
             connection=connection,
             tokens=self._tokens(connection, own),
-            headers={**_headers(connection, configuration.environment.variables), **own.headers},
+            headers={**_headers(connection, configuration), **own.headers},
             transport=AiohttpTransport(environment=configuration.environment.variables),
             is_bearer=own.api_key is None and connection.key is None,
         )
@@ -126,9 +128,16 @@ class ModelClients:
         return key_source(reference, environment=self._configuration.environment)
 
 
-def _headers(connection: "Connection", variables: Mapping[str, str]) -> dict[str, str]:
+def _headers(connection: "Connection", configuration: "Configuration") -> dict[str, str]:
     """Return the headers of a connection; one that refers to a variable is looked up."""
-    return {
-        name: value if isinstance(value, str) else variables.get(value.env or "", "")
-        for name, value in connection.headers.items()
-    }
+    found: dict[str, str] = {}
+    for name, value in connection.headers.items():
+        if isinstance(value, str):
+            found[name] = value
+            continue
+        variable = value.env or ""
+        found[name] = configuration.environment.variables.get(variable, "").strip()
+        if not found[name]:
+            place = ("providers", connection.provider, "headers", name)
+            raise configuration.file.error(place, f"the variable {variable} is not set")
+    return found

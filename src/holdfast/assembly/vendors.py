@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from holdfast.config.checking import unknown_name
 from holdfast.config.connections import Connection
+from holdfast.config.file import ConfigFile
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.token_source import TokenSource
 from holdfast.providers.transport.protocol import Transport
@@ -13,6 +15,7 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 
 if TYPE_CHECKING:
     from holdfast.assembly.configuration import Configuration
+    from holdfast.providers.openai_compatible import Vendor
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +59,9 @@ def _openai(access: Access) -> ModelClient:
 def _openai_chat(access: Access) -> ModelClient:
     from holdfast.providers.openai_compatible import VENDORS, openai_compatible  # noqa: PLC0415
 
+    vendor = _with_dialect(VENDORS["openai"], access.connection)
     return openai_compatible(
-        msgspec.structs.replace(VENDORS["openai"], name=access.connection.provider),
+        msgspec.structs.replace(vendor, name=access.connection.provider),
         tokens=needed(access),
         transport=access.transport,
         base_url=access.connection.base_url,
@@ -143,8 +147,7 @@ def _compatible(access: Access) -> ModelClient:
                 provider=connection.provider,
             )
         vendor = VENDORS["compatible"]
-    if isinstance(connection.dialect, str) and connection.dialect in VENDORS:
-        vendor = msgspec.structs.replace(vendor, dialect=VENDORS[connection.dialect].dialect)
+    vendor = _with_dialect(vendor, connection)
     if vendor.needs_key:
         needed(access)
     return openai_compatible(
@@ -154,6 +157,15 @@ def _compatible(access: Access) -> ModelClient:
         base_url=connection.base_url,
         headers=access.headers,
     )
+
+
+def _with_dialect(vendor: "Vendor", connection: Connection) -> "Vendor":
+    """Return the vendor with the dialect that the file names, if it names one."""
+    from holdfast.providers.wire.chat_completions.dialects import DIALECTS  # noqa: PLC0415
+
+    if connection.dialect is None:
+        return vendor
+    return msgspec.structs.replace(vendor, dialect=DIALECTS[connection.dialect])
 
 
 MAKERS: dict[str, Maker] = {
@@ -170,6 +182,23 @@ MAKERS: dict[str, Maker] = {
 def make_client(access: Access) -> ModelClient:
     """Make the client of a provider by its kind; whoever is not known speaks Chat Completions."""
     return MAKERS.get(access.connection.kind, _compatible)(access)
+
+
+def refuse_unknown_words(connection: Connection, file: ConfigFile) -> None:
+    """Raise CONFIG_INVALID for a kind or a dialect of the file that is none."""
+    from holdfast.providers.openai_compatible import VENDORS  # noqa: PLC0415
+    from holdfast.providers.wire.chat_completions.dialects import DIALECTS  # noqa: PLC0415
+
+    entry = file.providers.get(connection.provider)
+    if entry is None:
+        return
+    kinds = {*MAKERS, *VENDORS}
+    for field, word, known in (("kind", entry.kind, kinds), ("dialect", entry.dialect, DIALECTS)):
+        if word is not None and word not in known:
+            told = (
+                f"{unknown_name(word, dict.fromkeys(known))}; known are {', '.join(sorted(known))}"
+            )
+            raise file.error(("providers", connection.provider, field), told)
 
 
 def local_client(configuration: "Configuration") -> ModelClient:

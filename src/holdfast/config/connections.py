@@ -11,7 +11,6 @@ from holdfast.config.environment import PROVIDER_VARIABLES, Environment
 from holdfast.config.file import ConfigFile, url_fault
 from holdfast.config.schema import KeyReference, ProviderEntry
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import JsonObject
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +26,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     auth_token: KeyReference | None = None
     """A token that is sent as `Authorization: Bearer` instead of a key."""
     headers: dict[str, str | KeyReference] = {}
-    dialect: str | JsonObject | None = None
+    dialect: str | None = None
     api_version: str | None = None
     organization: str | None = None
     project: str | None = None

@@ -6,6 +6,7 @@ write is refused.
 """
 
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
@@ -28,6 +29,7 @@ from holdfast.config.checking import (
 from holdfast.config.schema import (
     AgentDefaults,
     FallbackStep,
+    KeyReference,
     ModelEntry,
     PriceEntry,
     ProviderEntry,
@@ -51,6 +53,12 @@ _HOW_TO_NAME_A_KEY = (
     "secrets are not written into this file; say where the secret is instead: "
     '{ env = "VARIABLE" }, { keyring = "service/user" } or { command = ["program", "argument"] }'
 )
+
+_HOW_TO_NAME_A_HEADER = (
+    'say where the secret is instead, which for a header is a variable: { env = "VARIABLE" }'
+)
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NO_HEADER = re.compile(r"[\r\n\x00]")
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,8 +197,8 @@ class _Reader:
             raise self._complain((*at, "key"), _HOW_TO_NAME_A_KEY)
         entry = checked(table, ProviderEntry, at=at, complain=self._complain)
         for name, content in entry.headers.items():
-            if name.lower() in _SECRET_HEADERS and isinstance(content, str):
-                raise self._complain((*at, "headers", name), _HOW_TO_NAME_A_KEY)
+            if wrong := _header_fault(name, content):
+                raise self._complain((*at, "headers", name), wrong)
         if entry.base_url is not None and (wrong := url_fault(entry.base_url)):
             raise self._complain((*at, "base_url"), wrong)
         return entry
@@ -220,6 +228,7 @@ class _Reader:
         if not _names_a_model(str(at[-1])):
             raise self._complain(at, 'must be named "provider/model"')
         refuse_unknown(value, PriceEntry, at=at, complain=self._complain)
+        self._refuse_negative(value, at)
         entry = checked(self._table(at, value), PriceEntry, at=at, complain=self._complain)
         tiers = sorted(entry.tiers, key=lambda tier: tier.above)
         price = Price(
@@ -228,9 +237,29 @@ class _Reader:
         )
         return (price,)
 
+    def _refuse_negative(self, value: Json, at: KeyPath) -> None:
+        """Raise for the first number below zero, at any depth."""
+        if isinstance(value, dict | list):
+            inside = value.items() if isinstance(value, dict) else enumerate(value)
+            for step, each in inside:
+                self._refuse_negative(each, (*at, step))
+        elif isinstance(value, Decimal | int) and not (Decimal(value).is_finite() and value >= 0):
+            raise self._complain(at, "must be zero or more")
+
 
 def _rates(entry: RatesEntry) -> Rates:
     return Rates(**{name: getattr(entry, name) for name in Rates.__struct_fields__})
+
+
+def _header_fault(name: str, content: str | KeyReference) -> str | None:
+    """Say what is wrong with a header; None if nothing is."""
+    if not _HEADER_NAME.fullmatch(name):
+        return "is not the name of a header"
+    if isinstance(content, str):
+        if name.lower() in _SECRET_HEADERS:
+            return f"secrets are not written into this file; {_HOW_TO_NAME_A_HEADER}"
+        return "holds a line break" if _NO_HEADER.search(content) else None
+    return None if content.env is not None else _HOW_TO_NAME_A_HEADER
 
 
 def _names_a_model(name: str) -> bool:

@@ -59,6 +59,9 @@ def resolve(
         (layer["model"] for layer in (given, variables, below) if layer.get("model")),
         "",
     )
+    if name:
+        _refuse_unknown_model(name, given=given, variables=variables, file=file)
+    _refuse_unknown_plans(file)
     alias = file.models.get(name)
     plan = fallback_plan(name, file)
     layers: list[tuple[Origin, JsonObject]] = [
@@ -123,6 +126,28 @@ def _step(step: FallbackStep, place: tuple[str, int], file: ConfigFile) -> Model
         thinking=step.thinking or (alias.settings.get("thinking") if alias else None),
         max_attempts=step.max_attempts,
     )
+
+
+def _refuse_unknown_model(
+    name: str, *, given: JsonObject, variables: JsonObject, file: ConfigFile
+) -> None:
+    """Raise for a model that is none, naming where it was said."""
+    if name in file.models or all(name.partition("/")[::2]):
+        return
+    words = _unknown_model(name, file)
+    if given.get("model"):
+        raise ConfigError(ErrorCode.CONFIG_INVALID, words)
+    if variables.get("model"):
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{PREFIX}MODEL: {words}")
+    raise file.error(("defaults", "model"), words)
+
+
+def _refuse_unknown_plans(file: ConfigFile) -> None:
+    """Raise for a plan that no model has, and for a step of any plan that is no model."""
+    for name in file.fallbacks:
+        if name != "default" and name not in file.models and not all(name.partition("/")[::2]):
+            raise file.error(("fallbacks", name), _unknown_model(name, file))
+        fallback_plan(name, file)
 
 
 def _full_name(name: str, file: ConfigFile) -> str:

@@ -46,8 +46,8 @@ class ProviderEntry(_Table, frozen=True, kw_only=True):
     base_url: str | None = None
     key: KeyReference | None = None
     headers: dict[str, str | KeyReference] = {}
-    dialect: str | JsonObject | None = None
-    """How its Chat Completions differ: a known dialect's name, or single differences."""
+    dialect: str | None = None
+    """Whose Chat Completions its own are like: a known dialect's name."""
     api_version: str | None = None
     organization: str | None = None
     project: str | None = None
@@ -73,6 +73,10 @@ class FallbackStep(_Table, frozen=True, kw_only=True):
     """An alias or `provider/model`."""
     thinking: Thinking | None = None
     max_attempts: int = 2
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise ValueError("max_attempts must be at least 1")
 
 
 class RatesEntry(_Table, frozen=True, kw_only=True):
