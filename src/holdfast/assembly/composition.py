@@ -48,7 +48,10 @@ class Composition:
 
     def __init__(self, ingredients: Ingredients, configuration: "Configuration") -> None:
         self.clients = ModelClients(
-            configuration, given=ingredients.providers, own=ingredients.own_access
+            configuration,
+            given=ingredients.providers,
+            own=ingredients.own_access,
+            clock=ingredients.clock,
         )
         self.clock = ingredients.clock
         self.registry = ToolRegistry(ingredients.tools)

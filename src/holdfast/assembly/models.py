@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.token_source import TokenSource
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
@@ -49,11 +50,17 @@ class ModelClients:
     """The clients of one agent, by provider. Owns and closes those that it made itself."""
 
     def __init__(
-        self, configuration: "Configuration", *, given: Iterable[ModelClient], own: OwnAccess
+        self,
+        configuration: "Configuration",
+        *,
+        given: Iterable[ModelClient],
+        own: OwnAccess,
+        clock: Clock,
     ) -> None:
         self._configuration = configuration
         self._given = {client.provider: client for client in given}
         self._own = own
+        self._clock = clock
         self._own_provider = split_model(configuration.model)[0]
         self._made: dict[str, ModelClient] = {}
 
@@ -97,6 +104,7 @@ class ModelClients:
             tokens=self._tokens(connection, own),
             headers={**_headers(connection, configuration.environment.variables), **own.headers},
             transport=AiohttpTransport(environment=configuration.environment.variables),
+            clock=self._clock,
             is_bearer=own.api_key is None and connection.key is None,
         )
         try:
