@@ -10,9 +10,9 @@ from holdfast.agent.keywords import (
     Prompt,
     QueryOptions,
     SettingsOptions,
-    check_options,
     settings_changes,
 )
+from holdfast.agent.option_checks import check_options
 from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.serialization.session_state import SessionState
@@ -48,10 +48,10 @@ class AgentSession:
         count_tokens: Callable[[LiveSession, Prompt | None], Awaitable[TokenCount]],
         *,
         cwd: Path,
-        name_models: Callable[[JsonObject], JsonObject],
+        check_changes: Callable[[JsonObject], JsonObject],
     ) -> None:
         self._open_live = open_live
-        self._name_models = name_models
+        self._check_changes = check_changes
         self._open_fork = open_fork
         self._count_tokens = count_tokens
         self._cwd = cwd
@@ -190,7 +190,7 @@ class AgentSession:
 
         """
         check_options(options, SettingsOptions, of="a session's settings")
-        changes = self._name_models(settings_changes(options))
+        changes = self._check_changes(settings_changes(options))
         await (await self.open()).change({"settings": changes})
 
     async def fork(self, *, after: str | None = None, name: str | None = None) -> "AgentSession":

@@ -4,19 +4,27 @@ import sys
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.assembly.configuration_places import ConfigurationPlaces
 from holdfast.config.connections import Connection, connection_to
 from holdfast.config.environment import Environment, process_environment
 from holdfast.config.file import ConfigFile
 from holdfast.config.locations import Locations, locate
-from holdfast.config.resolution import Resolved, fallback_plan, model_named, resolve
+from holdfast.config.resolution import (
+    Resolved,
+    check_arguments,
+    fallback_plan,
+    model_named,
+    resolve,
+)
 from holdfast.config.user_file import user_config
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_catalogue import ModelCatalogue
 from holdfast.providers.catalogue import Catalogue
 from holdfast.providers.known_models import KnownModels
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.settings import Settings
 
 # What is asked when a key is there and no model is named: a good general model of that provider.
 _DEFAULT_MODELS = {
@@ -61,6 +69,15 @@ class Configuration:
         return EMBEDDED_MODEL
 
     @property
+    def settings(self) -> Settings:
+        """What new sessions start with; every model in it by its full name."""
+        settings = self.resolved.settings
+        fallbacks = tuple(
+            replace(step, model=model_named(step.model, self.file)) for step in settings.fallbacks
+        )
+        return replace(settings, model=self.model, fallbacks=fallbacks)
+
+    @property
     def places(self) -> Locations:
         """The user's folders on this machine."""
         return locate(self.environment, home=self.home, platform=sys.platform)
@@ -74,14 +91,25 @@ class Configuration:
         """Return the way to a provider."""
         return connection_to(provider, environment=self.environment, file=self.file)
 
-    def named(self, changes: JsonObject) -> JsonObject:
-        """Replace a short name of a model in changed settings by what it stands for."""
-        name = changes.get("model")
-        if not name:
-            return changes
-        plan = fallback_plan(name, self.file)
-        planned = {"fallbacks": msgspec.to_builtins(plan)} if plan else {}
-        return {**planned, **changes, "model": model_named(name, self.file)}
+    def changed(self, changes: JsonObject) -> JsonObject:
+        """Check changed settings, and replace short names of models by what they stand for.
+
+        Raises:
+            ConfigError: CONFIG_INVALID naming the setting.
+
+        """
+        check_arguments(changes)
+        if name := changes.get("model"):
+            plan = fallback_plan(name, self.file)
+            planned = {"fallbacks": msgspec.to_builtins(plan)} if plan else {}
+            changes = {**planned, **changes, "model": model_named(name, self.file)}
+        if "fallbacks" in changes:
+            named = [
+                {**step, "model": model_named(step["model"], self.file)}
+                for step in changes["fallbacks"]
+            ]
+            changes = {**changes, "fallbacks": named}
+        return changes
 
     def known_models(self, clock: Clock) -> ModelCatalogue:
         """Return what is known of models: the user's own facts first, then the catalogue's."""

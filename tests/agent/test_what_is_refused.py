@@ -1,0 +1,60 @@
+"""What is refused at the door: prompts, names and changes that nobody can mean."""
+
+from typing import Any, cast
+
+import pytest
+
+from holdfast import ConfigError, ErrorCode, MediaPart, TextPart
+from tests.scripted_agents import failure_of, make_agent, playing
+
+
+@pytest.mark.parametrize(
+    "prompt", [7, None, b"hello", ["hello"], [TextPart(text=cast("str", 7))]], ids=str
+)
+async def test_a_prompt_that_nobody_can_say_is_refused(prompt: Any) -> None:
+    async with playing([]) as (session, _):
+        error = await failure_of(session.chat(prompt))
+    assert error.code is ErrorCode.CONFIG_INVALID
+
+
+@pytest.mark.parametrize(
+    "part", [MediaPart(mime="image/png"), MediaPart(mime="image/png", data="aGk=", url="http://x")]
+)
+async def test_media_without_exactly_one_content_is_refused(part: MediaPart) -> None:
+    async with playing([]) as (session, _):
+        error = await failure_of(session.chat([part]))
+    assert "exactly one" in error.message
+
+
+@pytest.mark.parametrize("reference", [7, "", " \n"], ids=repr)
+async def test_a_session_is_not_called_by_nothing(reference: Any) -> None:
+    agent, _ = make_agent([])
+    async with agent:
+        with pytest.raises(ConfigError, match="name or id"):
+            agent.session(reference)
+
+
+WRONG_CHANGES: list[tuple[str, Any]] = [
+    ("limits", {"turns": -1}),
+    ("loop_threshold", 0),
+    ("retry", {"jitter": 7}),
+    ("fallbacks", ["nowhere"]),
+    ("system_prompt", 7),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG_CHANGES, ids=str)
+async def test_a_session_refuses_the_settings_that_an_agent_refuses(name: str, value: Any) -> None:
+    changes: Any = {name: value}
+    async with playing([]) as (session, _):
+        before = session.settings
+        error = await failure_of(session.configure(**changes))
+        assert error.code is ErrorCode.CONFIG_INVALID
+        assert session.settings == before
+    with pytest.raises(ConfigError):
+        make_agent([], **changes)
+
+
+def test_runtime_settings_may_be_given_as_plain_values() -> None:
+    agent, _ = make_agent([], runtime={"buffer_size": 7})
+    assert agent._composition.parts().runtime.buffer_size == 7
