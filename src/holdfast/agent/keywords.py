@@ -1,6 +1,5 @@
 """Keywords: what users may say to agents, sessions and queries, checked at the door."""
 
-import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from holdfast.assembly.composition import Ingredients
 from holdfast.assembly.configuration_places import ConfigurationPlaces
 from holdfast.assembly.models import OwnAccess, TokenFunction
 from holdfast.blocks.tool_registry.registry import OutputTransform
+from holdfast.blocks.tool_registry.running import run_in_thread
 from holdfast.blocks.tool_registry.tool import Tool
 from holdfast.engine.scopes import Unanswered
 from holdfast.engine.tool_dispatcher import BeforeTool
@@ -185,7 +185,7 @@ def _as_async(approver: Callable[[ApprovalRequest], Any]) -> Approver:
         return approver
 
     async def ask(request: ApprovalRequest) -> Decision:
-        answer = await asyncio.to_thread(approver, request)
+        answer: Any = await run_in_thread(lambda: approver(request))
         decision: Decision = await answer if inspect.isawaitable(answer) else answer
         return decision
 

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.engine.scopes import Unanswered
 from holdfast.ports.abort import AbortSignal
+from holdfast.vocabulary.approvals import Decision, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.messages import Sender
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
@@ -101,6 +102,19 @@ def check_reference(reference: object) -> None:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID, f"a session's name or id must be text, not {reference!r}"
         )
+
+
+def decided(decision: Decision) -> Decision:
+    """Return a decision about a tool call, checked.
+
+    Raises:
+        ConfigError: CONFIG_INVALID saying what is wrong with it.
+
+    """
+    try:
+        return check_decision(decision)
+    except ValueError as error:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, str(error)) from error
 
 
 def _check_plain(name: str, value: object) -> None:

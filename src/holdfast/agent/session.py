@@ -12,7 +12,7 @@ from holdfast.agent.keywords import (
     SettingsOptions,
     settings_changes,
 )
-from holdfast.agent.option_checks import check_options
+from holdfast.agent.option_checks import check_options, decided
 from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.serialization.session_state import SessionState
@@ -169,16 +169,18 @@ class AgentSession:
 
         Raises:
             SessionError: NOT_FOUND when it was answered already or never asked.
+            ConfigError: CONFIG_INVALID when the arguments or the scope cannot be meant.
 
         """
-        decision = Approve(arguments=arguments, scope=scope, by=by)
+        decision = decided(Approve(arguments=arguments, scope=scope, by=by))
         await (await self.open()).decide(ApprovalId(approval_id), decision)
 
     async def deny(
         self, approval_id: str, reason: str | None = None, *, by: str | None = None
     ) -> None:
         """Refuse a tool call; the model is told why."""
-        await (await self.open()).decide(ApprovalId(approval_id), Deny(reason, by=by))
+        decision = decided(Deny(reason, by=by))
+        await (await self.open()).decide(ApprovalId(approval_id), decision)
 
     # The session as a whole.
 

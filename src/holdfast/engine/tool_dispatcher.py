@@ -12,7 +12,7 @@ from holdfast.engine.approval_entries import settled
 from holdfast.engine.scopes import QueryScope
 from holdfast.engine.tool_execution import ToolExecution, record_failure
 from holdfast.serialization.canonical import arguments_hash
-from holdfast.vocabulary.approvals import Approve, Decision, Deny
+from holdfast.vocabulary.approvals import Approve, Decision, Deny, check_decision
 from holdfast.vocabulary.entries import ApprovalRequested, HookMessage, ToolEnded
 from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError
 from holdfast.vocabulary.ids import ApprovalId, new_approval_id
@@ -146,7 +146,7 @@ class ToolDispatcher:
             return Proceed()
         own = msgspec.structs.replace(call, arguments=msgspec.to_builtins(call.arguments))
         try:
-            verdict = await self._before_tool(own)
+            verdict = _check_verdict(await self._before_tool(own))
         except Exception as error:
             message = f"the hook before {call.name!r} failed: {type(error).__name__}"
             raise HookError(ErrorCode.HOOK_FAILED, message) from error
@@ -293,12 +293,22 @@ def _why_not(resolution: NotFound | InvalidInput) -> ToolError:
     )
 
 
+def _check_verdict(verdict: Verdict) -> Verdict:
+    """Return a verdict that is one: what a hook says goes into the log and to the model."""
+    if not isinstance(verdict, Proceed | Block | Answer):
+        raise TypeError(f"{type(verdict).__name__} is no verdict")
+    return msgspec.convert(msgspec.to_builtins(verdict), type(verdict))
+
+
 async def _ask_safely(answer: Awaitable[Decision]) -> Decision:
     """Wait for an approver; one that fails has not approved."""
     try:
         decision = await answer
-    except Exception as error:  # noqa: BLE001 - the approver is the user's and may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's, and may raise anything
         return Deny(f"the approver failed: {type(error).__name__}")
     if not isinstance(decision, Approve | Deny):
         return Deny(f"the approver gave {type(decision).__name__}, which is no decision")
-    return decision
+    try:
+        return check_decision(decision)
+    except ValueError as error:
+        return Deny(f"the approver gave what is no decision: {error}")
