@@ -119,10 +119,14 @@ class ToolDispatcher:
             # What was approved is what runs, whatever a hook would say by now.
             return await self._resolve(scope, call, record.approved)
         verdict = await self._consult_hook(scope, call)
-        if not isinstance(verdict, Proceed):
-            return None
-        candidate = await self._resolve(scope, call, verdict.arguments)
-        return None if candidate is None else self._judge(scope, candidate)
+        candidate = None
+        if isinstance(verdict, Proceed):
+            candidate = await self._resolve(scope, call, verdict.arguments)
+        if candidate is not None:
+            return self._judge(scope, candidate)
+        # A call that never runs can go in circles, too, and nobody could allow it.
+        asked_for = call.arguments if call.invalid is None else call.invalid
+        return "loop" if scope.loop.is_loop(call.name, asked_for) else None
 
     def _judge(self, scope: QueryScope, candidate: _Candidate) -> _Candidate | Literal["loop"]:
         """Say whether a call may run as it is, must be asked about, or goes in circles."""
