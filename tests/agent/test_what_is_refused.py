@@ -4,7 +4,10 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import ConfigError, ErrorCode, MediaPart, TextPart
+from holdfast import ConfigError, ErrorCode, MediaPart, TextPart, UserMessage
+from holdfast.testing import says
+from holdfast.vocabulary.ids import MessageId
+from holdfast.vocabulary.messages import Sender
 from tests.scripted_agents import failure_of, make_agent, playing
 
 
@@ -58,3 +61,19 @@ async def test_a_session_refuses_the_settings_that_an_agent_refuses(name: str, v
 def test_runtime_settings_may_be_given_as_plain_values() -> None:
     agent, _ = make_agent([], runtime={"buffer_size": 7})
     assert agent._composition.parts().runtime.buffer_size == 7
+
+
+async def test_a_sender_may_be_given_as_plain_values_and_is_one_afterwards() -> None:
+    plain: Any = {"kind": "agent", "user_id": "ana"}
+    async with playing([says("hi")]) as (session, _):
+        await session.chat("go", sender=plain)
+        assert getattr(session.messages[0], "sender", None) == Sender(kind="agent", user_id="ana")
+
+
+async def test_a_message_from_a_sender_that_is_none_is_refused() -> None:
+    odd: Any = "robot"
+    prompt = UserMessage(
+        id=MessageId("m"), parts=(TextPart(text="hello"),), sender=Sender(kind=odd)
+    )
+    async with playing([]) as (session, _):
+        assert "sender" in (await failure_of(session.chat(prompt))).message

@@ -240,9 +240,16 @@ def make_prompt(prompt: Prompt, options: QueryOptions, query_id: QueryId) -> Use
         raise ConfigError(ErrorCode.CONFIG_INVALID, "Empty prompt: there is nothing to send")
     parts = tuple(_writable(part) for part in parts)
     given = prompt.sender if isinstance(prompt, UserMessage) else None
-    return UserMessage(
-        id=new_message_id(), parts=parts, query_id=query_id, sender=options.get("sender") or given
-    )
+    sender = _sender(options.get("sender") or given)
+    return UserMessage(id=new_message_id(), parts=parts, query_id=query_id, sender=sender)
+
+
+def _sender(given: object) -> Sender | None:
+    """Return who speaks, as a value of ours; plain values are fine, too."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(given), Sender | None)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise _no_prompt(f"the sender of a prompt is not valid: {error}") from error
 
 
 def _parts_of(prompt: Prompt) -> tuple[Part, ...]:
