@@ -1,14 +1,15 @@
 """What is refused at the door: prompts, names and changes that nobody can mean."""
 
+import asyncio
 from typing import Any, cast
 
 import pytest
 
-from holdfast import ConfigError, ErrorCode, MediaPart, TextPart, UserMessage
-from holdfast.testing import says
+from holdfast import ConfigError, ErrorCode, MediaPart, TextPart, UserMessage, tool
+from holdfast.testing import calls, says
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import Sender
-from tests.scripted_agents import failure_of, make_agent, playing
+from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, run_script
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,21 @@ async def test_a_message_from_a_sender_that_is_none_is_refused() -> None:
     )
     async with playing([]) as (session, _):
         assert "sender" in (await failure_of(session.chat(prompt))).message
+
+
+@pytest.mark.parametrize("source", [7, None, TextPart(text="x"), MediaPart(mime="a/b")], ids=str)
+async def test_what_cannot_be_attached_is_refused(source: Any) -> None:
+    async with playing([]) as (session, _):
+        error = await failure_of(session.chat("look", attachments=[source]))
+    assert error.code is ErrorCode.CONFIG_INVALID
+
+
+async def test_a_tool_with_a_time_limit_of_nothing_has_none() -> None:
+    @tool(timeout=0)
+    async def count() -> str:
+        """Count."""
+        await asyncio.sleep(0)  # noqa: TID251 - a limit of nothing would end it here
+        return "one"
+
+    _, provider = await run_script([calls(("count", {})), says("ok")], tools=[count])
+    assert outcomes_in(provider.requests[1]) == [("count", "ok", "one")]

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from holdfast.vocabulary.parts import MediaPart, TextPart
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.parts import MediaPart, TextPart, check_content
 
 AttachmentInput: TypeAlias = MediaPart | Path | str | bytes
 """A part as it is; a file; a path, or an address that begins like one; or content."""
@@ -24,9 +25,17 @@ async def read_attachments(
 
     return tuple(
         [
-            source
+            _checked(source)
             if isinstance(source, MediaPart)
             else await asyncio.to_thread(attachment_part, source, cwd=cwd)
             for source in sources
         ]
     )
+
+
+def _checked(part: MediaPart) -> MediaPart:
+    try:
+        return check_content(part)
+    except ValueError as error:
+        message = f"an attachment is not valid: {error}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, message) from error

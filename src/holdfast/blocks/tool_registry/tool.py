@@ -72,6 +72,8 @@ def make_tool(function: Callable[..., object], options: ToolOptions) -> Tool:
         ConfigError: CONFIG_INVALID naming the tool and what is wrong with it.
 
     """
+    if isinstance(function, Tool):
+        function = function.function
     name = str(options.get("name") or name_of(function))
     if unknown := set(options) - set(ToolOptions.__annotations__):
         raise TypeError(f"tool {name!r} has no option {', '.join(sorted(unknown))}")
@@ -84,15 +86,23 @@ def make_tool(function: Callable[..., object], options: ToolOptions) -> Tool:
     rules = _check_rules(name, options)
     return Tool(
         function=function,
-        spec=ToolSpec(
-            name=name,
-            description=options.get("description") or signature.description,
-            input_schema=signature.schema,
-            input_examples=options.get("input_examples", ()),
-        ),
+        spec=_make_spec(name, signature, options),
         rules=rules,
         signature=signature,
     )
+
+
+def _make_spec(name: str, signature: Signature, options: ToolOptions) -> ToolSpec:
+    face = {
+        "name": name,
+        "description": options.get("description") or signature.description,
+        "input_schema": signature.schema,
+        "input_examples": options.get("input_examples", ()),
+    }
+    try:
+        return msgspec.convert(face, ToolSpec)
+    except msgspec.ValidationError as error:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"tool {name!r}: {error}") from error
 
 
 def _check_rules(name: str, options: ToolOptions) -> ToolRules:
