@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, AgentError, AgentResult, AgentSession, Event
+from holdfast import Agent, AgentError, AgentResult, AgentSession, Event, tool
 from holdfast.testing import FakeClock, ScriptedProvider
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.parts import ToolResultPart
@@ -42,6 +42,20 @@ async def run_script(
     async with playing(steps, **options) as (session, provider):
         result = await session.chat("go", **(query or {}))
     return result, provider
+
+
+class HeldWork:
+    """A tool named `work` that a test lets go on."""
+
+    def __init__(self) -> None:
+        self.started, self.release = asyncio.Event(), asyncio.Event()
+        self.tool = tool(name="work")(self._work)
+
+    async def _work(self) -> str:
+        """Work."""
+        self.started.set()
+        await self.release.wait()
+        return "worked"
 
 
 async def events_of(session: AgentSession, prompt: str = "go", **options: Any) -> list[Event]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentError, AgentResult, AgentSession, ErrorCode, SessionError, tool
+from holdfast import AgentError, AgentResult, AgentSession, ErrorCode, SessionError
 from holdfast.ports.session_store import Lease
 from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import Gate, calls, says
@@ -14,7 +14,7 @@ from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry, InputQueued
 from holdfast.vocabulary.settings import RuntimeSettings
-from tests.scripted_agents import failure_of, make_agent, playing, texts_in
+from tests.scripted_agents import HeldWork, failure_of, make_agent, playing, texts_in
 
 Asking = asyncio.Future[AgentResult[Any]]
 
@@ -112,20 +112,15 @@ async def test_an_interrupting_prompt_stops_the_running_query_and_goes_first() -
 
 
 async def test_a_steering_prompt_is_heard_before_the_next_turn() -> None:
-    started, release = asyncio.Event(), asyncio.Event()
-
-    @tool
-    async def work() -> str:
-        """Work."""
-        started.set()
-        await release.wait()
-        return "worked"
-
-    async with playing([calls(("work", {})), says("short")], tools=[work]) as (session, provider):
+    work = HeldWork()
+    async with playing([calls(("work", {})), says("short")], tools=[work.tool]) as (
+        session,
+        provider,
+    ):
         asking = ask(session, "go")
-        await started.wait()
+        await work.started.wait()
         await session.steer("shorter please")
-        release.set()
+        work.release.set()
         result = await asking
         assert result.text == "short"
         assert "shorter please" in [message.text for message in result.messages]
@@ -134,21 +129,13 @@ async def test_a_steering_prompt_is_heard_before_the_next_turn() -> None:
 
 
 async def test_whoever_steers_and_waits_gets_the_result_of_the_query_it_joined() -> None:
-    started, release = asyncio.Event(), asyncio.Event()
-
-    @tool
-    async def work() -> str:
-        """Work."""
-        started.set()
-        await release.wait()
-        return "worked"
-
-    async with playing([calls(("work", {})), says("both")], tools=[work]) as (session, _):
+    work = HeldWork()
+    async with playing([calls(("work", {})), says("both")], tools=[work.tool]) as (session, _):
         asking = ask(session, "go")
-        await started.wait()
+        await work.started.wait()
         joining = ask(session, "and this", delivery="steer")
         await until_waiting(session, 1)
-        release.set()
+        work.release.set()
         first, second = await asking, await joining
         assert first.text == second.text == "both"
         assert first.message_id == second.message_id

@@ -21,6 +21,7 @@ from holdfast import (
     Limits,
     MediaPart,
     ModelStep,
+    RequestError,
     RetrySettings,
     SessionState,
     TextPart,
@@ -32,8 +33,9 @@ from holdfast import (
 )
 from holdfast.agent.keywords import AgentOptions, QueryOptions, SessionOptions, SettingsOptions
 from holdfast.engine.tool_dispatcher import Block, Proceed
+from holdfast.providers.transport.protocol import HttpRequest, Reply
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
+from holdfast.testing import FakeClock, Gate, ReplayClient, ScriptedProvider, calls, says
 from holdfast.testing.fake_clock import AutoClock
 from holdfast.vocabulary.errors import ProviderError
 from holdfast.vocabulary.messages import Sender, UserMessage
@@ -41,7 +43,15 @@ from holdfast.vocabulary.parts import ReminderPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import CompactionSettings, RuntimeSettings
 from tests.messages_by_hand import assistant, user
-from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, run_script, texts_in
+from tests.scripted_agents import (
+    MODEL,
+    failure_of,
+    make_agent,
+    outcomes_in,
+    playing,
+    run_script,
+    texts_in,
+)
 
 Check = Callable[[Path], Awaitable[None]]
 CHECKS: dict[str, Check] = {}
@@ -503,6 +513,43 @@ async def _(folder: Path) -> None:
         photo,
         MediaPart(mime="image/png", data="iVBORw0KGgo="),
     )
+
+
+@observes("transport")
+async def _(folder: Path) -> None:
+    sent: list[HttpRequest] = []
+
+    class Nowhere:
+        async def send(self, request: HttpRequest) -> Reply:
+            sent.append(request)
+            raise RequestError(ErrorCode.NETWORK, "nobody is there")
+
+        async def close(self) -> None:
+            pass
+
+    retry = RetrySettings(max_retries=0)
+    agent = Agent("anthropic/m", api_key="k", transport=Nowhere, retry=retry, environment={})
+    async with agent:
+        assert (await failure_of(agent.run("go"))).code is ErrorCode.NETWORK
+    assert [request.url for request in sent] == ["https://api.anthropic.com/v1/messages"]
+
+
+@observes("record_to")
+async def _(folder: Path) -> None:
+    other = ScriptedProvider([says("two")], provider="other")
+    agent, _ = make_agent([says("one")], record_to="talk.jsonl", cwd=folder, providers=[other])
+    async with agent, agent.session() as session:
+        first = await session.chat("go")
+        await session.configure(model="other/m")
+        second = await session.chat("go on")
+    assert (first.text, second.text) == ("one", "two")
+    played = [ReplayClient(folder / name) for name in ("talk.jsonl", "talk.other.jsonl")]
+    async with Agent(MODEL, providers=played, environment={}) as again, again.session() as session:
+        assert (await session.chat("go")).text == "one"
+        await session.configure(model="other/m")
+        assert (await session.chat("go on")).text == "two"
+    for client in played:
+        client.check()
 
 
 # What opening a session may be told.

@@ -17,7 +17,6 @@ from holdfast import (
     StatusChanged,
     TextDelta,
     create_agent_session,
-    tool,
 )
 from holdfast.ports.session_store import Lease
 from holdfast.serialization.session_state import decode_state, encode_state
@@ -32,7 +31,14 @@ from holdfast.vocabulary.parts import ToolResultPart
 from holdfast.vocabulary.settings import RuntimeSettings
 from holdfast.vocabulary.status import Busy, Failed, Idle
 from tests.messages_by_hand import assistant, call, user
-from tests.scripted_agents import MODEL, failure_of, make_agent, playing, texts_in
+from tests.scripted_agents import (
+    MODEL,
+    HeldWork,
+    failure_of,
+    make_agent,
+    playing,
+    texts_in,
+)
 
 # Looking at a session.
 
@@ -134,20 +140,12 @@ async def test_an_export_does_not_wait_and_holds_what_is_committed() -> None:
 
 
 async def test_an_export_during_tools_answers_every_call() -> None:
-    started, release = asyncio.Event(), asyncio.Event()
-
-    @tool
-    async def work() -> str:
-        """Work."""
-        started.set()
-        await release.wait()
-        return "worked"
-
-    async with playing([calls(("work", {})), says("ok")], tools=[work]) as (session, _):
+    work = HeldWork()
+    async with playing([calls(("work", {})), says("ok")], tools=[work.tool]) as (session, _):
         asking = asyncio.ensure_future(session.chat("go"))
-        await started.wait()
+        await work.started.wait()
         state = await session.export()
-        release.set()
+        work.release.set()
         await asking
     (result,) = [p for p in state.messages[-1].parts if isinstance(p, ToolResultPart)]
     assert result.outcome == "unknown"

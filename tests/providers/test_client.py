@@ -96,19 +96,9 @@ async def test_the_token_is_asked_for_once_per_request() -> None:
         assert sent == ["key-1", "key-2", "key-3"]
 
 
-async def test_a_key_is_not_sent_to_another_origin() -> None:
-    client = WireModelClient(
-        provider="anthropic",
-        protocol=PROTOCOL,
-        endpoint=Endpoint(
-            base_url="http://127.0.0.1:1/x", paths={"/v1/messages": "../../@127.0.0.1:2/"}
-        ),
-        tokens=StaticTokenSource(KEY),
-        transport=AiohttpTransport(),
-    )
-    # A path cannot leave the origin, however it is written.
-    assert client._endpoint.url("/v1/messages").startswith("http://127.0.0.1:1/")
-    await client.close()
+def test_a_path_cannot_leave_the_origin_however_it_is_written() -> None:
+    endpoint = Endpoint(base_url="http://127.0.0.1:1/x")
+    assert endpoint.url("../../@127.0.0.1:2/").startswith("http://127.0.0.1:1/")
 
 
 @pytest.mark.parametrize("url", ["", "api.example.org", "ftp://example.org", "http://"])
@@ -138,14 +128,10 @@ def test_a_base_url_may_have_the_version_or_not(base: str, url: str) -> None:
     assert Endpoint(base_url=base).url("/v1/messages") == url
 
 
-def test_an_endpoint_may_ask_for_a_query_and_move_paths() -> None:
-    endpoint = Endpoint(
-        base_url="https://a.example/x",
-        query={"api-version": "2026-01-01"},
-        paths={"/v1/messages": "/anthropic/messages?region=eu"},
-    )
-    moved = "https://a.example/x/anthropic/messages?region=eu&api-version=2026-01-01"
-    assert endpoint.url("/v1/messages") == moved
+def test_an_endpoint_may_ask_for_a_query() -> None:
+    endpoint = Endpoint(base_url="https://a.example/x", query={"api-version": "2026-01-01"})
+    asked = "https://a.example/x/messages?region=eu&api-version=2026-01-01"
+    assert endpoint.url("/messages?region=eu") == asked
     assert endpoint.url("/other") == "https://a.example/x/other?api-version=2026-01-01"
 
 

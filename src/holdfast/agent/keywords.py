@@ -10,7 +10,7 @@ import msgspec
 from holdfast.assembly.attachments import AttachmentInput
 from holdfast.assembly.composition import Ingredients
 from holdfast.assembly.configuration_places import ConfigurationPlaces
-from holdfast.assembly.models import OwnAccess, TokenFunction
+from holdfast.assembly.models import OwnAccess, TokenFunction, TransportFactory
 from holdfast.blocks.tool_registry.registry import OutputTransform
 from holdfast.blocks.tool_registry.running import run_in_thread
 from holdfast.blocks.tool_registry.tool import Tool
@@ -86,6 +86,10 @@ class AgentOptions(SettingsOptions, total=False):
     api_key: str | Secret | TokenSource | TokenFunction | None
     base_url: str | None
     headers: dict[str, str]
+    transport: TransportFactory | None
+    """Makes the way to a provider, instead of HTTP as the environment has it set up."""
+    record_to: str | Path | None
+    """A file for requests and answers, to be replayed by `holdfast.testing.ReplayClient`."""
     environment: Mapping[str, str] | None
     """Variables to use instead of the process's own."""
     config_dir: str | Path | None
@@ -137,6 +141,8 @@ _INGREDIENTS = frozenset(
         "runtime",
         "clock",
         "random",
+        "record_to",
+        "transport",
     }
 )
 

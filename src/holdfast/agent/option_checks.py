@@ -58,6 +58,7 @@ _OBJECTS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "instrumentation": (_is_function, "a function"),
     "providers": (_is_list, "a list of model clients"),
     "random": (lambda value: hasattr(value, "random"), "a Random"),
+    "record_to": (_is_place, "a path"),
     "signal": (
         lambda value: value is None or isinstance(value, AbortSignal),
         "an AbortSignal (of an AbortController: its `signal`)",
@@ -65,6 +66,7 @@ _OBJECTS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "store": (lambda value: isinstance(value, str) or hasattr(value, "leases"), "a store"),
     "tools": (_is_list, "a list of tools"),
     "transform": (_is_function, "a function"),
+    "transport": (_is_function, "a function"),
 }
 """Options that are objects: a glance tells whether they can be used at all."""
 

@@ -1,11 +1,12 @@
 """Composition: the blocks of one agent, each built once and joined."""
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.assembly.models import ModelClients, OwnAccess
+from holdfast.assembly.models import ClientOptions, ModelClients, OwnAccess, TransportFactory
 from holdfast.assembly.stores import make_store
 from holdfast.assembly.system import SystemClock, system_random
 from holdfast.blocks.stream_processor.processor import StreamProcessor
@@ -38,6 +39,8 @@ class Ingredients(msgspec.Struct, frozen=True, kw_only=True):
     approver: Approver | None = None
     unanswered: Unanswered = "stop"
     before_tool: BeforeTool | None = None
+    transport: TransportFactory | None = None
+    record_to: str | Path | None = None
     runtime: RuntimeSettings = msgspec.field(default_factory=RuntimeSettings)
     clock: Clock = msgspec.field(default_factory=SystemClock)
     random: Random = msgspec.field(default_factory=system_random)
@@ -48,7 +51,14 @@ class Composition:
 
     def __init__(self, ingredients: Ingredients, configuration: "Configuration") -> None:
         self.clients = ModelClients(
-            configuration, given=ingredients.providers, own=ingredients.own_access
+            configuration,
+            given=ingredients.providers,
+            own=ingredients.own_access,
+            options=ClientOptions(
+                clock=ingredients.clock,
+                transport=ingredients.transport,
+                record_to=None if ingredients.record_to is None else Path(ingredients.record_to),
+            ),
         )
         self.clock = ingredients.clock
         self.registry = ToolRegistry(ingredients.tools)

@@ -1,17 +1,21 @@
 """Models: finds the client behind `provider/model`, making each client once."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.token_source import TokenSource
+from holdfast.providers.transport.protocol import Transport
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.secrets import Secret
 
 TokenFunction: TypeAlias = Callable[[], "str | Secret | Awaitable[str | Secret]"]
-
+TransportFactory: TypeAlias = Callable[[], Transport]
+"""Makes the way to a provider; called once for each."""
 
 if TYPE_CHECKING:
     from holdfast.assembly.configuration import Configuration
@@ -24,6 +28,16 @@ class OwnAccess(msgspec.Struct, frozen=True, kw_only=True):
     api_key: str | Secret | TokenSource | TokenFunction | None = None
     base_url: str | None = None
     headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the program says of all its clients, whoever they speak to."""
+
+    clock: Clock
+    transport: TransportFactory | None = None
+    """None is HTTP as the environment has it set up."""
+    record_to: Path | None = None
+    """The file that requests and answers are written to, for `holdfast.testing.ReplayClient`."""
 
 
 def split_model(model: str) -> tuple[str, str]:
@@ -49,12 +63,18 @@ class ModelClients:
     """The clients of one agent, by provider. Owns and closes those that it made itself."""
 
     def __init__(
-        self, configuration: "Configuration", *, given: Iterable[ModelClient], own: OwnAccess
+        self,
+        configuration: "Configuration",
+        *,
+        given: Iterable[ModelClient],
+        own: OwnAccess,
+        options: ClientOptions,
     ) -> None:
         self._configuration = configuration
-        self._given = {client.provider: client for client in given}
         self._own = own
+        self._options = options
         self._own_provider = split_model(configuration.model)[0]
+        self._given = {client.provider: self._recorded(client) for client in given}
         self._made: dict[str, ModelClient] = {}
 
     async def route(self, model: str) -> tuple[ModelClient, str]:
@@ -62,7 +82,7 @@ class ModelClients:
         provider, name = split_model(model or self._configuration.model)
         client = self._given.get(provider) or self._made.get(provider)
         if client is None:
-            client = self._made[provider] = self._make(provider)
+            client = self._made[provider] = self._recorded(self._make(provider))
         return client, name
 
     async def close(self) -> None:
@@ -81,7 +101,6 @@ class ModelClients:
         )
         from holdfast.config.connections import missing_key  # noqa: PLC0415
         from holdfast.providers.entry_points import offered_client  # noqa: PLC0415
-        from holdfast.providers.transport.http import AiohttpTransport  # noqa: PLC0415
 
         configuration = self._configuration
         if provider == "local":
@@ -96,13 +115,32 @@ class ModelClients:
             connection=connection,
             tokens=self._tokens(connection, own),
             headers={**_headers(connection, configuration.environment.variables), **own.headers},
-            transport=AiohttpTransport(environment=configuration.environment.variables),
+            transport=self._transport(),
+            clock=self._options.clock,
             is_bearer=own.api_key is None and connection.key is None,
         )
         try:
             return make_client(access)
         except MissingKeyError as error:
             raise missing_key(error.provider, file=configuration.file) from None
+
+    def _transport(self) -> Transport:
+        if self._options.transport is not None:
+            return self._options.transport()
+        from holdfast.providers.transport.http import AiohttpTransport  # noqa: PLC0415
+
+        return AiohttpTransport(environment=self._configuration.environment.variables)
+
+    def _recorded(self, client: ModelClient) -> ModelClient:
+        """Write down what a client is asked and answers; each provider has a file of its own."""
+        if self._options.record_to is None:
+            return client
+        from holdfast.testing.recording import RecordingClient  # noqa: PLC0415 - only if asked for
+
+        path = self._configuration.cwd / self._options.record_to
+        if client.provider != self._own_provider:
+            path = path.with_name(f"{path.stem}.{client.provider}{path.suffix}")
+        return RecordingClient(client, path, clock=self._options.clock)
 
     def _tokens(self, connection: "Connection", own: OwnAccess) -> TokenSource | None:
         from holdfast.auth.token_sources import (  # noqa: PLC0415 - only what is used

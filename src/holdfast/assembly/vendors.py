@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from holdfast.config.connections import Connection
+from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.token_source import TokenSource
 from holdfast.providers.transport.protocol import Transport
@@ -22,6 +23,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     tokens: TokenSource | None
     headers: dict[str, str]
     transport: Transport
+    clock: Clock
     is_bearer: bool = False
     """Whether the key is to be sent as a bearer token, whatever the provider's own way is."""
 
@@ -50,6 +52,7 @@ def _openai(access: Access) -> ModelClient:
         transport=access.transport,
         base_url=access.connection.base_url,
         headers=_openai_headers(access),
+        clock=access.clock,
     )
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.auth.token_sources import BoundTokenSource
 from holdfast.blocks.token_estimate import estimate_tokens
+from holdfast.ports.clock import Clock
 from holdfast.ports.token_source import Origin, TokenSource, origin_of
 from holdfast.providers.history import HistoryAdapter
 from holdfast.providers.reply_reader import ReplyReader, read_body
@@ -27,6 +28,12 @@ _NOT_OFFERED = frozenset({404, 405, 501})
 _OK = 200
 _REDIRECTS = range(300, 400)
 _PAGE = "text/html"
+_CUT = frozenset({ErrorCode.STREAM_INTERRUPTED, ErrorCode.TIMEOUT, ErrorCode.NETWORK})
+"""How a connection ends before its answer does."""
+_RECONNECTIONS = 3
+"""How often in a row the rest of an answer is asked for without getting any of it."""
+_FIRST_WAIT = 1.0
+"""Seconds before the first of them; each one after it waits twice as long."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,13 +45,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     key_header: str = "authorization"
     """Where a plain key goes; in `authorization` it is sent as a bearer token."""
     query: dict[str, str] = msgspec.field(default_factory=dict)
-    paths: dict[str, str] = msgspec.field(default_factory=dict)
-    """Other paths for the protocol's own, where a vendor moved them."""
 
     def url(self, path: str) -> str:
         """Return the URL of one of the protocol's paths."""
         base = self.base_url.rstrip("/")
-        path = self.paths.get(path, path)
         # People paste base URLs with and without the version.
         head = "/" + path.lstrip("/").split("/", 1)[0]
         if base.endswith(head) and head != "/":
@@ -70,13 +74,13 @@ class WireModelClient:
         endpoint: Endpoint,
         tokens: TokenSource | None,
         transport: Transport,
-        user_agent: str = "holdfast",
+        clock: Clock | None = None,
     ) -> None:
         self.provider = provider
         self._protocol = protocol
         self._endpoint = endpoint
         self._transport = transport
-        self._user_agent = user_agent
+        self._clock = clock
         self._tokens = tokens and BoundTokenSource(tokens, _origin(endpoint.base_url))
         self._history = HistoryAdapter(provider=provider, rules=protocol.history)
         self._schemas = SchemaFit()
@@ -88,19 +92,21 @@ class WireModelClient:
         """Send `request` when first iterated, and yield the answer."""
         adapted = self._history.adapt(request)
         wire = self._encode(self._fitted(adapted.request))
-        reply, secret = await self._send(wire, request.timeouts)
+        sent = await self._send(wire, request.timeouts)
         try:
             seconds = request.timeouts.content
-            reader = ReplyReader(self._protocol, reply, content_seconds=seconds)
+            reader = ReplyReader(self._protocol, sent.reply, content_seconds=seconds)
             while not reader.is_finished:
                 parts = await reader.next_parts()
                 if parts:
                     yield _renamed(parts, adapted.tool_names) if adapted.tool_names else parts
-                if reader.failure is not None:
-                    self._fail(reader.failure, reply.headers, secret)
-            await reply.drain()
+                if (failure := reader.failure) is not None:
+                    sent.reply.close()
+                    rest = await self._read_on(reader, wire, request.timeouts)
+                    sent = rest or self._fail(failure, sent.reply.headers, sent.secret)
+            await sent.reply.drain()
         finally:
-            reply.close()
+            sent.reply.close()
 
     async def count_tokens(self, request: ModelRequest) -> TokenCount:
         """Count the tokens of `request`; an estimate where the provider cannot count."""
@@ -109,17 +115,17 @@ class WireModelClient:
         if encode is None or decode is None:
             return estimate_tokens(adapted)
         try:
-            reply, secret = await self._send(encode(adapted), request.timeouts)
+            sent = await self._send(encode(adapted), request.timeouts)
         except AgentError as error:
             if error.status in _NOT_OFFERED:
                 return estimate_tokens(adapted)
             raise
         try:
-            return TokenCount(tokens=decode(await read_body(reply)), exact=True)
+            return TokenCount(tokens=decode(await read_body(sent.reply)), exact=True)
         except AgentError as error:
-            self._fail(error, reply.headers, secret)
+            self._fail(error, sent.reply.headers, sent.secret)
         finally:
-            reply.close()
+            sent.reply.close()
 
     def _fitted(self, request: ModelRequest) -> ModelRequest:
         return self._schemas.fit(request, self._protocol.schema_targets(request.model))
@@ -128,7 +134,28 @@ class WireModelClient:
         """Close connections; later streams raise."""
         await self._transport.close()
 
-    async def _send(self, wire: WireRequest, timeouts: Timeouts) -> tuple[Reply, Secret | None]:
+    async def _read_on(
+        self, reader: ReplyReader, wire: WireRequest, timeouts: Timeouts
+    ) -> "_Sent | None":
+        """Ask for the rest of an answer that broke off; None when it is not to be had."""
+        failure, clock = reader.failure, self._clock
+        if failure is None or failure.code not in _CUT or clock is None:
+            return None
+        while reader.attempts < _RECONNECTIONS and (rest := reader.resume()) is not None:
+            await clock.sleep(_FIRST_WAIT * 2**reader.attempts)
+            reader.attempts += 1
+            try:
+                request = WireRequest(path=wire.path + rest, headers=wire.headers)
+                sent = await self._send(request, timeouts)
+            except AgentError as error:
+                if not error.retryable:
+                    return None
+            else:
+                reader.go_on(sent.reply)
+                return sent
+        return None
+
+    async def _send(self, wire: WireRequest, timeouts: Timeouts) -> "_Sent":
         """Send a request; return the reply, if it is a success, and the credential it took.
 
         Some gateways report errors as a page with status 200, which is no success either.
@@ -143,7 +170,7 @@ class WireModelClient:
         except AgentError as error:
             self._fail(error, {}, secret)
         if reply.status == _OK and not reply.headers.get("content-type", "").startswith(_PAGE):
-            return reply, secret
+            return _Sent(reply, secret)
         try:
             raise await self._refusal(reply, secret)
         except AgentError as error:
@@ -154,9 +181,9 @@ class WireModelClient:
     def _headers(self, wire: WireRequest, secret: Secret | None) -> dict[str, str]:
         accept = "text/event-stream" if self._protocol.framing == "sse" else "application/x-ndjson"
         headers = {
-            "content-type": "application/json",
+            **({"content-type": "application/json"} if wire.body else {}),
             "accept": f"{accept}, application/json",
-            "user-agent": self._user_agent,
+            "user-agent": "holdfast",
             **wire.headers,
             **{name.lower(): value for name, value in self._endpoint.headers.items()},
         }
@@ -198,6 +225,13 @@ class WireModelClient:
         )
         is_clean = report.message == error.message
         raise error_from_report(report) from (error if is_clean else None)
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    """A request's reply, and the credential that must not be seen in any error of it."""
+
+    reply: Reply
+    secret: Secret | None
 
 
 def _origin(url: str) -> Origin:

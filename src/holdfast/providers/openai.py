@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from holdfast.ports.clock import Clock
 from holdfast.ports.token_source import TokenSource
 from holdfast.providers.client import Endpoint, WireModelClient
 from holdfast.providers.transport.protocol import Transport
@@ -27,14 +28,19 @@ def openai(
     base_url: str | None = None,
     headers: Mapping[str, str] = _NO_HEADERS,
     dialect: ResponsesDialect = OPENAI,
+    clock: Clock | None = None,
 ) -> WireModelClient:
-    """Make the client; `base_url` is with the version, `dialect` says whose API it is."""
+    """Make the client; `base_url` is with the version, `dialect` says whose API it is.
+
+    With a `clock` an answer in the background that broke off is read on.
+    """
     return WireModelClient(
         provider=dialect.name,
         protocol=responses_protocol(dialect),
         endpoint=Endpoint(base_url=base_url or BASE_URL, headers=dict(headers)),
         tokens=tokens,
         transport=transport,
+        clock=clock,
     )
 
 

@@ -27,9 +27,17 @@ class ReplyDecoder:
     def __init__(self, protocol: WireProtocol, headers: Mapping[str, str] = _NO_HEADERS) -> None:
         self.is_finished = False
         self._protocol = protocol
-        self._headers = headers
-        self._parser = new_frame_parser(protocol.framing, headers.get("content-type", ""))
         self._decoder = protocol.decoder()
+        self.go_on(headers)
+
+    def go_on(self, headers: Mapping[str, str]) -> None:
+        """Get ready for the bytes of a reply, the first one or the rest of a broken one."""
+        self._headers = headers
+        self._parser = new_frame_parser(self._protocol.framing, headers.get("content-type", ""))
+
+    def resume(self) -> str | None:
+        """Say where the rest of a broken reply is; see `Decoder.resume`."""
+        return self._decoder.resume()
 
     def take(self, data: bytes, out: list[StreamPart]) -> None:
         """Append the parts that `data` completes to `out`."""
@@ -68,11 +76,13 @@ class ReplyDecoder:
 
 
 class ReplyReader:
-    """Reads a reply until its answer is complete or has failed."""
+    """Reads an answer until it is complete or has failed, from one reply or from several."""
 
     def __init__(self, protocol: WireProtocol, reply: Reply, *, content_seconds: float) -> None:
         self.failure: AgentError | None = None
-        """What ended the answer early; to be raised after the parts that came with it."""
+        """What ended the reply early; it counts after the parts that came with it."""
+        self.attempts = 0
+        """How often the rest was asked for since something came."""
         self._reply = reply
         self._decoder = ReplyDecoder(protocol, reply.headers)
         self._content_seconds = content_seconds
@@ -83,6 +93,17 @@ class ReplyReader:
     def is_finished(self) -> bool:
         """Whether the answer is complete."""
         return self._decoder.is_finished
+
+    def resume(self) -> str | None:
+        """Say where the rest of the broken reply is; None if the provider does not keep it."""
+        return self._decoder.resume()
+
+    def go_on(self, reply: Reply) -> None:
+        """Read on from `reply`, which begins where the one before it broke off."""
+        self._reply = reply
+        self._decoder.go_on(reply.headers)
+        self._last_content = self._clock()
+        self.failure = None
 
     async def next_parts(self) -> list[StreamPart]:
         """Wait for more of the reply and return its parts; there may be none."""
@@ -95,6 +116,8 @@ class ReplyReader:
             self._note_content(out)
         except AgentError as error:
             self.failure = error
+        if out:
+            self.attempts = 0
         return out
 
     def _note_content(self, out: list[StreamPart]) -> None:

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 
-from holdfast.ports.session_store import Lease
+from holdfast.ports.session_store import Lease, SessionLog
 from holdfast.stores.bells import Bells
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
@@ -16,7 +16,7 @@ _JITTER = 0.1
 
 async def follow_log(
     bells: Bells,
-    read: Callable[[int], Awaitable[list[Entry]]],
+    log: SessionLog,
     *,
     session_id: SessionId,
     after: int,
@@ -24,7 +24,7 @@ async def follow_log(
     """Yield what is read after `after`, and then whatever is appended, until the store closes."""
     with bells.hang(session_id) as bell:
         while not bells.closed:
-            if page := await read(after):
+            if page := await log.read(session_id, after=after):
                 after = page[-1].seq
                 yield page
             else:

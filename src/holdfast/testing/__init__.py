@@ -2,7 +2,7 @@
 
 from holdfast.testing.decode_reply import DecodedReply, decode_reply
 from holdfast.testing.event_recorder import EventRecorder
-from holdfast.testing.fake_clock import FakeClock
+from holdfast.testing.fake_clock import AutoClock, FakeClock
 from holdfast.testing.recording import RecordingClient
 from holdfast.testing.replay import CallAt, CutAt, FailAt, ReplayClient, StallAt
 from holdfast.testing.scripted_provider import (
@@ -17,6 +17,7 @@ from holdfast.testing.scripted_provider import (
 from holdfast.testing.seeded_loop import LoopClock, SeededLoop, run_seeded
 
 __all__ = [
+    "AutoClock",
     "CallAt",
     "CutAt",
     "DecodedReply",

@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
+from holdfast.testing.seeded_loop import LoopClock
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, ErrorReport, StoreError
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
@@ -86,10 +87,10 @@ class RecordingClient:
     once holds their exchanges in the order in which they ended.
     """
 
-    def __init__(self, inner: ModelClient, path: Path, *, clock: Clock) -> None:
+    def __init__(self, inner: ModelClient, path: str | Path, *, clock: Clock | None = None) -> None:
         self._inner = inner
-        self._path = path
-        self._clock = clock
+        self._path = Path(path)
+        self._clock = clock or LoopClock()
         self._lock = threading.Lock()
 
     @property

@@ -17,6 +17,7 @@ from holdfast.testing.recording import (
     plain_request,
     read_recording,
 )
+from holdfast.testing.seeded_loop import LoopClock
 from holdfast.vocabulary.errors import (
     ConfigError,
     ErrorCode,
@@ -73,17 +74,15 @@ class ReplayClient:
 
     def __init__(
         self,
-        path: Path,
+        path: str | Path,
         *,
         timing: Literal["none", "recorded"] = "none",
         clock: Clock | None = None,
         faults: Iterable[Fault] = (),
         check_requests: bool = True,
     ) -> None:
-        if timing == "recorded" and clock is None:
-            raise ConfigError(ErrorCode.CONFIG_INVALID, "timing='recorded' needs a clock")
-        self._path = path
-        self._clock = clock
+        self._path = Path(path)
+        self._clock = clock or LoopClock()
         self._keeps_time = timing == "recorded"
         self._faults = sorted(faults, key=lambda fault: (fault.request, fault.part))
         self._check_requests = check_requests
@@ -184,7 +183,7 @@ class ReplayClient:
         )
 
     async def _pass(self, seconds: float) -> None:
-        if self._keeps_time and self._clock is not None:
+        if self._keeps_time:
             await self._clock.sleep(seconds)
 
     async def _happen(self, fault: Fault, place: int) -> None:
@@ -207,8 +206,6 @@ class ReplayClient:
     async def _stall(self, seconds: float | None) -> None:
         if seconds is None:
             await _for_ever()
-        elif self._clock is None:
-            raise ConfigError(ErrorCode.CONFIG_INVALID, "a stall of some seconds needs a clock")
         else:
             await self._clock.sleep(seconds)
 

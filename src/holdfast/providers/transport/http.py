@@ -53,7 +53,9 @@ class AiohttpTransport:
         host = _host(request.url)
         try:
             async with asyncio.timeout(limits.connect + limits.first_byte) as deadline:
-                response = await self._post(pool, request, _Attempt(deadline, limits.first_byte))
+                response = await self._exchange(
+                    pool, request, _Attempt(deadline, limits.first_byte)
+                )
         except Exception as error:
             raise _before_reply(error, host=host, limits=limits) from error
         return AiohttpReply(response, limits)
@@ -92,7 +94,7 @@ class AiohttpTransport:
         for loop in [loop for loop in self._pools if loop.is_closed()]:
             _abandon(self._pools.pop(loop))
 
-    async def _post(
+    async def _exchange(
         self, pool: "aiohttp.ClientSession", request: HttpRequest, attempt: "_Attempt"
     ) -> "aiohttp.ClientResponse":
         import aiohttp  # noqa: PLC0415 - see _pool
@@ -100,11 +102,13 @@ class AiohttpTransport:
 
         url = URL(request.url, encoded=True)
         limits = aiohttp.ClientTimeout(total=None, sock_connect=request.timeouts.connect)
+        method = "POST" if request.body else "GET"
         while True:
             try:
-                return await pool.post(
+                return await pool.request(
+                    method,
                     url,
-                    data=request.body,
+                    data=request.body or None,
                     headers=request.headers,
                     # A redirect would carry the credential to whoever the reply names.
                     allow_redirects=False,

@@ -9,11 +9,12 @@ from holdfast.vocabulary.settings import Timeouts
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One POST, ready to go. Its headers may hold a credential: never print it."""
+    """One request, ready to go. Its headers may hold a credential: never print it."""
 
     url: str
     headers: dict[str, str]
-    body: bytes
+    body: bytes = b""
+    """What is posted; nothing asks with GET."""
     timeouts: Timeouts = Timeouts()
 
     def __repr__(self) -> str:

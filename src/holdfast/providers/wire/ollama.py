@@ -124,6 +124,10 @@ class OllamaDecoder:
             words = "the stream ended before the model was done"
             raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
 
+    def resume(self) -> str | None:
+        """Say that nothing is kept of a reply that broke off."""
+        return None
+
     def _on_line(self, line: Line, data: bytes) -> None:
         if not self._is_open:
             self._is_open = True

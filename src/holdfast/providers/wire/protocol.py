@@ -37,7 +37,8 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request ready to be sent: `path` is relative to the endpoint's base URL."""
 
     path: str
-    body: bytes
+    body: bytes = b""
+    """What is posted; nothing asks with GET."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     """Feature headers only; credentials and client names are the client's."""
 
@@ -49,6 +50,14 @@ class Decoder(Protocol):
     - A frame that reports or causes an error raises after everything before it was put in `out`.
     - Unknown frames are passed over; malformed ones raise PROTOCOL.
     """
+
+    def resume(self) -> str | None:
+        """Get ready for the rest of a reply that broke off, if the provider keeps it.
+
+        Returns what to append to the request's path to get that rest with GET; its frames go to
+        the same decoder. None if nothing is kept.
+        """
+        ...
 
     def feed(self, frames: Sequence[Frame], out: list[StreamPart]) -> None:
         """Decode `frames` and append their parts to `out`."""

@@ -45,19 +45,9 @@ class JsonlLog:
         """Read entries in order; an unknown session has none."""
         return await self._room.lanes.read(lambda: self._read(session_id, after, limit))
 
-    async def follow(
-        self, session_id: SessionId, *, after: int = 0
-    ) -> AsyncGenerator[list[Entry], None]:
+    def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[list[Entry], None]:
         """Yield entries as they are appended, by any process, until closed."""
-        pages = follow_log(
-            self._room.bells,
-            lambda seq: self.read(session_id, after=seq),
-            session_id=session_id,
-            after=after,
-        )
-        async with contextlib.aclosing(pages):
-            async for page in pages:
-                yield page
+        return follow_log(self._room.bells, self, session_id=session_id, after=after)
 
     async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         """Report what cannot be read, and what was moved aside."""

@@ -1,6 +1,5 @@
 """The logs of a SQLite store."""
 
-import contextlib
 from collections.abc import AsyncGenerator, Sequence
 
 import apsw
@@ -60,19 +59,9 @@ class SqliteLog:
             lambda connection: _read(connection, session_id, after=after, limit=limit)
         )
 
-    async def follow(
-        self, session_id: SessionId, *, after: int = 0
-    ) -> AsyncGenerator[list[Entry], None]:
+    def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[list[Entry], None]:
         """Yield entries as they are appended, by any process, until closed."""
-        pages = follow_log(
-            self._room.bells,
-            lambda seq: self.read(session_id, after=seq),
-            session_id=session_id,
-            after=after,
-        )
-        async with contextlib.aclosing(pages):
-            async for page in pages:
-                yield page
+        return follow_log(self._room.bells, self, session_id=session_id, after=after)
 
     async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         """Report what cannot be read."""

@@ -95,6 +95,10 @@ class MessagesDecoder:
                 ErrorCode.STREAM_INTERRUPTED, "the answer ended before message_stop", basis="type"
             )
 
+    def resume(self) -> str | None:
+        """Say that nothing is kept of a reply that broke off."""
+        return None
+
     def _take(self, event: ReplyEvent, out: list[StreamPart]) -> None:
         match event:
             case BlockDelta(index=index, delta=delta):

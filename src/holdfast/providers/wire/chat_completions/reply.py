@@ -105,6 +105,10 @@ class ChatDecoder:
             )
         )
 
+    def resume(self) -> str | None:
+        """Say that nothing is kept of a reply that broke off."""
+        return None
+
     def _take(self, piece: AnswerPiece, out: list[StreamPart]) -> None:
         if piece.choices:
             if not self._is_open:

@@ -101,6 +101,10 @@ class GeminiDecoder:
             )
         )
 
+    def resume(self) -> str | None:
+        """Say that nothing is kept of a reply that broke off."""
+        return None
+
     def _feed_leniently(self, frame: Frame) -> None:
         """Read a frame that does not fit: an array of replies, or one with odd fields."""
         value = decode_lenient(frame.data)

@@ -32,6 +32,8 @@ class ResponsesDecoder:
     def __init__(self) -> None:
         self.response_id: str | None = None
         self.sequence_number: int | None = None
+        self._seen: int | None = None
+        """The last event before a connection broke; those up to it are not taken again."""
         self._items = OutputItems()
         self._is_background = False
         self._is_open = False
@@ -45,6 +47,8 @@ class ResponsesDecoder:
                 continue
             event = self._read(frame)
             if (number := event.sequence_number) is not None:
+                if self._seen is not None and number <= self._seen:
+                    continue
                 self.sequence_number = number
             if (source := _PIECES.get(event.type)) is not None:
                 self._on_piece(event, source)
@@ -57,17 +61,13 @@ class ResponsesDecoder:
             words = "the stream ended before the response did"
             raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
 
-    @property
-    def resume_path(self) -> str | None:
-        """Where to read on with GET after a broken connection; None if nothing is kept.
-
-        Only a response that runs in the background outlives its connection. The same decoder goes
-        on with the frames of that reply: the provider does not send events again that it has seen.
-        """
+    def resume(self) -> str | None:
+        """Say where the rest of a broken reply is; only what runs in the background is kept."""
         if not self._is_background or self._is_finished or self.response_id is None:
             return None
-        after = "" if self.sequence_number is None else f"&starting_after={self.sequence_number}"
-        return f"responses/{self.response_id}?stream=true{after}"
+        self._seen = self.sequence_number
+        after = "" if self._seen is None else f"&starting_after={self._seen}"
+        return f"/{self.response_id}?stream=true{after}"
 
     def _read(self, frame: Frame) -> Event:
         event = read_event(frame.data)

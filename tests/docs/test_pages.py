@@ -1,0 +1,85 @@
+"""The code of the README and of the guides runs as it stands, against a scripted model."""
+
+import ast
+import functools
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.testing import ScriptedProvider, calls, says
+
+_ROOT = Path(__file__).parents[2]
+
+_SCRIPTS: dict[str, list[list[Any]]] = {
+    "README.md": [
+        [says("Paris.")],
+        [says("Consistency, ", "availability"), says("Partitions")],
+        [calls(("temperature", {"city": "Lisbon"})), says("It is 21.5 degrees.")],
+        [says("Hello Ana."), says("Ana."), says("You are Ana.")],
+        [calls(("delete_file", {"path": "notes.txt"})), says("It is deleted.")],
+        [says("Roses are red")],
+    ],
+    "docs/queries.md": [[says('{"name": "Paris", "inhabitants": 2100000}')], [says("Milk.")], []],
+    "docs/sessions.md": [[says("Hello.")], [says("Hello."), says("Noon.")]],
+    "docs/testing.md": [[], [says("Hello.")]],
+    "docs/tools.md": [
+        [
+            calls(("weather", {"city": "Oslo"}), ("crawl", {"pages": 2}), ("count", {"to": 3})),
+            says("21 degrees, two pages, three."),
+        ],
+        [calls(("pay", {"amount": 20, "to": "Anna"})), says("Ana has it.")],
+    ],
+}
+"""What a model says to each block of code of a page, in their order."""
+
+
+def _blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (_ROOT / page).read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("page", _SCRIPTS)
+def test_every_block_of_code_has_a_script(page: str) -> None:
+    assert len(_blocks(page)) == len(_SCRIPTS[page])
+
+
+@pytest.mark.parametrize(
+    ("page", "place"),
+    [(page, place) for page, many in _SCRIPTS.items() for place in range(len(many))],
+)
+async def test_the_code_of_a_page_runs(
+    page: str, place: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    provider = ScriptedProvider(_SCRIPTS[page][place], provider="anthropic")
+    monkeypatch.setattr(holdfast, "Agent", functools.partial(_scripted, provider))
+    source = "async def _run():\n" + textwrap.indent(_blocks(page)[place], "    ")
+    names: dict[str, Any] = {}
+    exec(compile(ast.parse(source), page, "exec"), names)  # noqa: S102 - our own pages
+    await names["_run"]()
+    provider.check()
+
+
+_Agent = holdfast.Agent
+
+
+def _scripted(provider: ScriptedProvider, model: str, **options: Any) -> holdfast.Agent:
+    """Make an agent that has no time to lose, and no other model than the script."""
+    return _Agent(model, **{"providers": [provider], "environment": {}, **options})
+
+
+def test_pages_link_only_to_files_that_exist() -> None:
+    broken = [
+        f"{page.name}: {link}"
+        for page in [
+            *_ROOT.glob("*.md"),
+            *_ROOT.glob("docs/**/*.md"),
+            *_ROOT.glob("benchmarks/*.md"),
+        ]
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text())
+        if not (page.parent / link).exists()
+    ]
+    assert broken == []
