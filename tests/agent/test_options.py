@@ -711,6 +711,21 @@ WRONG: list[tuple[str, Any]] = [
     ("owner", 7),
     ("loop_threshold", "three"),
     ("model", 7),
+    ("system_prompt", 7),
+    ("fallbacks", "scripted/other"),
+    ("fallbacks", None),
+    ("tools", None),
+    ("tools", "read_file"),
+    ("providers", None),
+    ("store", 7),
+    ("approver", 7),
+    ("before_tool", 7),
+    ("instrumentation", 7),
+    ("environment", 7),
+    ("headers", {"x-team": 7}),
+    ("cwd", 7),
+    ("clock", None),
+    ("random", 7),
 ]
 
 
@@ -726,7 +741,15 @@ WRONG_OF_A_QUERY: list[tuple[str, Any]] = [
     ("delivery", "qeue"),
     ("on_abort", "retrun"),
     ("timeout", "soon"),
+    ("timeout", -1),
     ("total_timeout", "soon"),
+    ("total_timeout", float("nan")),
+    ("signal", AbortController()),
+    ("reminders", "be kind"),
+    ("reminders", [7]),
+    ("sender", "ana"),
+    ("transform", 7),
+    ("attachments", "notes.txt"),
 ]
 
 

@@ -1,7 +1,7 @@
 """Typed answers: the model gets the schema, its mistakes go back to it, within a limit."""
 
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 import pydantic
@@ -42,7 +42,11 @@ class Street(pydantic.BaseModel):
         (dict[str, int], '{"a":1}', {"a": 1}),
         (City, '```json\n{"name":"Paris"}\n```', City("Paris")),
         (City, '\n```\n{"name":"Paris"}\n```\n', City("Paris")),
+        (City, '```JSON {"name":"Paris"}```', City("Paris")),
         (int | None, "null", None),
+        (list[Street], '[{"name":"Rue"}]', [Street(name="Rue")]),
+        (Street | None, "null", None),
+        (Street | str, '"Rue"', "Rue"),
     ],
     ids=str,
 )
@@ -120,3 +124,44 @@ async def test_a_type_that_cannot_be_described_is_refused_before_anything_is_sen
         with pytest.raises(ConfigError) as caught:
             session.stream("go", output_type=kind)
     assert caught.value.code is ErrorCode.CONFIG_INVALID
+
+
+async def test_a_constraint_on_the_answer_holds() -> None:
+    kind = Annotated[int, pydantic.Field(ge=3)]
+    result, _ = await run_script([says("1"), says("4")], {"output_type": kind})
+    assert result.output == 4
+
+
+class Moody(pydantic.BaseModel):
+    name: str
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def refuse(cls, value: str) -> str:
+        if value != "Paris":
+            raise KeyError(value)
+        return value
+
+
+async def test_a_type_that_raises_anything_refuses_the_answer() -> None:
+    script = [says('{"name":"Rome"}'), says('{"name":"Paris"}')]
+    result, provider = await run_script(script, {"output_type": Moody})
+    assert result.output == Moody(name="Paris")
+    assert "Rome" in texts_in(provider.requests[1])[-1]
+
+
+async def test_an_answer_by_call_that_never_fits_is_an_error_after_two_repairs() -> None:
+    async with playing([calls(("City", {"people": n})) for n in range(3)]) as (session, _):
+        error = await failure_of(session.chat("go", output_type=City))
+    assert (error.code, "City" in error.message) == (ErrorCode.PROTOCOL, True)
+
+
+async def test_a_tool_of_the_answer_s_name_is_a_tool() -> None:
+    @tool(name="City")
+    async def look_up(name: str) -> str:
+        """Look a city up."""
+        return f"{name} is there"
+
+    script = [calls(("City", {"name": "Rome"})), says('{"name":"Paris"}')]
+    result, _ = await run_script(script, {"output_type": City}, tools=[look_up])
+    assert result.output == City("Paris")

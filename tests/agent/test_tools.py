@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import (
+    Approve,
     ErrorCode,
     Limits,
     QueryStarted,
@@ -319,6 +320,17 @@ async def test_a_good_turn_forgives_the_garbled_ones_before_it() -> None:
 async def test_the_third_identical_call_of_a_query_stops_it() -> None:
     result, _ = await run_script([calls(("note", {"name": "a"}))] * 3, tools=[note])
     assert (result.stop_reason, RAN, len(result.tool_calls)) == ("loop", ["a", "a"], 3)
+
+
+@pytest.mark.parametrize(
+    "wish", [("nowhere", {"name": "a"}), ("note", {"name": 7}), ("note", "{half")], ids=str
+)
+@pytest.mark.parametrize("approver", [None, lambda request: Approve()], ids=["alone", "approver"])
+async def test_a_call_that_can_never_run_goes_in_circles_like_any_other(
+    wish: Any, approver: Any
+) -> None:
+    result, provider = await run_script([calls(wish)] * 3, tools=[note], approver=approver)
+    assert (result.stop_reason, len(provider.requests), RAN) == ("loop", 3, [])
 
 
 async def test_identical_calls_of_two_queries_are_no_loop() -> None:

@@ -61,6 +61,11 @@ def test_waits_grow_by_a_factor_up_to_the_longest(
     assert waits(settings, failure()) == pytest.approx(expected)
 
 
+def test_a_time_that_is_over_is_not_waited_for() -> None:
+    error = failure(ErrorCode.RATE_LIMITED, retry_after=-5)
+    assert waits(RetrySettings(max_retries=1), error) == [2]
+
+
 def test_five_retries_are_six_calls() -> None:
     assert len(waits(RetrySettings(max_retries=5), failure())) + 1 == 6
 

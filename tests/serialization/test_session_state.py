@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 
@@ -30,7 +31,9 @@ def test_a_state_survives_json(state: SessionState) -> None:
 
 
 def test_the_version_is_always_spelled_out() -> None:
-    assert json.loads(encode_state(SessionState()))["version"] == 1
+    written = [encode_state(SessionState()), msgspec.json.encode(SessionState())]
+    assert [json.loads(raw)["version"] for raw in written] == [1, 1]
+    assert SessionState().to_dict()["version"] == 1
 
 
 def test_a_state_without_messages_is_valid() -> None:
@@ -40,6 +43,7 @@ def test_a_state_without_messages_is_valid() -> None:
 def test_a_state_can_be_handed_in_as_a_value_or_as_json() -> None:
     assert check_state(A_STATE) == A_STATE
     assert check_state(json.loads(encode_state(A_STATE))) == A_STATE
+    assert check_state(json.loads(json.dumps(A_STATE.to_dict()))) == A_STATE
 
 
 @pytest.mark.parametrize("version", [99, 0, "1", None, 2, True])

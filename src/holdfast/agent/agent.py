@@ -4,18 +4,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Self, Unpack
 
-import msgspec
-
 from holdfast.agent.keywords import (
     AgentOptions,
     Prompt,
     QueryOptions,
     SessionOptions,
-    check_options,
     ingredients_of,
     places_of,
     settings_changes,
 )
+from holdfast.agent.option_checks import check_options, check_reference
 from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.remote import AgentRemote
@@ -53,7 +51,7 @@ class Agent:
                 arguments[name] = options[name]
         self._configuration = configure(arguments, places_of(options))
         resolved = self._configuration.resolved
-        self._settings = msgspec.structs.replace(resolved.settings, model=self._configuration.model)
+        self._settings = self._configuration.settings
         split_model(self._settings.model)
         self._owner = resolved.agent.owner
         self._project = resolved.agent.project or str(self._configuration.cwd)
@@ -98,6 +96,7 @@ class Agent:
             ConfigError: CONFIG_INVALID when a state to restore is not valid.
 
         """
+        check_reference(reference)
         check_options(options, SessionOptions, of="a session")
         state = options.get("restore")
         history = check_state(state).messages if state is not None else ()
@@ -120,6 +119,7 @@ class Agent:
             SessionError: NOT_FOUND when the store has no such session.
 
         """
+        check_reference(reference)
         parts = self._composition.parts()
         request = SessionRequest(reference=reference, owner=self._owner, project=self._project)
         record = await find_session(parts, request)
@@ -151,7 +151,7 @@ class Agent:
             open_fork,
             count,
             cwd=self._configuration.cwd,
-            name_models=self._configuration.named,
+            check_changes=self._configuration.changed,
         )
         session.when_closed(self._forget_closed)
         return session

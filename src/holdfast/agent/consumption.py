@@ -7,11 +7,11 @@ is dropped, nothing keeps the query alive and it is stopped at once.
 import asyncio
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 from holdfast.agent.keywords import OnAbort
-from holdfast.ports.abort import AbortSignal
+from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.session.query_handle import QueryHandle
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
 from holdfast.vocabulary.events import Event, TextDelta
@@ -21,7 +21,8 @@ from holdfast.vocabulary.results import AgentResult
 class Consumption:
     """Starts a query when it is first wanted, and sees that it ends when it is not.
 
-    Owns the link between an abort signal and the query. Does not own the query.
+    Owns the link between abort signals and the query: the user's, and its own, which says stop
+    also before there is a query. Does not own the query.
     """
 
     def __init__(
@@ -34,12 +35,14 @@ class Consumption:
     ) -> None:
         self._start = start
         self._finish = finish
-        self._signal = signal
+        self._own = AbortController()
+        self._signals = (self._own.signal, signal) if signal else (self._own.signal,)
         self._on_abort = on_abort
         self._forget: Callable[[], None] = lambda: None
         self._beginning = asyncio.Lock()
         self._claimed = False
         self._left = False
+        self._refused: AgentError | None = None
         self.handle: QueryHandle | None = None
 
     def claim(self) -> None:
@@ -61,20 +64,58 @@ class Consumption:
             return self.handle
 
     async def _begin(self) -> QueryHandle:
+        if self._refused is not None:
+            raise self._refused
         if self._left:
             raise SessionError(ErrorCode.CLOSED, "this stream was left before it was used")
-        signal = self._signal
-        if signal is not None and signal.aborted:
-            raise _aborted_before(signal)
+        self._refuse_if_aborted()
         try:
-            handle = await self._start()
+            handle = await self._start_unless_aborted()
         except BaseException:
             await self._finish()
             raise
         weakref.finalize(self, _drop, handle).atexit = False
-        if signal is not None:
-            self._forget = signal.add_listener(lambda: handle.abort(signal.reason))
+        self._forget = self._listen(handle.abort)
         return handle
+
+    async def _start_unless_aborted(self) -> QueryHandle:
+        """Start the query; an abort ends the wait for a session, a lease or a file, too."""
+        loop, patience = asyncio.get_running_loop(), asyncio.timeout(None)
+
+        def give_up(_reason: str | None) -> None:
+            loop.call_soon_threadsafe(_expire, patience)
+
+        try:
+            async with patience:
+                forget = self._listen(give_up)
+                try:
+                    return await self._start()
+                finally:
+                    forget()
+        except TimeoutError:
+            if patience.expired():
+                self._refuse_if_aborted()
+            raise
+
+    def _refuse_if_aborted(self) -> None:
+        for signal in self._signals:
+            if signal.aborted:
+                self._refused = _aborted_before(signal)
+                raise self._refused
+
+    def _listen(self, stop: Callable[[str | None], None]) -> Callable[[], None]:
+        """Call `stop` with the reason when any signal aborts, until the returned call."""
+        forgets = [signal.add_listener(_telling(stop, signal)) for signal in self._signals]
+
+        def forget() -> None:
+            for each in forgets:
+                each()
+
+        return forget
+
+    def abort(self, reason: str | None) -> None:
+        """Stop the query, from any thread; one that has not begun will not."""
+        self._own.abort(reason)
 
     async def leave(self) -> None:
         """Stop consuming: a query that still runs is aborted, and its end waited for."""
@@ -97,10 +138,15 @@ class Consumption:
 
     async def result(self) -> AgentResult[Any]:
         """Wait for the end and return what came of it, or raise what it failed with."""
-        if not self._claimed:
-            self.claim()
-            await _drain(self)
-        handle = await self.begin()
+        try:
+            if not self._claimed:
+                self.claim()
+                await _drain(self)
+            handle = await self.begin()
+        except AgentError as error:
+            if error is self._refused and error.result is not None and self.tolerates(error):
+                return error.result
+            raise
         await handle.wait()
         if handle.error is not None and not self.tolerates(handle.error):
             raise handle.error
@@ -113,12 +159,11 @@ async def batches_of(consumption: Consumption) -> AsyncGenerator[list[Event], No
     """Yield the events as they come in, many at a time."""
     try:
         handle = await consumption.begin()
-        try:
-            while batch := await handle.stream.next_batch():
-                yield batch
-        except AgentError as error:
-            if not consumption.tolerates(error):
-                raise
+        while batch := await handle.stream.next_batch():
+            yield batch
+    except AgentError as error:
+        if not consumption.tolerates(error):
+            raise
     finally:
         await consumption.leave()
 
@@ -170,6 +215,15 @@ def _drop(handle: QueryHandle) -> None:
     """Stop a query that nobody can see any more."""
     if not handle.ended:
         handle.abort("the stream was dropped")
+
+
+def _telling(stop: Callable[[str | None], None], signal: AbortSignal) -> Callable[[], None]:
+    return lambda: stop(signal.reason)
+
+
+def _expire(patience: asyncio.Timeout) -> None:
+    with suppress(RuntimeError):  # what it waited for has come meanwhile
+        patience.reschedule(0)
 
 
 def _aborted_before(signal: AbortSignal) -> AgentError:

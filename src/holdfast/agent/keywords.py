@@ -1,6 +1,5 @@
 """Keywords: what users may say to agents, sessions and queries, checked at the door."""
 
-import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from holdfast.assembly.composition import Ingredients
 from holdfast.assembly.configuration_places import ConfigurationPlaces
 from holdfast.assembly.models import OwnAccess, TokenFunction, TransportFactory
 from holdfast.blocks.tool_registry.registry import OutputTransform
+from holdfast.blocks.tool_registry.running import run_in_thread
 from holdfast.blocks.tool_registry.tool import Tool
 from holdfast.engine.scopes import Unanswered
 from holdfast.engine.tool_dispatcher import BeforeTool
@@ -28,7 +28,7 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.ids import QueryId, new_message_id
 from holdfast.vocabulary.messages import Sender, UserMessage
-from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart
+from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart, check_content
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import (
     CacheTtl,
@@ -147,20 +147,6 @@ _INGREDIENTS = frozenset(
 )
 
 
-_PLAIN_OPTIONS: dict[str, Any] = {
-    "busy": Literal["wait", "reject"],
-    "delivery": Delivery,
-    "must_exist": bool,
-    "on_abort": OnAbort,
-    "owner": str,
-    "project": str,
-    "runtime": RuntimeSettings,
-    "timeout": float | None,
-    "total_timeout": float | None,
-    "unanswered": Unanswered,
-}
-"""Options whose values can be told from wrong ones at a glance."""
-
 _GROUPS: dict[str, type[msgspec.Struct]] = {
     "compaction": CompactionSettings,
     "limits": Limits,
@@ -169,31 +155,13 @@ _GROUPS: dict[str, type[msgspec.Struct]] = {
 }
 
 
-def check_options(options: Mapping[str, Any], known: Any, *, of: str) -> None:  # noqa: ANN401 - a TypedDict
-    """Refuse what nobody knows and what cannot be meant: an option is never quietly ignored.
-
-    Raises:
-        TypeError: when there is no such option.
-        ConfigError: CONFIG_INVALID naming the option whose value is wrong.
-
-    """
-    if unknown := set(options) - set(known.__annotations__):
-        raise TypeError(f"{of} has no option {', '.join(sorted(unknown))}")
-    for name in set(options) & set(_PLAIN_OPTIONS):
-        try:
-            msgspec.convert(msgspec.to_builtins(options[name]), _PLAIN_OPTIONS[name])
-        except (msgspec.ValidationError, TypeError) as error:
-            raise ConfigError(
-                ErrorCode.CONFIG_INVALID, f"option {name!r} is not valid: {error}"
-            ) from error
-
-
 def ingredients_of(options: AgentOptions, resolved: "Resolved") -> Ingredients:
     """Pick what an agent is made of from its options, and from what configuration says."""
     chosen: dict[str, Any] = {
         name: value for name, value in options.items() if name in _INGREDIENTS
     }
-    chosen.setdefault("runtime", resolved.runtime)
+    runtime = chosen.get("runtime", resolved.runtime)
+    chosen["runtime"] = msgspec.convert(msgspec.to_builtins(runtime), RuntimeSettings)
     chosen.setdefault("store", resolved.agent.store or "memory")
     if chosen.get("approver") is not None:
         chosen["approver"] = _as_async(chosen["approver"])
@@ -223,7 +191,7 @@ def _as_async(approver: Callable[[ApprovalRequest], Any]) -> Approver:
         return approver
 
     async def ask(request: ApprovalRequest) -> Decision:
-        answer = await asyncio.to_thread(approver, request)
+        answer: Any = await run_in_thread(lambda: approver(request))
         decision: Decision = await answer if inspect.isawaitable(answer) else answer
         return decision
 
@@ -242,8 +210,8 @@ def settings_changes(options: SettingsOptions) -> dict[str, Any]:
     }
     if "system_prompt" in known:
         prompt = known.pop("system_prompt")
-        known["system_prompts"] = [prompt] if isinstance(prompt, str) else list(prompt or ())
-    if "fallbacks" in known:
+        known["system_prompts"] = [prompt] if isinstance(prompt, str) else prompt or ()
+    if isinstance(known.get("fallbacks"), list | tuple):
         known["fallbacks"] = [
             {"model": step} if isinstance(step, str) else step for step in known["fallbacks"]
         ]
@@ -269,28 +237,48 @@ def make_prompt(prompt: Prompt, options: QueryOptions, query_id: QueryId) -> Use
     """Make the user message of a prompt.
 
     Raises:
-        ConfigError: CONFIG_INVALID when there is nothing in it.
+        ConfigError: CONFIG_INVALID when there is nothing in it, or something that cannot be said.
 
     """
-    if isinstance(prompt, UserMessage):
-        parts: tuple[Part, ...] = prompt.parts
-    elif isinstance(prompt, str):
-        parts = (TextPart(text=prompt),) if prompt.strip() else ()
-    else:
-        parts = tuple(prompt)
-    for part in parts:
-        if not isinstance(part, _PROMPT_PARTS):
-            raise ConfigError(
-                ErrorCode.CONFIG_INVALID, f"a prompt cannot hold {type(part).__name__}"
-            )
+    parts = _parts_of(prompt)
     says_something = any(not isinstance(part, TextPart) or part.text.strip() for part in parts)
     if not says_something and not options.get("attachments"):
         raise ConfigError(ErrorCode.CONFIG_INVALID, "Empty prompt: there is nothing to send")
     parts = tuple(_writable(part) for part in parts)
     given = prompt.sender if isinstance(prompt, UserMessage) else None
-    return UserMessage(
-        id=new_message_id(), parts=parts, query_id=query_id, sender=options.get("sender") or given
-    )
+    sender = _sender(options.get("sender") or given)
+    return UserMessage(id=new_message_id(), parts=parts, query_id=query_id, sender=sender)
+
+
+def _sender(given: object) -> Sender | None:
+    """Return who speaks, as a value of ours; plain values are fine, too."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(given), Sender | None)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise _no_prompt(f"the sender of a prompt is not valid: {error}") from error
+
+
+def _parts_of(prompt: Prompt) -> tuple[Part, ...]:
+    if isinstance(prompt, str):
+        return (TextPart(text=prompt),)
+    if isinstance(prompt, UserMessage):
+        prompt = prompt.parts
+    if not isinstance(prompt, Sequence):
+        raise _no_prompt(f"a prompt must be text or a list of parts, not {type(prompt).__name__}")
+    return tuple(_prompt_part(part) for part in prompt)
+
+
+def _prompt_part(part: object) -> Part:
+    if not isinstance(part, _PROMPT_PARTS):
+        raise _no_prompt(f"a prompt cannot hold {type(part).__name__}")
+    try:
+        return check_content(part)
+    except ValueError as error:
+        raise _no_prompt(f"a prompt cannot hold this: {error}") from error
+
+
+def _no_prompt(message: str) -> ConfigError:
+    return ConfigError(ErrorCode.CONFIG_INVALID, message)
 
 
 def _writable(part: Part) -> Part:

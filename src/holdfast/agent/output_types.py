@@ -5,12 +5,17 @@ from typing import Any
 
 import msgspec
 
+from holdfast.blocks.tool_registry.foreign_types import (
+    describe_type,
+    parse_json,
+    understood,
+)
 from holdfast.engine.scopes import OutputSpec
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.requests import OutputSchema
 
-_FENCED = re.compile(r"^\s*```(?:json)?\s*\n(.*?)\n\s*```\s*$", re.DOTALL)
+_FENCED = re.compile(r"^\s*```(?:json)?\s*(.*?)\s*```\s*$", re.DOTALL | re.IGNORECASE)
 
 
 def output_spec(output_type: Any) -> OutputSpec | None:  # noqa: ANN401 - a type hint is any value
@@ -23,29 +28,22 @@ def output_spec(output_type: Any) -> OutputSpec | None:  # noqa: ANN401 - a type
     if output_type is None or output_type is str:
         return None
     name = re.sub(r"[^A-Za-z0-9_-]", "_", getattr(output_type, "__name__", "answer"))[:64]
-    if hasattr(output_type, "model_json_schema"):
-        schema = output_type.model_json_schema()
-        return OutputSpec(
-            schema=OutputSchema(name=name, schema=schema),
-            parse=lambda text: output_type.model_validate_json(_bare(text)),
-        )
     try:
-        (described,), components = msgspec.json.schema_components(
-            [output_type], ref_template="#/$defs/{name}"
-        )
+        kind = understood(output_type)
+        described, components = describe_type(kind)
     except TypeError as error:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID, f"output_type {output_type!r}: {error}"
         ) from error
-    schema = _inlined(described, components)
 
     def parse(text: str) -> object:
         try:
-            return msgspec.json.decode(_bare(text), type=output_type)
-        except msgspec.DecodeError as error:
+            return parse_json(_bare(text), kind)
+        except Exception as error:  # a type of the user's may raise anything
             raise ValueError(str(error)) from error
 
-    return OutputSpec(schema=OutputSchema(name=name, schema=schema), parse=parse)
+    schema = OutputSchema(name=name, schema=_inlined(described, components))
+    return OutputSpec(schema=schema, parse=parse)
 
 
 def _inlined(described: JsonObject, components: JsonObject) -> JsonObject:

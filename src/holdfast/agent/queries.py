@@ -7,7 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.agent.consumption import Consumption
-from holdfast.agent.keywords import Prompt, QueryOptions, check_options, make_prompt
+from holdfast.agent.keywords import Prompt, QueryOptions, make_prompt
+from holdfast.agent.option_checks import check_options
 from holdfast.agent.output_types import output_spec
 from holdfast.agent.query_stream import QueryStream
 from holdfast.assembly.attachments import AttachmentInput, read_attachments

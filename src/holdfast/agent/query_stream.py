@@ -67,9 +67,8 @@ class QueryStream(Generic[OutputT]):
         return await self._consumption.result()
 
     def abort(self, reason: str | None = None) -> None:
-        """Stop the query, from any thread; what was streamed is kept."""
-        if self._consumption.handle is not None:
-            self._consumption.handle.abort(reason)
+        """Stop the query, from any thread, also before it has begun; what was streamed is kept."""
+        self._consumption.abort(reason)
 
     async def aclose(self) -> None:
         """Leave the stream: a query that still runs is aborted, and its end waited for."""

@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncGenerator
 
-from holdfast.agent.keywords import Prompt, make_prompt
+from holdfast.agent.keywords import Prompt, QueryOptions, make_prompt
+from holdfast.agent.option_checks import check_options, decided
 from holdfast.session.remote import RemoteSession
-from holdfast.vocabulary.approvals import ApprovalScope
+from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import SessionId, new_query_id
 from holdfast.vocabulary.json_types import Json
@@ -24,6 +25,7 @@ class AgentRemote:
 
     async def send(self, prompt: Prompt, *, delivery: Delivery = "queue") -> None:
         """Send a prompt; its answer comes through `events`."""
+        check_options({"delivery": delivery}, QueryOptions, of="a prompt")
         message = make_prompt(prompt, {}, new_query_id())
         await self._remote.prompt(message, delivery=delivery)
 
@@ -39,10 +41,12 @@ class AgentRemote:
         self, approval_id: str, *, arguments: Json | None = None, scope: ApprovalScope = "once"
     ) -> None:
         """Let a waiting tool call run."""
+        decided(Approve(arguments=arguments, scope=scope))
         await self._remote.approve(approval_id, arguments=arguments, scope=scope)
 
     async def deny(self, approval_id: str, reason: str | None = None) -> None:
         """Refuse a waiting tool call."""
+        decided(Deny(reason))
         await self._remote.deny(approval_id, reason)
 
     def events(self, *, after: int = 0) -> AsyncGenerator[Entry, None]:

@@ -10,9 +10,9 @@ from holdfast.agent.keywords import (
     Prompt,
     QueryOptions,
     SettingsOptions,
-    check_options,
     settings_changes,
 )
+from holdfast.agent.option_checks import check_options, decided
 from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.serialization.session_state import SessionState
@@ -48,10 +48,10 @@ class AgentSession:
         count_tokens: Callable[[LiveSession, Prompt | None], Awaitable[TokenCount]],
         *,
         cwd: Path,
-        name_models: Callable[[JsonObject], JsonObject],
+        check_changes: Callable[[JsonObject], JsonObject],
     ) -> None:
         self._open_live = open_live
-        self._name_models = name_models
+        self._check_changes = check_changes
         self._open_fork = open_fork
         self._count_tokens = count_tokens
         self._cwd = cwd
@@ -169,16 +169,18 @@ class AgentSession:
 
         Raises:
             SessionError: NOT_FOUND when it was answered already or never asked.
+            ConfigError: CONFIG_INVALID when the arguments or the scope cannot be meant.
 
         """
-        decision = Approve(arguments=arguments, scope=scope, by=by)
+        decision = decided(Approve(arguments=arguments, scope=scope, by=by))
         await (await self.open()).decide(ApprovalId(approval_id), decision)
 
     async def deny(
         self, approval_id: str, reason: str | None = None, *, by: str | None = None
     ) -> None:
         """Refuse a tool call; the model is told why."""
-        await (await self.open()).decide(ApprovalId(approval_id), Deny(reason, by=by))
+        decision = decided(Deny(reason, by=by))
+        await (await self.open()).decide(ApprovalId(approval_id), decision)
 
     # The session as a whole.
 
@@ -190,7 +192,7 @@ class AgentSession:
 
         """
         check_options(options, SettingsOptions, of="a session's settings")
-        changes = self._name_models(settings_changes(options))
+        changes = self._check_changes(settings_changes(options))
         await (await self.open()).change({"settings": changes})
 
     async def fork(self, *, after: str | None = None, name: str | None = None) -> "AgentSession":

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.parts import MediaPart, TextPart
+from holdfast.vocabulary.parts import MediaPart, TextPart, check_content
 
 AttachmentInput: TypeAlias = MediaPart | Path | str | bytes
 """A part as it is; a file; a path, or an address that begins like one; or content."""
@@ -23,16 +23,13 @@ async def read_attachments(
     """
     from holdfast.providers.attachments import attachment_part  # noqa: PLC0415 - only if used
 
-    if isinstance(sources, str | bytes | Path | MediaPart):
-        raise _wrong("a list is wanted, also for one")
     for source in sources:
         if not isinstance(source, str | bytes | Path | MediaPart):
-            raise _wrong(
-                f"{type(source).__name__!r} is neither a path, an address, bytes nor a part"
-            )
+            kind = type(source).__name__
+            raise _wrong(f"{kind!r} is neither a path, an address, bytes nor a part")
     return tuple(
         [
-            source
+            _checked(source)
             if isinstance(source, MediaPart)
             else await asyncio.to_thread(attachment_part, source, cwd=cwd)
             for source in sources
@@ -42,3 +39,10 @@ async def read_attachments(
 
 def _wrong(reason: str) -> ConfigError:
     return ConfigError(ErrorCode.CONFIG_INVALID, f"attachments: {reason}")
+
+
+def _checked(part: MediaPart) -> MediaPart:
+    try:
+        return check_content(part)
+    except ValueError as error:
+        raise _wrong(str(error)) from error

@@ -4,13 +4,20 @@ import sys
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.assembly.configuration_places import ConfigurationPlaces
 from holdfast.config.connections import Connection, connection_to
 from holdfast.config.environment import Environment, process_environment
 from holdfast.config.file import ConfigFile
 from holdfast.config.locations import Locations, locate
-from holdfast.config.resolution import Resolved, fallback_plan, model_named, resolve
+from holdfast.config.resolution import (
+    Resolved,
+    check_arguments,
+    fallback_plan,
+    model_named,
+    resolve,
+)
 from holdfast.config.schema import ModelEntry
 from holdfast.config.user_file import user_config
 from holdfast.ports.clock import Clock
@@ -18,6 +25,7 @@ from holdfast.ports.model_catalogue import ModelCatalogue
 from holdfast.providers.catalogue import Catalogue
 from holdfast.providers.known_models import KnownModels
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.settings import Settings
 
 # What is asked when a key is there and no model is named: a good general model of that provider.
 _DEFAULT_MODELS = {
@@ -64,6 +72,15 @@ class Configuration:
         return EMBEDDED_MODEL
 
     @property
+    def settings(self) -> Settings:
+        """What new sessions start with; every model in it by its full name."""
+        settings = self.resolved.settings
+        fallbacks = tuple(
+            replace(step, model=model_named(step.model, self.file)) for step in settings.fallbacks
+        )
+        return replace(settings, model=self.model, fallbacks=fallbacks)
+
+    @property
     def places(self) -> Locations:
         """The user's folders on this machine."""
         return locate(self.environment, home=self.home, platform=sys.platform)
@@ -77,18 +94,32 @@ class Configuration:
         """Return the way to a provider."""
         return connection_to(provider, environment=self.environment, file=self.file)
 
-    def named(self, changes: JsonObject) -> JsonObject:
-        """Replace a short name of a model in changed settings by what it stands for."""
-        name = changes.get("model")
-        if not name:
-            return changes
+    def changed(self, changes: JsonObject) -> JsonObject:
+        """Check changed settings, and replace short names of models by what they stand for.
+
+        Raises:
+            ConfigError: CONFIG_INVALID naming the setting.
+
+        """
+        check_arguments(changes)
+        if name := changes.get("model"):
+            changes = {**self._stands_for(name), **changes, "model": model_named(name, self.file)}
+        if "fallbacks" in changes:
+            named = [
+                {**step, "model": model_named(step["model"], self.file)}
+                for step in changes["fallbacks"]
+            ]
+            changes = {**changes, "fallbacks": named}
+        return changes
+
+    def _stands_for(self, name: str) -> JsonObject:
+        """Return the settings that come with a model by its name in the file."""
         plan = fallback_plan(name, self.file)
-        planned = {"fallbacks": msgspec.to_builtins(plan)} if plan else {}
-        beside: JsonObject = {}
-        if (alias := self.file.models.get(name)) is not None:
-            longest = self._longest(alias)
-            beside = ({} if longest is None else {"max_tokens": longest}) | alias.settings
-        return {**planned, **beside, **changes, "model": model_named(name, self.file)}
+        planned: JsonObject = {"fallbacks": msgspec.to_builtins(plan)} if plan else {}
+        if (alias := self.file.models.get(name)) is None:
+            return planned
+        longest = self._longest(alias)
+        return planned | ({} if longest is None else {"max_tokens": longest}) | alias.settings
 
     def _with_longest(self, resolved: Resolved) -> Resolved:
         longest = self._longest(resolved.alias)

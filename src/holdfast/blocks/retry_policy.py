@@ -53,7 +53,7 @@ def decide_retry(
         return RetryAfter(_spread(settings.interruption_delay, settings, jitter))
     if count.failures > settings.max_retries:
         return GiveUp(f"failed {count.failures} times")
-    if error.retry_after is not None:
+    if error.retry_after is not None and error.retry_after >= 0:
         limited = error.retry_after > settings.longest_retry_after
         return RetryAfter(min(error.retry_after, settings.longest_retry_after), limited)
     wait = settings.first_delay * settings.factor ** (count.failures - 1)

@@ -52,7 +52,7 @@ def resolve(
 
     Raises CONFIG_INVALID, naming the argument, the variable, or the file, line and field.
     """
-    given = _checked_arguments(arguments)
+    given = check_arguments(arguments)
     variables = _checked_variables(environment)
     below = merged(file.defaults, file.runtime)
     name = next(
@@ -165,8 +165,8 @@ def _unknown_model(name: str, file: ConfigFile) -> str:
     )
 
 
-def _checked_arguments(arguments: Mapping[str, object]) -> JsonObject:
-    """Check what the caller gave; an error names the argument."""
+def check_arguments(arguments: Mapping[str, object]) -> JsonObject:
+    """Check what the caller gave, and return it; an error names the argument."""
 
     def complain(path: KeyPath, message: str) -> ConfigError:
         return ConfigError(ErrorCode.CONFIG_INVALID, f"{dotted(path)}: {message}")

@@ -26,7 +26,7 @@ from holdfast.vocabulary.errors import ErrorCode, ProviderError, ToolError
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
 from holdfast.vocabulary.messages import AssistantMessage, Sender, UserMessage
-from holdfast.vocabulary.parts import TextPart
+from holdfast.vocabulary.parts import TextPart, ToolCallPart
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.stream_parts import FinishKind
 
@@ -171,25 +171,33 @@ class QueryRunner:
             await self._take_back(scope, progress)
             return None
         progress.empty_turns = 0
-        if await self._took_output_call(scope):
+        if await self._took_output_call(scope, progress):
             return "complete"
         return "limit" if progress.wrapping_up else None
 
-    async def _took_output_call(self, scope: QueryScope) -> bool:
+    def _output_call(self, scope: QueryScope) -> ToolCallPart | None:
+        """Find the only call of a turn if it is named after the answer's schema, and no tool is."""
+        output = scope.input.output
+        named = [call.part for call in scope.fold.calls.values() if call.ended is None]
+        if output is None or len(named) != 1 or named[0].name != output.schema.name:
+            return None
+        return None if named[0].name in self._registry else named[0]
+
+    async def _took_output_call(self, scope: QueryScope, progress: _Progress) -> bool:
         """Take the answer from a call named after its schema: some models can only answer so.
 
-        Arguments that do not fit are answered as a failed call, and the model tries again.
+        Arguments that do not fit are answered as a failed call, and the model tries again, as often
+        as with any answer that does not fit.
         """
-        output = scope.input.output
-        named = [call for call in scope.fold.calls.values() if call.ended is None]
-        if output is None or len(named) != 1 or named[0].part.name != output.schema.name:
+        call, output = self._output_call(scope), scope.input.output
+        if call is None or output is None:
             return False
-        call = named[0].part
         try:
             scope.output = output.parse(canonical_json(call.arguments).decode())
         except ValueError as error:
             failure = ToolError(ErrorCode.TOOL_INVALID_INPUT, f"the answer does not fit: {error}")
             await record_failure(scope, call, failure)
+            _count_repair(scope, progress, error)
             return False
         stamp = scope.turn_stamp or scope.stamp
         taken = ToolEnded(
@@ -228,14 +236,7 @@ class QueryRunner:
         try:
             scope.output = output.parse(tip.text if isinstance(tip, AssistantMessage) else "")
         except ValueError as error:
-            progress.repairs += 1
-            if progress.repairs > output.max_repairs:
-                raise ProviderError(
-                    ErrorCode.PROTOCOL,
-                    f"the answer does not fit {output.schema.name} after "
-                    f"{progress.repairs} tries: {error}",
-                    provider=scope.provider,
-                ) from error
+            _count_repair(scope, progress, error)
             if not progress.wrapping_up:
                 await self._say(
                     scope, f"Your answer does not fit the schema: {error}. Answer again."
@@ -255,3 +256,15 @@ class QueryRunner:
         queued = InputQueued(**scope.stamp(), input_id=input_id, message=message, delivery="steer")
         promoted = InputPromoted(**scope.stamp(), input_id=input_id)
         await scope.recorder.record([queued, promoted])
+
+
+def _count_repair(scope: QueryScope, progress: _Progress, error: ValueError) -> None:
+    """Count an answer that does not fit; after the last try it is an error."""
+    output = scope.input.output
+    progress.repairs += 1
+    if output is not None and progress.repairs > output.max_repairs:
+        raise ProviderError(
+            ErrorCode.PROTOCOL,
+            f"the answer does not fit {output.schema.name} after {progress.repairs} tries: {error}",
+            provider=scope.provider,
+        ) from error

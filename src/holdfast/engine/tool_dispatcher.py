@@ -12,7 +12,7 @@ from holdfast.engine.approval_entries import settled
 from holdfast.engine.scopes import QueryScope
 from holdfast.engine.tool_execution import ToolExecution, record_failure
 from holdfast.serialization.canonical import arguments_hash
-from holdfast.vocabulary.approvals import Approve, Decision, Deny
+from holdfast.vocabulary.approvals import Approve, Decision, Deny, check_decision
 from holdfast.vocabulary.entries import ApprovalRequested, HookMessage, ToolEnded
 from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError
 from holdfast.vocabulary.ids import ApprovalId, new_approval_id
@@ -119,10 +119,14 @@ class ToolDispatcher:
             # What was approved is what runs, whatever a hook would say by now.
             return await self._resolve(scope, call, record.approved)
         verdict = await self._consult_hook(scope, call)
-        if not isinstance(verdict, Proceed):
-            return None
-        candidate = await self._resolve(scope, call, verdict.arguments)
-        return None if candidate is None else self._judge(scope, candidate)
+        candidate = None
+        if isinstance(verdict, Proceed):
+            candidate = await self._resolve(scope, call, verdict.arguments)
+        if candidate is not None:
+            return self._judge(scope, candidate)
+        # A call that never runs can go in circles, too, and nobody could allow it.
+        asked_for = call.arguments if call.invalid is None else call.invalid
+        return "loop" if scope.loop.is_loop(call.name, asked_for) else None
 
     def _judge(self, scope: QueryScope, candidate: _Candidate) -> _Candidate | Literal["loop"]:
         """Say whether a call may run as it is, must be asked about, or goes in circles."""
@@ -146,7 +150,7 @@ class ToolDispatcher:
             return Proceed()
         own = msgspec.structs.replace(call, arguments=msgspec.to_builtins(call.arguments))
         try:
-            verdict = await self._before_tool(own)
+            verdict = _check_verdict(await self._before_tool(own))
         except Exception as error:
             message = f"the hook before {call.name!r} failed: {type(error).__name__}"
             raise HookError(ErrorCode.HOOK_FAILED, message) from error
@@ -293,12 +297,22 @@ def _why_not(resolution: NotFound | InvalidInput) -> ToolError:
     )
 
 
+def _check_verdict(verdict: Verdict) -> Verdict:
+    """Return a verdict that is one: what a hook says goes into the log and to the model."""
+    if not isinstance(verdict, Proceed | Block | Answer):
+        raise TypeError(f"{type(verdict).__name__} is no verdict")
+    return msgspec.convert(msgspec.to_builtins(verdict), type(verdict))
+
+
 async def _ask_safely(answer: Awaitable[Decision]) -> Decision:
     """Wait for an approver; one that fails has not approved."""
     try:
         decision = await answer
-    except Exception as error:  # noqa: BLE001 - the approver is the user's and may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's, and may raise anything
         return Deny(f"the approver failed: {type(error).__name__}")
     if not isinstance(decision, Approve | Deny):
         return Deny(f"the approver gave {type(decision).__name__}, which is no decision")
-    return decision
+    try:
+        return check_decision(decision)
+    except ValueError as error:
+        return Deny(f"the approver gave what is no decision: {error}")

@@ -76,7 +76,7 @@ class ToolExecution:
             signal=abort.signal,
             report=_reporter(scope, call, abort.signal),
         )
-        limit = ready.rules.timeout
+        limit = ready.rules.timeout or None
         # A task of its own, so that a tool which does not let itself be cancelled holds up nobody.
         running = scope.session.tasks.start(
             ready.run(context, transform=scope.input.transform), name=f"holdfast-tool-{call.name}"

@@ -165,10 +165,12 @@ def _attachment(source: AttachmentSource) -> Attachment:
             return Attachment(data=source)
         case Path():
             return Attachment(path=source)
-        case _ if re.match(r"(?i)(https?://|data:)", source):
+        case str() if re.match(r"(?i)(https?://|data:)", source):
             return Attachment(url=source)
-        case _:
+        case str():
             return Attachment(path=Path(source))
+        case _:
+            raise _refused(repr(source), "is no path, address, content or media")
 
 
 def _name_of(attachment: Attachment) -> str:

@@ -5,19 +5,21 @@ from typing import Literal
 import msgspec
 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.settings import Thinking
 
 STATE_VERSION = 1
 
 
-class SessionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     """What is needed to go on with a conversation elsewhere.
 
-    Provider and model are for reference: what a new session is told wins.
+    Provider and model are for reference: what a new session is told wins. Every field is written,
+    the version first, whoever writes it.
     """
 
-    version: Literal[1] = msgspec.field(default=1)
+    version: Literal[1] = 1
     messages: tuple[Message, ...] = ()
     provider: str = ""
     model: str = ""
@@ -25,11 +27,15 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     system_prompt: str | None = None
     exported_at: int = 0
 
+    def to_dict(self) -> JsonObject:
+        """Return plain values for JSON, from which a session can be restored, too."""
+        values: JsonObject = msgspec.to_builtins(self)
+        return values
+
 
 def encode_state(state: SessionState) -> bytes:
-    """Write a state as JSON; the version is always spelled out."""
-    values = msgspec.to_builtins(state)
-    return msgspec.json.encode({"version": STATE_VERSION, **values})
+    """Write a state as JSON."""
+    return msgspec.json.encode(state)
 
 
 def decode_state(raw: bytes) -> SessionState:
@@ -46,9 +52,9 @@ def decode_state(raw: bytes) -> SessionState:
 def check_state(value: object) -> SessionState:
     """Check a state that a user hands in, as a value or as plain JSON."""
     if isinstance(value, SessionState):
-        value = msgspec.to_builtins(value) | {"version": value.version}
+        value = value.to_dict()
     version = value.get("version") if isinstance(value, dict) else None
-    if version != STATE_VERSION:
+    if version != STATE_VERSION or isinstance(version, bool):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
             f"session state version {version!r} cannot be restored; this version reads 1",

@@ -40,3 +40,23 @@ class Deny(msgspec.Struct, frozen=True):
 
 
 Decision: TypeAlias = Approve | Deny
+
+
+def check_decision(decision: Decision) -> Decision:
+    """Return a decision that somebody made by hand, with every field of the type it declares.
+
+    Raises:
+        ValueError: saying what is not.
+
+    """
+    kind = type(decision)
+    try:
+        plain = msgspec.to_builtins(decision)
+        msgspec.json.encode(plain)  # what cannot be written down cannot be decided
+        checked = msgspec.convert(plain, kind)
+    except (msgspec.ValidationError, TypeError, UnicodeEncodeError) as error:
+        raise ValueError(f"{kind.__name__} is not valid: {error}") from error
+    arguments = checked.arguments if isinstance(checked, Approve) else None
+    if arguments is not None and type(arguments) is not dict:
+        raise ValueError("Approve is not valid: the arguments of a call are an object")
+    return checked

@@ -1,6 +1,6 @@
 """Parts: the pieces a message is made of."""
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -53,8 +53,33 @@ class MediaPart(_Part, frozen=True, kw_only=True, tag="media"):
     blob: str | None = None
     """SHA-256 of content that the store keeps beside the log."""
 
+    @property
+    def has_one_content(self) -> bool:
+        """Whether exactly one of the three is set."""
+        return sum(item is not None for item in (self.data, self.url, self.blob)) == 1
+
 
 ResultContent: TypeAlias = TextPart | MediaPart
+
+ContentT = TypeVar("ContentT", bound=_Part)
+
+
+def check_content(part: ContentT) -> ContentT:
+    """Return a part that somebody made by hand, with every field of the type it declares.
+
+    Raises:
+        ValueError: saying which field is not.
+
+    """
+    kind = type(part)
+    try:
+        checked = msgspec.convert(msgspec.to_builtins(part), kind)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise ValueError(f"{kind.__name__} is not valid: {error}") from error
+    if isinstance(checked, MediaPart) and not checked.has_one_content:
+        raise ValueError("MediaPart is not valid: exactly one of data, url and blob must be given")
+    return checked
+
 
 ToolOutcome: TypeAlias = Literal[
     "ok", "error", "denied", "cancelled", "timed_out", "interrupted", "unknown"

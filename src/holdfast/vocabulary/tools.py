@@ -1,6 +1,6 @@
 """What is known of a tool: its face to the model and its rules for the runtime."""
 
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -25,10 +25,10 @@ class ToolRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How the runtime treats a tool."""
 
     approval: ApprovalMode = "never"
-    timeout: float | None = None
-    """Seconds one run may take; None means no limit."""
+    timeout: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    """Seconds one run may take; None and 0 mean no limit."""
     idempotent: bool = False
     """Whether running it twice is the same as once; only such tools are ever run again."""
-    retries: int = 0
+    retries: Annotated[int, msgspec.Meta(ge=0)] = 0
     """How often a failed run is repeated; only for idempotent tools."""
     effect: Effect = "external"

@@ -244,6 +244,10 @@ def test_a_parameter_that_cannot_be_described_is_refused_when_the_tool_is_made(
         {"retry": 2},
         {"retry": 2, "idempotent": False},
         {"idempotent": "yes"},
+        {"timeout": -1},
+        {"retry": -1, "idempotent": True},
+        {"description": 7},
+        {"input_examples": "x=1"},
     ],
     ids=str,
 )
@@ -251,6 +255,13 @@ def test_a_rule_that_makes_no_sense_is_refused_and_not_ignored(options: Any) -> 
     with pytest.raises(ConfigError) as caught:
         tool(**options)(plain)
     assert caught.value.code is ErrorCode.CONFIG_INVALID
+
+
+def test_a_tool_can_be_given_other_rules() -> None:
+    first = tool(name="first", approval="ask")(plain)
+    second = tool(name="second", timeout=0)(first)
+    assert (second.name, second.rules.approval) == ("second", "never")
+    assert second.function is first.function
 
 
 def test_a_misspelt_rule_is_refused_and_not_ignored() -> None:

@@ -91,6 +91,9 @@ class ToolRegistry:
     def __len__(self) -> int:
         return len(self._tools)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
     def view(
         self, allowed: Iterable[str] | None = None, denied: Iterable[str] = ()
     ) -> "ToolRegistry":

@@ -10,10 +10,11 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.ports.tool_context import ToolContext
 from holdfast.vocabulary.json_types import Json
-from holdfast.vocabulary.parts import MediaPart, ResultContent, TextPart
+from holdfast.vocabulary.parts import MediaPart, ResultContent, TextPart, check_content
 from holdfast.vocabulary.text import writable
 
 
@@ -21,17 +22,29 @@ async def call_function(
     function: Callable[..., object], arguments: dict[str, object], context: ToolContext
 ) -> object:
     """Call a function: coroutines here, plain ones in a thread, generators for their progress."""
-    if inspect.isasyncgenfunction(function):
-        return await _last_of(function(**arguments), context)
+    try:
+        return await _call(function, arguments, context)
+    except SystemExit as raised:  # it would end the loop, and everybody's work in it
+        raise _as_exception(raised) from raised
+
+
+async def _call(
+    function: Callable[..., object], arguments: dict[str, object], context: ToolContext
+) -> object:
     if inspect.iscoroutinefunction(function):
-        return await function(**arguments)
-    if inspect.isgeneratorfunction(function):
-        return await _in_thread(lambda: _exhaust(function(**arguments), context))
-    value = await _in_thread(lambda: function(**arguments))
+        value: object = await function(**arguments)
+    elif inspect.isasyncgenfunction(function):
+        value = function(**arguments)
+    else:
+        value = await run_in_thread(lambda: function(**arguments))
+    if inspect.isasyncgen(value):
+        return await _last_of(value, context)
+    if inspect.isgenerator(value):
+        return await run_in_thread(lambda: _exhaust(value, context))
     return await value if inspect.isawaitable(value) else value
 
 
-async def _in_thread(call: Callable[[], object]) -> object:
+async def run_in_thread(call: Callable[[], object]) -> object:
     """Run a blocking call in a daemon thread, so that one that hangs cannot hold up the exit."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[object] = loop.create_future()
@@ -54,7 +67,7 @@ async def _in_thread(call: Callable[[], object]) -> object:
         with contextlib.suppress(RuntimeError):  # the loop may be gone by now
             loop.call_soon_threadsafe(settle, value, error)
 
-    threading.Thread(target=work, name="holdfast-tool", daemon=True).start()
+    threading.Thread(target=work, name="holdfast-call", daemon=True).start()
     return await outcome
 
 
@@ -86,16 +99,22 @@ def _exhaust(values: Iterator[Json], context: ToolContext) -> Json:
 
 
 def to_content(value: object) -> tuple[ResultContent, ...]:
-    """Turn what a tool returned into content: text as it is, media as media, the rest as JSON."""
+    """Turn what a tool returned into content: text as it is, media as media, the rest as JSON.
+
+    A list with media or text parts in it is content piece by piece; any other is one value.
+    """
     if value is None:
         return ()
-    if isinstance(value, str):
-        return (TextPart(text=writable(value)),)
+    if isinstance(value, list | tuple) and any(_is_content(item) for item in value):
+        return tuple(_content_of(item) for item in value)
+    return (_content_of(value),)
+
+
+def _content_of(value: object) -> ResultContent:
     if isinstance(value, TextPart | MediaPart):
-        return (value,)
-    if isinstance(value, list | tuple) and value and all(_is_content(item) for item in value):
-        return tuple(value)
-    return (TextPart(text=_to_json(value)),)
+        value = check_content(value)
+        return replace(value, text=writable(value.text)) if isinstance(value, TextPart) else value
+    return TextPart(text=writable(value) if isinstance(value, str) else _to_json(value))
 
 
 def image(content: bytes, mime: str) -> MediaPart:

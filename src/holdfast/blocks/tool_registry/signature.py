@@ -1,22 +1,24 @@
 """Signatures: a plain typed function to a parameter type and its JSON Schema, once.
 
 Parameters may be anything msgspec understands (structs, dataclasses, TypedDicts, unions, Annotated
-constraints) and pydantic models, which are recognised by their methods and never imported.
+constraints) and what `foreign_types` makes of other libraries' types.
 """
 
+import functools
 import inspect
 import re
 import typing
 from collections.abc import Callable
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, TypeAlias, get_args, get_origin
 
 import msgspec
 
+from holdfast.blocks.tool_registry.foreign_types import describe_type, parse_value, understood
 from holdfast.ports.tool_context import ToolContext
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import JsonObject
 
-_CONSTRAINTS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
+_Field: TypeAlias = tuple[str, Any] | tuple[str, Any, Any]
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,134 +34,134 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 
         What a tool gets is its own: it may change it without changing the conversation.
         """
-        own = msgspec.to_builtins(arguments)
-        return msgspec.convert(own, self.parameters, dec_hook=_decode_foreign)
+        parsed: msgspec.Struct = parse_value(msgspec.to_builtins(arguments), self.parameters)
+        return parsed
 
 
-def read_signature(function: Callable[..., object]) -> Signature:
+def name_of(function: Callable[..., object]) -> str:
+    """Return what a function is called; an object that can be called is named after its class."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def read_signature(function: Callable[..., object], *, tool: str) -> Signature:
     """Read the signature of a tool from its type hints and docstring.
 
     Raises:
         ConfigError: CONFIG_INVALID when a parameter cannot be described to a model.
 
     """
-    summary, notes = _read_docstring(inspect.getdoc(function) or "")
-    hints = typing.get_type_hints(function, include_extras=True)
-    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    summary, notes = _read_docstring(inspect.getdoc(_written(function)) or "")
+    fields: list[_Field] = []
     context_parameter = None
-    for name, parameter in inspect.signature(function).parameters.items():
-        hint = hints.get(name, Any)
-        if hint is ToolContext:
-            context_parameter = name
-            continue
-        _refuse_unnamed(function, parameter)
-        described = _describe(hint, notes.get(name))
-        required = parameter.default is inspect.Parameter.empty
-        fields.append(
-            (name, described) if required else (name, described, _default(parameter.default))
-        )
+    for parameter in _parameters_of(function, tool=tool):
+        if not _is_context(parameter.annotation):
+            fields.append(_field_of(parameter, notes.get(parameter.name), tool=tool))
+        elif context_parameter is None:
+            context_parameter = parameter.name
+        else:
+            raise _refusal(tool, f"parameter {parameter.name!r} is a second context")
     parameters = msgspec.defstruct(
         "Arguments", fields, kw_only=True, forbid_unknown_fields=True, frozen=True
     )
     return Signature(
         parameters=parameters,
-        schema=_schema_of(function, parameters),
+        schema=_schema_of(parameters, fields, tool=tool),
         description=summary,
         context_parameter=context_parameter,
     )
 
 
-def _refuse_unnamed(function: Callable[..., object], parameter: inspect.Parameter) -> None:
+def _written(function: Callable[..., object]) -> Callable[..., object]:
+    """Return what somebody wrote down with hints and a docstring behind something callable."""
+    if isinstance(function, functools.partial):
+        return _written(function.func)
+    if inspect.isclass(function):
+        return function.__init__
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def _parameters_of(function: Callable[..., object], *, tool: str) -> list[inspect.Parameter]:
+    """Return the parameters with their hints resolved."""
+    try:
+        hints = typing.get_type_hints(_written(function), include_extras=True)
+        parameters = list(inspect.signature(function).parameters.values())
+    except NameError as error:
+        message = f"a type hint cannot be resolved: {error}; define it where the module can see it"
+        raise _refusal(tool, message) from error
+    except (TypeError, ValueError) as error:
+        raise _refusal(tool, f"its signature cannot be read: {error}") from error
+    if parameters and parameters[0].name == "self" and "self" not in hints:
+        raise _refusal(tool, "it is a method without its object; give it as `object.method`")
+    return [item.replace(annotation=hints.get(item.name, Any)) for item in parameters]
+
+
+def _is_context(hint: Any) -> bool:  # noqa: ANN401 - a type hint is any value
+    """Whether a parameter is for the context, which may be optional or annotated."""
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    return hint in (ToolContext, ToolContext | None)
+
+
+def _field_of(parameter: inspect.Parameter, note: str | None, *, tool: str) -> _Field:
+    """Make a field of a parameter; how it is called by name decides whether that can be."""
+    name, hint, default = parameter.name, parameter.annotation, parameter.default
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID,
-            f"tool {function.__name__!r}: parameter {parameter.name!r} has no fixed shape; "
-            "name each parameter",
-        )
+        raise _refusal(tool, f"parameter {name!r} has no fixed shape; name each parameter")
     if parameter.kind is parameter.POSITIONAL_ONLY:
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID,
-            f"tool {function.__name__!r}: parameter {parameter.name!r} cannot be given by name",
-        )
+        raise _refusal(tool, f"parameter {name!r} cannot be given by name")
+    if name.startswith("__"):
+        raise _refusal(tool, f"parameter {name!r} must not begin with two underscores")
+    if hasattr(default, "metadata") and hasattr(default, "is_required"):
+        # A field of pydantic's in the default's place says both: what fits, and what holds without.
+        hint = Annotated[hint, default]
+        default = parameter.empty if default.is_required() else default.get_default()
+    try:
+        described = understood(hint, note)
+    except TypeError as error:
+        raise _refusal(tool, f"parameter {name!r}: {error}") from error
+    if default is parameter.empty:
+        return (name, described)
+    return (name, described, _default(default))
 
 
 def _default(value: object) -> object:
-    """Return a default as a struct field takes it: mutable ones are made anew each time."""
+    """Return a default as a struct field takes it.
+
+    Mutable ones are made anew each time; what has no JSON is no part of the schema.
+    """
     if isinstance(value, list | dict | set):
         kind = type(value)
         return msgspec.field(default_factory=lambda: kind(value))
+    try:
+        msgspec.json.encode(value)
+    except TypeError:
+        return msgspec.field(default_factory=lambda: value)
     return value
 
 
-def _schema_of(function: Callable[..., object], parameters: type[msgspec.Struct]) -> JsonObject:
+def _schema_of(parameters: type[msgspec.Struct], fields: list[_Field], *, tool: str) -> JsonObject:
     try:
-        (schema,), components = msgspec.json.schema_components(
-            [parameters], schema_hook=_foreign_schema, ref_template="#/$defs/{name}"
-        )
-    except (TypeError, NotImplementedError) as error:
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"tool {function.__name__!r}: {error}"
-        ) from error
+        schema, components = describe_type(parameters)
+    except TypeError as error:
+        raise _refusal(tool, _blame(fields) or str(error)) from error
     own: JsonObject = components.pop("Arguments", schema)
     own.pop("title", None)
-    _lift_definitions(own, components)
-    for component in tuple(components.values()):
-        _lift_definitions(component, components)
     return {**own, "$defs": components} if components else own
 
 
-def _lift_definitions(schema: Json, components: JsonObject) -> None:
-    """Move definitions that a foreign schema brought along to the top, where references look."""
-    if isinstance(schema, list):
-        for item in schema:
-            _lift_definitions(item, components)
-    elif isinstance(schema, dict):
-        components.update(schema.pop("$defs", {}))
-        for item in schema.values():
-            _lift_definitions(item, components)
+def _blame(fields: list[_Field]) -> str | None:
+    """Find the parameter that cannot be described, and say why."""
+    for name, hint, *_ in fields:
+        try:
+            describe_type(hint)
+        except TypeError as error:
+            return f"parameter {name!r}: {error}"
+    return None
 
 
-def _describe(hint: Any, note: str | None) -> Any:  # noqa: ANN401 - a type hint is any value
-    """Turn plain strings and foreign constraints inside Annotated into ones msgspec knows."""
-    if get_origin(hint) is not Annotated:
-        return Annotated[hint, msgspec.Meta(description=note)] if note else hint
-    bare, *extras = get_args(hint)
-    facts: dict[str, Any] = {"description": note} if note else {}
-    known: list[Any] = []
-    for extra in extras:
-        if isinstance(extra, msgspec.Meta):
-            known.append(extra)
-        elif isinstance(extra, str):
-            facts["description"] = extra
-        else:
-            facts |= _foreign_facts(extra)
-    if facts:
-        known.append(msgspec.Meta(**facts))
-    return Annotated[(bare, *known)] if known else bare
-
-
-def _foreign_facts(extra: object) -> dict[str, Any]:
-    """Read constraints of other libraries by the names they share."""
-    facts: dict[str, Any] = {}
-    for source in (extra, *getattr(extra, "metadata", ())):
-        for name in (*_CONSTRAINTS, "description"):
-            value = getattr(source, name, None)
-            if value is not None:
-                facts[name] = value
-    return facts
-
-
-def _foreign_schema(kind: type) -> JsonObject:
-    if hasattr(kind, "model_json_schema"):
-        schema: JsonObject = kind.model_json_schema()
-        return schema
-    raise NotImplementedError(f"{kind.__name__} cannot be described to a model")
-
-
-def _decode_foreign(kind: type, value: object) -> object:
-    if hasattr(kind, "model_validate"):
-        return kind.model_validate(value)
-    raise NotImplementedError(f"{kind.__name__} cannot be parsed")
+def _refusal(tool: str, message: str) -> ConfigError:
+    return ConfigError(ErrorCode.CONFIG_INVALID, f"tool {tool!r}: {message}")
 
 
 def _read_docstring(text: str) -> tuple[str, dict[str, str]]:

@@ -7,7 +7,7 @@ from typing import TypedDict, Unpack, overload
 
 import msgspec
 
-from holdfast.blocks.tool_registry.signature import Signature, read_signature
+from holdfast.blocks.tool_registry.signature import Signature, name_of, read_signature
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.tools import ApprovalMode, Effect, ToolRules, ToolSpec
@@ -72,7 +72,9 @@ def make_tool(function: Callable[..., object], options: ToolOptions) -> Tool:
         ConfigError: CONFIG_INVALID naming the tool and what is wrong with it.
 
     """
-    name = str(options.get("name") or getattr(function, "__name__", ""))
+    if isinstance(function, Tool):
+        function = function.function
+    name = str(options.get("name") or name_of(function))
     if unknown := set(options) - set(ToolOptions.__annotations__):
         raise TypeError(f"tool {name!r} has no option {', '.join(sorted(unknown))}")
     if not _NAME.fullmatch(name):
@@ -80,19 +82,27 @@ def make_tool(function: Callable[..., object], options: ToolOptions) -> Tool:
             ErrorCode.CONFIG_INVALID,
             f"tool name {name!r} must be 1 to 128 letters, digits, '_' or '-'",
         )
-    signature = read_signature(function)
+    signature = read_signature(function, tool=name)
     rules = _check_rules(name, options)
     return Tool(
         function=function,
-        spec=ToolSpec(
-            name=name,
-            description=options.get("description") or signature.description,
-            input_schema=signature.schema,
-            input_examples=options.get("input_examples", ()),
-        ),
+        spec=_make_spec(name, signature, options),
         rules=rules,
         signature=signature,
     )
+
+
+def _make_spec(name: str, signature: Signature, options: ToolOptions) -> ToolSpec:
+    face = {
+        "name": name,
+        "description": options.get("description") or signature.description,
+        "input_schema": signature.schema,
+        "input_examples": options.get("input_examples", ()),
+    }
+    try:
+        return msgspec.convert(face, ToolSpec)
+    except msgspec.ValidationError as error:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"tool {name!r}: {error}") from error
 
 
 def _check_rules(name: str, options: ToolOptions) -> ToolRules:

@@ -1,0 +1,128 @@
+"""Option checks: whether what a user handed in can be what was meant, before anything is built."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from holdfast.engine.scopes import Unanswered
+from holdfast.ports.abort import AbortSignal
+from holdfast.vocabulary.approvals import Decision, check_decision
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.messages import Sender
+from holdfast.vocabulary.settings import Delivery, RuntimeSettings
+
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+_PLAIN_OPTIONS: dict[str, Any] = {
+    "base_url": str | None,
+    "busy": Literal["wait", "reject"],
+    "delivery": Delivery,
+    "headers": dict[str, str],
+    "must_exist": bool,
+    "on_abort": Literal["raise", "return"],
+    "owner": str,
+    "project": str,
+    "reminders": tuple[str, ...],
+    "runtime": RuntimeSettings,
+    "sender": Sender | None,
+    "timeout": _Seconds | None,
+    "total_timeout": _Seconds | None,
+    "unanswered": Unanswered,
+}
+"""Options that are plain values: their types say what fits."""
+
+
+def _is_function(value: object) -> bool:
+    return value is None or callable(value)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+def _is_place(value: object) -> bool:
+    return value is None or isinstance(value, str | os.PathLike)
+
+
+_OBJECTS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "approver": (_is_function, "a function"),
+    "attachments": (_is_list, "a list of attachments"),
+    "before_tool": (_is_function, "a function"),
+    "clock": (lambda value: hasattr(value, "time_ms"), "a Clock"),
+    "config_dir": (_is_place, "a path"),
+    "config_path": (_is_place, "a path"),
+    "cwd": (_is_place, "a path"),
+    "environment": (lambda value: value is None or isinstance(value, Mapping), "a mapping"),
+    "instrumentation": (_is_function, "a function"),
+    "providers": (_is_list, "a list of model clients"),
+    "random": (lambda value: hasattr(value, "random"), "a Random"),
+    "record_to": (_is_place, "a path"),
+    "signal": (
+        lambda value: value is None or isinstance(value, AbortSignal),
+        "an AbortSignal (of an AbortController: its `signal`)",
+    ),
+    "store": (lambda value: isinstance(value, str) or hasattr(value, "leases"), "a store"),
+    "tools": (_is_list, "a list of tools"),
+    "transform": (_is_function, "a function"),
+    "transport": (_is_function, "a function"),
+}
+"""Options that are objects: a glance tells whether they can be used at all."""
+
+
+def check_options(options: Mapping[str, Any], known: Any, *, of: str) -> None:  # noqa: ANN401 - a TypedDict
+    """Refuse what nobody knows and what cannot be meant: an option is never quietly ignored.
+
+    Raises:
+        TypeError: when there is no such option.
+        ConfigError: CONFIG_INVALID naming the option whose value is wrong.
+
+    """
+    if unknown := set(options) - set(known.__annotations__):
+        raise TypeError(f"{of} has no option {', '.join(sorted(unknown))}")
+    for name, value in options.items():
+        if name in _PLAIN_OPTIONS:
+            _check_plain(name, value)
+        elif name in _OBJECTS:
+            fits, wanted = _OBJECTS[name]
+            if not fits(value):
+                raise ConfigError(
+                    ErrorCode.CONFIG_INVALID,
+                    f"option {name!r} must be {wanted}, not {type(value).__name__}",
+                )
+
+
+def check_reference(reference: object) -> None:
+    """Refuse what cannot be the name or the id of a session.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when it is no text, or blank.
+
+    """
+    if reference is not None and not (isinstance(reference, str) and reference.strip()):
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"a session's name or id must be text, not {reference!r}"
+        )
+
+
+def decided(decision: Decision) -> Decision:
+    """Return a decision about a tool call, checked.
+
+    Raises:
+        ConfigError: CONFIG_INVALID saying what is wrong with it.
+
+    """
+    try:
+        return check_decision(decision)
+    except ValueError as error:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, str(error)) from error
+
+
+def _check_plain(name: str, value: object) -> None:
+    try:
+        msgspec.convert(msgspec.to_builtins(value), _PLAIN_OPTIONS[name])
+    except (msgspec.ValidationError, TypeError) as error:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"option {name!r} is not valid: {error}"
+        ) from error

@@ -1,0 +1,193 @@
+"""Foreign types: hints of other libraries, in the words that msgspec knows.
+
+Constraints inside `Annotated` are read by the names that libraries share, at any depth. Pydantic's
+models are recognised by their methods; where only pydantic itself can tell types apart (unions of
+models, its dataclasses), it is asked, and it is never imported: whoever has such a type has it.
+"""
+
+import sys
+import types
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from holdfast.vocabulary.json_types import Json, JsonObject
+
+_CONSTRAINTS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
+
+
+def understood(hint: Any, note: str | None = None) -> Any:  # noqa: ANN401 - a type hint is any value
+    """Return a hint as msgspec understands it, with a description if there is none.
+
+    Raises:
+        TypeError: when not even pydantic understands it, whose it is.
+
+    """
+    if get_origin(hint) is Annotated:
+        bare, *extras = get_args(hint)
+        return _annotated(bare, extras, note)
+    if hint is object:
+        hint = Any
+    if note:
+        return Annotated[understood(hint), msgspec.Meta(description=note)]
+    if _needs_pydantic(hint):
+        return _adapted(hint)
+    return _with_arguments(hint)
+
+
+def describe_type(hint: Any) -> tuple[JsonObject, JsonObject]:  # noqa: ANN401 - a type hint is any value
+    """Return the JSON Schema of an understood hint and the definitions that it refers to.
+
+    Raises:
+        TypeError: when it cannot be described.
+
+    """
+    (schema,), components = msgspec.json.schema_components(
+        [hint], schema_hook=_schema_of, ref_template="#/$defs/{name}"
+    )
+    _lift_definitions(schema, components)
+    for component in tuple(components.values()):
+        _lift_definitions(component, components)
+    return schema, components
+
+
+def parse_value(value: object, kind: Any) -> Any:  # noqa: ANN401 - a type hint is any value
+    """Make a value of an understood type from plain JSON values.
+
+    Raises:
+        msgspec.ValidationError: naming what does not fit.
+
+    """
+    return msgspec.convert(value, kind, dec_hook=_decode, str_keys=True)
+
+
+def parse_json(text: str, kind: Any) -> Any:  # noqa: ANN401 - a type hint is any value
+    """Make a value of an understood type from JSON text.
+
+    Raises:
+        msgspec.DecodeError: naming what does not fit, or saying that it is no JSON.
+
+    """
+    return msgspec.json.decode(text, type=kind, dec_hook=_decode)
+
+
+def _annotated(bare: Any, extras: Iterable[object], note: str | None) -> Any:  # noqa: ANN401
+    facts: dict[str, Any] = {"description": note} if note else {}
+    known: list[Any] = []
+    for extra in extras:
+        if isinstance(extra, msgspec.Meta):
+            known.append(extra)
+        elif isinstance(extra, str):
+            facts["description"] = extra
+        else:
+            facts |= _facts_of(extra)
+    constraints = {name: value for name, value in facts.items() if name in _CONSTRAINTS}
+    if constraints and _is_optional(bare):
+        # A constraint is on the value, not on its absence.
+        (value,) = (item for item in get_args(bare) if item is not types.NoneType)
+        bare = Annotated[value, msgspec.Meta(**constraints)] | None
+        facts = {name: fact for name, fact in facts.items() if name not in constraints}
+    if facts:
+        known.append(msgspec.Meta(**facts))
+    inner = understood(bare)
+    return Annotated[(inner, *known)] if known else inner
+
+
+def _facts_of(extra: object) -> dict[str, Any]:
+    """Read constraints of other libraries by the names they share."""
+    facts: dict[str, Any] = {}
+    for source in (extra, *getattr(extra, "metadata", ())):
+        for name in (*_CONSTRAINTS, "description"):
+            value = getattr(source, name, None)
+            if value is not None:
+                facts[name] = value
+    return facts
+
+
+def _with_arguments(hint: Any) -> Any:  # noqa: ANN401
+    """Understand what a generic type is made of, too."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if not arguments or origin in (Literal, Callable):
+        return hint
+    own = tuple(understood(item) for item in arguments)
+    if own == arguments:
+        return hint
+    return Union[own] if _is_union(hint) else origin[own]  # noqa: UP007 - made at run time
+
+
+def _is_union(hint: object) -> bool:
+    return get_origin(hint) in (Union, types.UnionType)
+
+
+def _is_optional(hint: object) -> bool:
+    arguments = get_args(hint)
+    return _is_union(hint) and len(arguments) == 2 and types.NoneType in arguments  # noqa: PLR2004
+
+
+def _is_model(kind: object) -> bool:
+    return hasattr(kind, "model_json_schema") and hasattr(kind, "model_validate_json")
+
+
+def _is_path(kind: object) -> bool:
+    return hasattr(kind, "__fspath__")
+
+
+def _needs_pydantic(hint: Any) -> bool:  # noqa: ANN401
+    if hasattr(hint, "__is_pydantic_dataclass__"):
+        return True
+    members = [item for item in get_args(hint) if item is not types.NoneType]
+    return _is_union(hint) and len(members) > 1 and any(_is_model(item) for item in members)
+
+
+class _Anything(type):
+    """The type of adapted types: what pydantic made of a value counts as one."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return True
+
+
+def _adapted(hint: Any) -> Any:  # noqa: ANN401
+    """Wrap a type that only pydantic can tell apart, so that it looks like one of its models."""
+    try:
+        adapter = sys.modules["pydantic"].TypeAdapter(hint)
+    except Exception as error:  # one of many kinds of pydantic's own
+        raise TypeError(f"{hint} cannot be described to a model") from error
+
+    class Adapted(metaclass=_Anything):
+        model_json_schema = staticmethod(adapter.json_schema)
+        model_validate_json = staticmethod(adapter.validate_json)
+
+    return Adapted
+
+
+def _schema_of(kind: Any) -> JsonObject:  # noqa: ANN401
+    if _is_path(kind):
+        return {"type": "string", "format": "path"}
+    if not _is_model(kind):
+        raise TypeError(f"{kind.__qualname__} cannot be described to a model")
+    try:
+        schema: JsonObject = kind.model_json_schema()
+    except Exception as error:  # the model's own code, or one of many kinds of pydantic's
+        message = f"{kind.__qualname__} cannot be described to a model: {type(error).__name__}"
+        raise TypeError(message) from error
+    return schema
+
+
+def _decode(kind: Any, value: object) -> object:  # noqa: ANN401
+    if not _is_path(kind):
+        return kind.model_validate_json(msgspec.json.encode(value))
+    if not isinstance(value, str):
+        raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+    return kind(value)
+
+
+def _lift_definitions(schema: Json, components: JsonObject) -> None:
+    """Move definitions that a foreign schema brought along to the top, where references look."""
+    if isinstance(schema, list):
+        for item in schema:
+            _lift_definitions(item, components)
+    elif isinstance(schema, dict):
+        components.update(schema.pop("$defs", {}))
+        for item in schema.values():
+            _lift_definitions(item, components)
