@@ -130,11 +130,16 @@ def test_any_cut_of_any_case_is_interrupted(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize(
     ("reason", "kind"),
-    [*FINISH_KINDS.items(), ("a_reason_of_next_year", "other"), (None, "stop")],
+    [*FINISH_KINDS.items(), ("a_reason_of_next_year", "other")],
 )
-def test_every_stop_reason_has_its_kind(reason: str | None, kind: str) -> None:
+def test_every_stop_reason_has_its_kind(reason: str, kind: str) -> None:
     reply = decode(START, OPEN, delta("text_delta", text="a"), CLOSE, end(reason), STOP)
     assert (reply.stop_reason, reply.finish, reply.outcome) == (reason, kind, "complete")
+
+
+def test_an_end_without_a_reason_is_an_interruption() -> None:
+    reply = decode(START, OPEN, delta("text_delta", text="a"), CLOSE, end(None), STOP)
+    assert (reply.text, reply.stop_reason, reply.outcome) == ("a", None, "interrupted")
 
 
 def test_what_a_refusal_says_is_kept() -> None:

@@ -175,7 +175,7 @@ async def test_two_trains_of_thought_are_told_apart() -> None:
         PartClosed(key="b"),
         PartClosed(key="a"),
     )
-    assert [part[1] for part in bare(done.parts)] == ["uno", "one two"]
+    assert [part[1] for part in bare(done.parts)] == ["one two", "uno"]
 
 
 async def test_a_compaction_is_noticed() -> None:

@@ -8,7 +8,7 @@ from holdfast.blocks.stream_processor.aggregators import GrowingText, finish_cal
 from holdfast.ports.stamps import Stamp
 from holdfast.vocabulary.entries import PartCheckpoint, PartEnded, PartStarted
 from holdfast.vocabulary.events import Event, ReasoningDelta, TextDelta, ToolInputDelta
-from holdfast.vocabulary.ids import CallId, new_id, new_part_id
+from holdfast.vocabulary.ids import CallId, PartId, new_id, new_part_id
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import (
     CompactionPart,
@@ -70,11 +70,16 @@ class Assembly:
         self._model = model
         self._open: dict[str, _OpenPart] = {}
         self._call_ids: set[str] = set()
-        self.parts: list[Part] = []
-        """The complete parts, in order."""
+        self._parts: dict[PartId, Part | None] = {}
+        """All parts in the order in which they began; None while one grows."""
         self.unsaved_bytes = 0
         self.finished: StreamFinished | None = None
         self.opened: StreamOpened | None = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The complete parts, in the order in which they began."""
+        return tuple(part for part in self._parts.values() if part is not None)
 
     @property
     def started(self) -> bool:
@@ -140,6 +145,7 @@ class Assembly:
             return
         call_id = self._unique_call_id(opened.call_id) if opened.kind == "tool_call" else None
         growing = self._open[opened.key] = _OpenPart(opened, call_id)
+        self._parts[growing.id] = None
         out.append(
             PartStarted(
                 **self._stamp(),
@@ -158,7 +164,7 @@ class Assembly:
         whole = rest
         if growing.saved and not isinstance(rest, ToolCallPart):
             whole = msgspec.structs.replace(rest, text=growing.whole())
-        self.parts.append(whole)
+        self._parts[growing.id] = whole
         out.append(PartEnded(**self._stamp(), part_id=growing.id, offset=growing.saved, part=rest))
 
     def _rest_of(
@@ -189,7 +195,7 @@ class Assembly:
             model=self._model,
             payload=msgspec.to_builtins(payload),
         )
-        self.parts.append(part)
+        self._parts[part_id] = part
         out.append(PartStarted(**self._stamp(), part_id=part_id, part_kind="provider"))
         out.append(PartEnded(**self._stamp(), part_id=part_id, part=part))
 

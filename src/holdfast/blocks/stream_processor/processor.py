@@ -86,7 +86,7 @@ class StreamProcessor:
             self.emit(out)
         finished = assembly.finished
         return ProcessedStream(
-            parts=tuple(assembly.parts),
+            parts=assembly.parts,
             finished=finished,
             usage=finished.usage if finished else Usage(),
         )

@@ -188,11 +188,15 @@ class MessagesDecoder:
             # A call that was not closed was cut off: left open, it never becomes a call.
             if not block.is_call:
                 self._close_block(index, out)
+        reason = self._tail.stop_reason
+        if not reason:
+            raise RequestError(
+                ErrorCode.STREAM_INTERRUPTED, "the answer ended without a stop reason", basis="type"
+            )
         self._is_finished = True
-        reason = self._tail.stop_reason or ""
         out.append(
             StreamFinished(
-                kind=FINISH_KINDS.get(reason, "other") if reason else "stop",
+                kind=FINISH_KINDS.get(reason, "other"),
                 reason=reason,
                 usage=_usage(self._usage),
                 native=self._finish_native(),
