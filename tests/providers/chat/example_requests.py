@@ -42,6 +42,14 @@ MODELS = {
     "compatible": "some-model",
 }
 
+SEEING_MODELS = {
+    "openai": "gpt-4o-audio-preview",
+    "groq": "meta-llama/llama-4-scout-17b-16e-instruct",
+    "deepseek": "deepseek-flash",
+    "lmstudio": "google/gemma-3-4b",
+}
+"""Models that take more than text, where those above do not."""
+
 ADD = ToolSpec(
     name="add",
     description="Add two numbers.",
@@ -165,7 +173,7 @@ def tool_loop(dialect: Dialect) -> ModelRequest:
 def attachments(dialect: Dialect) -> ModelRequest:
     """Return a request with all sorts of media, after a compaction, where the model spoke last."""
     return ModelRequest(
-        model=MODELS[dialect.name],
+        model=SEEING_MODELS.get(dialect.name, MODELS[dialect.name]),
         messages=(
             user(CompactionPart(text="They were looking at files.")),
             user(

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from holdfast.providers.wire.accepted_kinds import TEXT_MODELS
 from holdfast.providers.wire.failures import Failure, FailureRules, error_object, text_of
 from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
@@ -318,5 +319,5 @@ PROTOCOL = WireProtocol(
     new_encoder=RequestEncoder,
     decoder=OllamaDecoder,
     classify=ERRORS.error_of_reply,
-    history=HistoryRules(),
+    history=HistoryRules(linked_media=(), text_models=TEXT_MODELS),
 )

@@ -4,6 +4,7 @@ import re
 
 import msgspec
 
+from holdfast.providers.wire.accepted_kinds import JPEG, WEB_PICTURES
 from holdfast.vocabulary.settings import Thinking
 
 
@@ -27,8 +28,10 @@ class ResponsesDialect(msgspec.Struct, frozen=True, kw_only=True):
     """The first whose pattern is found counts; none means that thinking is not asked for."""
     smallest_output: int = 1
     """The least `max_output_tokens` that is accepted."""
-    takes_files: bool = True
-    """Whether documents are accepted, and media in results; images always are."""
+    media: tuple[str, ...] = (*WEB_PICTURES, "application/pdf")
+    result_media: tuple[str, ...] = (*WEB_PICTURES, "application/pdf")
+    media_models: dict[str, str] = msgspec.field(default_factory=dict)
+    """Media that only some models take: by prefix, a regular expression for the models."""
     typed_answers: bool = False
     """Whether an answer without an id is only taken as a typed message, not in the short form."""
     calls_last: bool = False
@@ -67,12 +70,20 @@ _ANY = (ReasoningLevels(models="", levels=_PLAIN),)
 OPENAI = ResponsesDialect(name="openai", reasoning=_OPENAI, smallest_output=16, can_count=True)
 AZURE = ResponsesDialect(name="azure", reasoning=_OPENAI, smallest_output=16)
 OPENROUTER = ResponsesDialect(name="openrouter", reasoning=_ANY, smallest_output=16)
-XAI = ResponsesDialect(name="xai", reasoning=_ANY)
+XAI = ResponsesDialect(
+    name="xai",
+    reasoning=_ANY,
+    media=("image/png", *JPEG, "application/pdf"),
+    result_media=("image/png", *JPEG, "application/pdf"),
+)
 DEEPSEEK = ResponsesDialect(
     name="deepseek",
     reasoning=(ReasoningLevels(models="", levels=_PLAIN, sealed=False),),
     calls_last=True,
     summaries=False,
+    media=WEB_PICTURES,
+    result_media=WEB_PICTURES,
+    media_models={"image/": "deepseek-flash|vision"},
 )
-PLAIN = ResponsesDialect(name="plain", typed_answers=True, takes_files=False)
+PLAIN = ResponsesDialect(name="plain", typed_answers=True, media=("image/",), result_media=())
 """Any other server: only what every one of them accepts."""
