@@ -92,6 +92,14 @@ def test_the_same_is_a_line_of_text_once_it_is_old(
     assert adapted.messages[0].text == f"See{line}"
 
 
+@pytest.mark.parametrize("name", ["a.txt", None])
+def test_a_text_reaches_everybody(name: str | None) -> None:
+    note = MediaPart(mime="text/plain", data="aGk=", filename=name)
+    request = ModelRequest(model="m", messages=(user(note),), fresh_media=(note,))
+    adapted = adapt_history(request, provider="p", rules=HistoryRules()).request
+    assert adapted.messages[0].text == ("a.txt:\nhi" if name else "hi")
+
+
 def test_a_type_of_which_no_kind_is_taken_is_named_in_full() -> None:
     request = ModelRequest(model="m", messages=(user(PICTURE),), fresh_media=(PICTURE,))
     rules = HistoryRules(media=("audio/", "application/pdf"))

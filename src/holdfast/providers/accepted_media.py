@@ -6,6 +6,7 @@ What is older was said to another model, and is replaced by a line that says wha
 
 from collections.abc import Iterable
 
+from holdfast.providers.wire.media import media_text
 from holdfast.providers.wire.protocol import HistoryRules
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.parts import MediaPart, TextPart
@@ -22,7 +23,7 @@ def refuse_unaccepted(
     """
     for part in media:
         fault = _fault(part, accepted=rules.media, linked=rules.linked_media)
-        if fault is not None:
+        if fault is not None and not _is_text(part):
             name = part.filename or part.url or "an attachment"
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
@@ -34,10 +35,12 @@ def refuse_unaccepted(
 def shown(
     part: MediaPart, accepted: tuple[str, ...], linked: tuple[str, ...]
 ) -> MediaPart | TextPart:
-    """Return a medium, or a line that says what was there."""
+    """Return a medium, its text if it is one, or a line that says what was there."""
     if _fault(part, accepted=accepted, linked=linked) is None:
         return part
     name = part.url or part.filename
+    if _is_text(part):
+        return TextPart(text=f"{name}:\n{media_text(part)}" if name else media_text(part))
     return TextPart(
         text=f"[{part.mime}{f' {name}' if name else ''}: not shown, this model cannot read it]"
     )
@@ -54,6 +57,11 @@ def _fault(part: MediaPart, *, accepted: tuple[str, ...], linked: tuple[str, ...
     if not part.mime.startswith(linked):
         return f"does not take {part.mime} by its address; attach the content"
     return None
+
+
+def _is_text(part: MediaPart) -> bool:
+    """Whether everybody can be sent the content, in words."""
+    return part.mime.startswith("text/") and part.data is not None
 
 
 def _in_words(accepted: tuple[str, ...]) -> str:
