@@ -33,6 +33,7 @@ MODELS = {
     "deepseek": "deepseek-v4-pro",
     "mistral": "mistral-small-latest",
     "xai": "grok-4.3",
+    "cohere": "command-a-reasoning-08-2025",
     "together": "Qwen/Qwen3-235B",
     "fireworks": "accounts/fireworks/models/kimi-k2",
     "vllm": "Qwen/Qwen3-8B",
@@ -46,6 +47,7 @@ SEEING_MODELS = {
     "openai": "gpt-4o-audio-preview",
     "groq": "meta-llama/llama-4-scout-17b-16e-instruct",
     "deepseek": "deepseek-flash",
+    "cohere": "command-a-vision-07-2025",
     "lmstudio": "google/gemma-3-4b",
 }
 """Models that take more than text, where those above do not."""

@@ -71,8 +71,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_replay: ReasoningReplay = "never"
     reasoning_on_every_message: bool = False
     """Whether an assistant message without reasoning must say so with an empty field."""
-    tool_choice: Literal["named", "required"] = "named"
-    """How one tool is demanded: by its name, or by offering nothing else."""
+    tool_choice: Literal["named", "required", "offered"] = "named"
+    """How one tool is demanded: by its name, by offering nothing else, or by that alone."""
     parallel_tool_calls: bool = True
     """Whether the field of that name is known."""
     no_parallel_field_models: str = ""
@@ -237,6 +237,19 @@ XAI = Dialect(
     cost="usd_ticks",
 )
 
+COHERE = Dialect(
+    name="cohere",
+    include_usage=False,
+    thinking=(ThinkingRule(models="reasoning", efforts=("none", "high")),),
+    tool_choice="offered",
+    parallel_tool_calls=False,
+    output="json_object",
+    media=(*WEB_PICTURES, "text/"),
+    result_media=WEB_PICTURES,
+    media_models={"image/": "vision"},
+)
+"""Of its compatibility API; fields that its page does not list are refused or passed over."""
+
 TOGETHER = Dialect(
     name="together",
     thinking=(_GPT_OSS, ThinkingRule(models="", style="reasoning_switch")),
@@ -297,6 +310,7 @@ DIALECTS = {
         DEEPSEEK,
         MISTRAL,
         XAI,
+        COHERE,
         TOGETHER,
         FIREWORKS,
         VLLM,

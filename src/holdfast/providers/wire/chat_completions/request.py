@@ -146,8 +146,9 @@ def _tools(dialect: Dialect, request: ModelRequest) -> JsonObject:
             wanted = {"type": "function", "function": {"name": request.require_tool}}
             fields["tool_choice"] = wanted
         else:
-            fields["tool_choice"] = "required"
             tools = tuple(tool for tool in tools if tool.name == request.require_tool)
+        if dialect.tool_choice == "required":
+            fields["tool_choice"] = "required"
     if not request.parallel_tool_calls and _knows_parallel_field(dialect, request.model):
         fields["parallel_tool_calls"] = False
     return {"tools": [_tool(tool) for tool in tools], **fields}
