@@ -13,6 +13,7 @@ from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import MediaPart, ProviderPart, ReasoningPart, TextPart
 from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.settings import CompactionSettings
 from tests.providers.conversations import (
     ANSWER,
     CLOCK,
@@ -121,7 +122,12 @@ REQUESTS: dict[str, tuple[ModelRequest, ResponsesDialect]] = {
             model="gpt-5.5",
             messages=(user("News?"),),
             tools=(CLOCK,),
-            betas={"web_search": True, "code_interpreter": True, "responses_beta": True},
+            betas={
+                "web_search": True,
+                "code_interpreter": True,
+                "image_generation": True,
+                "responses_beta": True,
+            },
         ),
         OPENAI,
     ),
@@ -136,6 +142,16 @@ REQUESTS: dict[str, tuple[ModelRequest, ResponsesDialect]] = {
     ),
     "background": (
         ModelRequest(model="gpt-5.5", messages=(user("Think."),), betas={"background": True}),
+        OPENAI,
+    ),
+    "stored": (
+        ModelRequest(
+            model="gpt-5.5",
+            messages=(user("Hi"),),
+            thinking="off",
+            compaction=CompactionSettings(enabled=True),
+            betas={"store": True},
+        ),
         OPENAI,
     ),
     "schema": (

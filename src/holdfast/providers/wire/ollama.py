@@ -13,7 +13,12 @@ from holdfast.providers.wire.accepted_kinds import TEXT_MODELS
 from holdfast.providers.wire.failures import Failure, FailureRules, error_object, text_of
 from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
-from holdfast.providers.wire.neutral_forms import argument_object, reminder_text, result_text
+from holdfast.providers.wire.neutral_forms import (
+    argument_object,
+    described,
+    reminder_text,
+    result_text,
+)
 from holdfast.providers.wire.protocol import Frame, HistoryRules, WireProtocol, WireRequest
 from holdfast.providers.wire.what_fits import keep_what_fits
 from holdfast.vocabulary.errors import ErrorCode, RequestError
@@ -230,7 +235,7 @@ def _fields(request: ModelRequest) -> JsonObject:
                 "type": "function",
                 "function": {
                     "name": tool.name,
-                    "description": tool.description,
+                    "description": described(tool),
                     "parameters": tool.input_schema,
                 },
             }
@@ -243,7 +248,8 @@ def _fields(request: ModelRequest) -> JsonObject:
         body["format"] = request.output_schema.schema
     if options := _options(request):
         body["options"] = options
-    return body | request.betas
+    # Fields have no hyphens in their names; betas of another protocol do.
+    return body | {name: value for name, value in request.betas.items() if "-" not in name}
 
 
 def _options(request: ModelRequest) -> JsonObject:

@@ -36,6 +36,10 @@ class ResponsesDialect(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an answer without an id is only taken as a typed message, not in the short form."""
     calls_last: bool = False
     """Whether nothing may stand between the calls of an answer and their results."""
+    keeps_answers: bool = False
+    """Whether answers can be kept there, so that a later request goes on from one by its id."""
+    compacts: bool = False
+    """Whether it can be asked to compact a conversation itself."""
     can_count: bool = False
     """Whether there is an endpoint that counts tokens."""
     summaries: bool = True
@@ -67,12 +71,20 @@ _OPENAI = (
 )
 _ANY = (ReasoningLevels(models="", levels=_PLAIN),)
 
-OPENAI = ResponsesDialect(name="openai", reasoning=_OPENAI, smallest_output=16, can_count=True)
-AZURE = ResponsesDialect(name="azure", reasoning=_OPENAI, smallest_output=16)
+OPENAI = ResponsesDialect(
+    name="openai",
+    reasoning=_OPENAI,
+    smallest_output=16,
+    keeps_answers=True,
+    compacts=True,
+    can_count=True,
+)
+AZURE = msgspec.structs.replace(OPENAI, name="azure", can_count=False)
 OPENROUTER = ResponsesDialect(name="openrouter", reasoning=_ANY, smallest_output=16)
 XAI = ResponsesDialect(
     name="xai",
     reasoning=_ANY,
+    keeps_answers=True,
     media=("image/png", *JPEG, "application/pdf"),
     result_media=("image/png", *JPEG, "application/pdf"),
 )
