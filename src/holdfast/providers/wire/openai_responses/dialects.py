@@ -16,7 +16,9 @@ class ReasoningLevels(msgspec.Struct, frozen=True, kw_only=True):
     levels: dict[Thinking, str]
     """Their word for each of our levels; a level that is missing sends none."""
     sealed: bool = True
-    """Whether they give encrypted reasoning, and refuse a temperature."""
+    """Whether they give encrypted reasoning."""
+    takes_temperature: bool = False
+    """Whether a temperature is accepted, or at least passed over."""
 
 
 class ResponsesDialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +61,7 @@ _PLAIN: dict[Thinking, str] = {
     "max": "high",
 }
 _OPENAI = (
-    ReasoningLevels(models=r"gpt-5[\d.]*-chat", levels={}, sealed=False),
+    ReasoningLevels(models=r"gpt-5[\d.]*-chat", levels={}, sealed=False, takes_temperature=True),
     # From 5.2 on, and in the largest Codex models, there is a level above high.
     ReasoningLevels(
         models=r"gpt-5\.([2-9]|\d\d)|gpt-[6-9]|codex-max",
@@ -69,7 +71,7 @@ _OPENAI = (
     ReasoningLevels(models=r"gpt-5", levels=_PLAIN | {"off": "minimal", "minimal": "minimal"}),
     ReasoningLevels(models=r"\bo[1-9]\b|codex", levels=_PLAIN | {"off": "low"}),
 )
-_ANY = (ReasoningLevels(models="", levels=_PLAIN),)
+_ANY = (ReasoningLevels(models="", levels=_PLAIN, takes_temperature=True),)
 
 OPENAI = ResponsesDialect(
     name="openai",
@@ -90,7 +92,7 @@ XAI = ResponsesDialect(
 )
 DEEPSEEK = ResponsesDialect(
     name="deepseek",
-    reasoning=(ReasoningLevels(models="", levels=_PLAIN, sealed=False),),
+    reasoning=(ReasoningLevels(models="", levels=_PLAIN, sealed=False, takes_temperature=True),),
     calls_last=True,
     summaries=False,
     media=WEB_PICTURES,

@@ -136,8 +136,8 @@ def _limits(request: ModelRequest, dialect: ResponsesDialect) -> JsonObject:
     if request.max_tokens:
         body["max_output_tokens"] = max(request.max_tokens, dialect.smallest_output)
     levels = dialect.reasoning_of(request.model)
-    refuses_temperature = levels is not None and levels.sealed and dialect.name != "xai"
-    if request.temperature is not None and not refuses_temperature:
+    takes_temperature = levels is None or levels.takes_temperature
+    if request.temperature is not None and takes_temperature:
         body["temperature"] = request.temperature
     return body
 
