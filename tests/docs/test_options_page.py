@@ -58,6 +58,7 @@ COLUMNS: dict[str, list[tuple[str, str]]] = {
         ("xai-responses", "grok-4.3"),
         ("openrouter-responses", "openai/gpt-5"),
         ("deepseek-responses", "deepseek-flash"),
+        ("perplexity-responses", "perplexity/sonar"),
         ("compat-responses", "smollm2"),
     ],
     "Chat Completions": [

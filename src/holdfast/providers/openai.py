@@ -14,6 +14,7 @@ from holdfast.providers.wire.openai_responses.dialects import (
     DEEPSEEK,
     OPENAI,
     OPENROUTER,
+    PERPLEXITY,
     PLAIN,
     XAI,
     ResponsesDialect,
@@ -56,7 +57,9 @@ RESPONSES_VENDORS = {
         ),
         ResponsesVendor(name="xai-responses", dialect=XAI, base_url="https://api.x.ai/v1"),
         # Its Chat Completions ended in September 2026; its Agent API is Responses under a new name.
-        ResponsesVendor(name="perplexity", dialect=PLAIN, base_url="https://api.perplexity.ai/v1"),
+        ResponsesVendor(
+            name="perplexity", dialect=PERPLEXITY, base_url="https://api.perplexity.ai/v1"
+        ),
         ResponsesVendor(name="compatible-responses", dialect=PLAIN, needs_key=False),
     )
 }

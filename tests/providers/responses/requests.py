@@ -5,6 +5,7 @@ from holdfast.providers.wire.openai_responses.dialects import (
     DEEPSEEK,
     OPENAI,
     OPENROUTER,
+    PERPLEXITY,
     PLAIN,
     XAI,
     ResponsesDialect,
@@ -160,6 +161,27 @@ REQUESTS: dict[str, tuple[ModelRequest, ResponsesDialect]] = {
     ),
     "azure": (everything("gpt-5-mini"), AZURE),
     "openrouter": (everything("openai/gpt-5-mini"), OPENROUTER),
+    "perplexity": (everything("perplexity/sonar"), PERPLEXITY),
+    "perplexity_loop": (
+        ModelRequest(
+            model="openai/gpt-5.5",
+            messages=(
+                user("News?"),
+                assistant(
+                    ProviderPart(
+                        provider="perplexity",
+                        model="openai/gpt-5.5",
+                        payload={"type": "search_results", "queries": ["news"], "results": []},
+                    ),
+                    TextPart(text="Some.", native={"id": "msg_1", "annotations": [CITED]}),
+                    call("clock", "call_1", {}, id="fc_1"),
+                ),
+                user(result("clock", "call_1", "noon")),
+            ),
+            thinking="low",
+        ),
+        PERPLEXITY,
+    ),
     "xai": (
         ModelRequest(
             model="grok-4.3",

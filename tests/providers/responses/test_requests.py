@@ -29,7 +29,10 @@ from tests.providers.grammar.rules import breaches
 from tests.providers.responses.requests import REQUESTS, kept_history, own_history
 from tests.providers.wire_goldens import check_golden
 
-NOT_OPENAI = {"xai", "deepseek", "any_server", "openrouter"}
+NOT_OPENAI = {
+    *("xai", "deepseek", "any_server", "openrouter"),
+    *("perplexity", "perplexity_loop"),
+}
 """Requests to others, which the rules and types of OpenAI do not bind in every point."""
 
 
@@ -120,6 +123,17 @@ def test_who_keeps_nothing_is_sent_everything(dialect: ResponsesDialect) -> None
     assert body["store"] is False
     assert {"previous_response_id", "background"} & body.keys() == set()
     assert len(body["input"]) == len(kept_history())
+
+
+def test_perplexity_gets_back_words_and_calls_and_nothing_of_its_own() -> None:
+    request, dialect = REQUESTS["perplexity_loop"]
+    items = json.loads(encode_request(request, dialect).body)["input"]
+    kinds = {item["type"]: sorted(item) for item in items}
+    assert kinds == {
+        "message": ["content", "role", "type"],
+        "function_call": ["arguments", "call_id", "name", "type"],
+        "function_call_output": ["call_id", "output", "type"],
+    }
 
 
 def test_betas_of_another_provider_stay_behind() -> None:

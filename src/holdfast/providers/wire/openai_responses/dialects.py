@@ -1,6 +1,7 @@
 """What endpoints that speak OpenAI Responses do differently, as values."""
 
 import re
+from typing import Literal
 
 import msgspec
 
@@ -36,6 +37,10 @@ class ResponsesDialect(msgspec.Struct, frozen=True, kw_only=True):
     """Media that only some models take: by prefix, a regular expression for the models."""
     typed_answers: bool = False
     """Whether an answer without an id is only taken as a typed message, not in the short form."""
+    plain_items: bool = False
+    """Whether only messages and calls are taken back, with nothing of the server's own in them."""
+    output_field: Literal["text", "response_format"] = "text"
+    """Where the schema of an answer goes."""
     calls_last: bool = False
     """Whether nothing may stand between the calls of an answer and their results."""
     keeps_answers: bool = False
@@ -98,6 +103,15 @@ DEEPSEEK = ResponsesDialect(
     media=WEB_PICTURES,
     result_media=WEB_PICTURES,
     media_models={"image/": "deepseek-flash|vision"},
+)
+PERPLEXITY = ResponsesDialect(
+    name="perplexity",
+    reasoning=(ReasoningLevels(models="", levels=_PLAIN, sealed=False, takes_temperature=True),),
+    summaries=False,
+    plain_items=True,
+    output_field="response_format",
+    media=WEB_PICTURES,
+    result_media=(),
 )
 PLAIN = ResponsesDialect(name="plain", typed_answers=True, media=("image/",), result_media=())
 """Any other server: only what every one of them accepts."""

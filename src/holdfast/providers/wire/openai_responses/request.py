@@ -104,7 +104,7 @@ def _fields(request: ModelRequest, dialect: ResponsesDialect) -> tuple[JsonObjec
         body["instructions"] = "\n\n".join(request.system)
     body |= _limits(request, dialect) | _reasoning(request, dialect) | _tools(request)
     if request.output_schema is not None:
-        body["text"] = {"format": _format(request.output_schema)}
+        body |= _output(request.output_schema, dialect)
     if request.compaction.enabled and dialect.compacts:
         rule: JsonObject = {"type": "compaction"}
         if request.compaction.input_tokens is not None:
@@ -176,10 +176,9 @@ def _tools(request: ModelRequest) -> JsonObject:
     return body
 
 
-def _format(output: OutputSchema) -> JsonObject:
-    return {
-        "type": "json_schema",
-        "name": _SCHEMA_NAME.sub("_", output.name)[:64] or "output",
-        "schema": output.schema,
-        "strict": output.is_strict,
-    }
+def _output(output: OutputSchema, dialect: ResponsesDialect) -> JsonObject:
+    name = _SCHEMA_NAME.sub("_", output.name)[:64] or "output"
+    wanted: JsonObject = {"name": name, "schema": output.schema, "strict": output.is_strict}
+    if dialect.output_field == "text":
+        return {"text": {"format": {"type": "json_schema", **wanted}}}
+    return {"response_format": {"type": "json_schema", "json_schema": wanted}}
