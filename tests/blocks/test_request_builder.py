@@ -6,7 +6,7 @@ from hypothesis import given
 
 from holdfast import ErrorCode, Message, SessionError, Settings, TextPart, Timeouts
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
-from holdfast.vocabulary.parts import CompactionPart, ReminderPart
+from holdfast.vocabulary.parts import CompactionPart, MediaPart, ReminderPart
 from holdfast.vocabulary.requests import OutputSchema
 from holdfast.vocabulary.settings import CompactionSettings
 from holdfast.vocabulary.tools import ToolSpec
@@ -14,6 +14,7 @@ from tests.messages_by_hand import answer, assistant, call, compaction, user
 from tests.strategies_values import values_of
 
 EXTRAS = RequestExtras(model="one")
+PICTURE = MediaPart(mime="image/png", data="eA==")
 
 
 @given(values_of(Settings), values_of(tuple[Message, ...]), values_of(RequestExtras))
@@ -43,7 +44,13 @@ def test_every_setting_that_a_model_understands_is_in_the_request() -> None:
     )
     tools = (ToolSpec(name="look"),)
     schema = OutputSchema(name="answer", schema={"type": "object"})
-    extras = RequestExtras(model="one", tools=tools, output_schema=schema, require_tool="look")
+    extras = RequestExtras(
+        model="one",
+        tools=tools,
+        output_schema=schema,
+        require_tool="look",
+        fresh_media=(PICTURE,),
+    )
     request = build_request(settings, (user("hi"),), extras)
     assert msgspec.structs.asdict(request) == {
         "model": "one",
@@ -62,6 +69,7 @@ def test_every_setting_that_a_model_understands_is_in_the_request() -> None:
         "betas": {"context-1m": True},
         "timeouts": Timeouts(connect=1.0),
         "parallel_tool_calls": True,
+        "fresh_media": (PICTURE,),
     }
 
 

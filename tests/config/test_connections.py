@@ -119,3 +119,36 @@ def test_a_named_file_must_exist_and_the_usual_one_need_not(tmp_path: Path) -> N
     environment = Environment({"HOLDFAST_CONFIG_PATH": "gone.toml"})
     with pytest.raises(ConfigError, match=r"gone.toml does not exist"):
         user_config(environment, cwd=tmp_path, home=tmp_path, platform="linux")
+
+
+def test_a_second_name_of_an_account_goes_by_its_variables_and_its_table() -> None:
+    environment = Environment({"XAI_API_KEY": "x", "XAI_BASE_URL": "https://xai.example/v1"})
+    found = connection_to("xai-responses", environment=environment, file=ConfigFile())
+    assert (found.kind, found.base_url) == ("xai-responses", "https://xai.example/v1")
+    assert found.key == KeyReference(env="XAI_API_KEY")
+    shared = connection_to("openai-chat", environment=Environment({}), file=FILE)
+    assert (shared.kind, shared.provider) == ("openai-chat", "openai-chat")
+    assert shared.key == KeyReference(keyring="openai/me")
+    assert shared.organization == "org-file"
+    redirected = Environment({"OPENAI_BASE_URL": "https://other.example"})
+    with pytest.raises(ConfigError, match=r"line 3: providers.openai.key: would be sent to"):
+        connection_to("openai-chat", environment=redirected, file=FILE)
+
+
+def test_a_table_of_its_own_or_of_another_kind_is_not_shared() -> None:
+    file = parse_config(
+        """
+[providers.xai]
+key = { env = "ONE" }
+[providers.xai-responses]
+base_url = "https://two.example/v1"
+[providers.deepseek]
+kind = "vllm"
+key = { env = "THREE" }
+"""
+    )
+    own = connection_to("xai-responses", environment=Environment({}), file=file)
+    assert (own.kind, own.key) == ("xai-responses", None)
+    assert own.base_url == "https://two.example/v1"
+    other = connection_to("deepseek-responses", environment=Environment({}), file=file)
+    assert (other.kind, other.key) == ("deepseek-responses", None)

@@ -33,6 +33,7 @@ WEATHER = ToolSpec(
         "additionalProperties": False,
         "$schema": "http://json-schema.org/draft-07/schema#",
     },
+    input_examples=({"city": "Oslo", "days": 2},),
 )
 CLOCK = ToolSpec(name="clock")
 ANSWER = OutputSchema(
@@ -117,6 +118,7 @@ def everything(model: str, **changes: Json) -> ModelRequest:
         "stop": ("END",),
         "seed": 7,
         "output_schema": ANSWER,
+        "cache_ttl": "1h",
         "compaction": CompactionSettings(enabled=True, input_tokens=50_000),
         "parallel_tool_calls": False,
     }

@@ -26,6 +26,7 @@ _OTHERS = (
     ("azure-responses", "gpt-5.5"),
     ("deepseek-responses", "deepseek-v4-flash"),
     ("openrouter-responses", "openai/gpt-5"),
+    ("perplexity-responses", "openai/gpt-5"),
     ("xai-responses", "grok-4"),
     ("compat-responses", "smollm2"),
     ("gemini-generatecontent", "gemini-3-pro-preview"),

@@ -167,7 +167,7 @@ def test_the_lifetime_of_marks_is_the_settings() -> None:
 
 
 def test_the_header_names_the_enabled_betas_only() -> None:
-    betas = {"a-2025": True, "b-2025": False}
+    betas = {"a-2025": True, "b-2025": False, "previous_response_id": True}
     wire = PROTOCOL.encode_request(replace(FULL, betas=betas))
     assert wire.headers == {"anthropic-beta": "a-2025"}
     assert PROTOCOL.encode_request(FULL).headers == {}

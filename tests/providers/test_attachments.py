@@ -14,7 +14,6 @@ from holdfast.providers.attachments import (
     AttachmentLimits,
     attachment_part,
     media_type_of,
-    refuse_unaccepted,
 )
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.parts import MediaPart, TextPart
@@ -143,16 +142,6 @@ def test_a_password_in_an_address_is_not_repeated() -> None:
     with pytest.raises(ConfigError) as caught:
         attachment_part(Attachment(url="https://me:word@example.org/a.png"), cwd=Path())
     assert "word@" not in caught.value.message
-
-
-def test_a_medium_that_a_provider_does_not_take_is_refused_before_it_is_sent() -> None:
-    parts: list[TextPart | MediaPart] = [
-        TextPart(text="x"),
-        MediaPart(mime="audio/wav", data="", filename="a.wav"),
-    ]
-    refuse_unaccepted(parts, accepted=("image/", "audio/"), provider="gemini")
-    with pytest.raises(ConfigError, match=r"'a.wav': anthropic does not take audio/wav"):
-        refuse_unaccepted(parts, accepted=("image/",), provider="anthropic")
 
 
 @given(st.binary(max_size=64))

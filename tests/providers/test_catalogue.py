@@ -61,6 +61,8 @@ def test_a_known_model_has_its_limits_abilities_and_prices(catalogue: Catalogue)
         ("openai", "gpt-4.1-2031-12-24", "gpt-4.1"),
         ("claude-agent", "claude-opus-4-5", "claude-opus-4-5"),
         ("vertex", "gemini-2.5-pro", "gemini-2.5-pro"),
+        ("openai-chat", "gpt-5", "gpt-5"),
+        ("xai-responses", "grok-4", "grok-4-0709"),
         ("azure", "claude-opus-4-5", "claude-opus-4-5"),
     ],
 )

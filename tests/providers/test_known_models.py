@@ -36,6 +36,7 @@ def known(*, at_ms: int = 0, own: Decimal | None = None) -> ModelCatalogue:
         clock=StoppedClock(at_ms),
         prices={"p/m": (Price(rates=rates),)} if own is not None else None,
         windows={"p/m": 5000, "house/x": 77} if own is not None else None,
+        same_as={"mine": "p"},
     )
 
 
@@ -56,3 +57,9 @@ def test_of_an_unknown_model_nothing_is_known() -> None:
     models = known()
     assert models.cost("q", "m", MILLION) is None
     assert models.context_window("q", "m") is None
+
+
+def test_a_provider_under_another_name_has_the_facts_of_the_one_it_is() -> None:
+    models = known()
+    assert models.cost("mine", "m", MILLION) == 1
+    assert models.context_window("mine", "m") == 1000

@@ -9,10 +9,9 @@ import pytest
 from holdfast.auth.token_sources import StaticTokenSource
 from holdfast.providers.anthropic import anthropic
 from holdfast.providers.client import WireModelClient
-from holdfast.providers.openai import openai
+from holdfast.providers.openai import RESPONSES_VENDORS, openai
 from holdfast.providers.openai_compatible import VENDORS, openai_compatible
 from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.wire.openai_responses.dialects import PLAIN
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import Timeouts
@@ -35,7 +34,10 @@ def clients(url: str) -> dict[str, WireModelClient]:
             VENDORS["llamacpp"], tokens=tokens, transport=AiohttpTransport(), base_url=f"{url}/v1"
         ),
         "Responses": openai(
-            tokens=tokens, transport=AiohttpTransport(), base_url=f"{url}/v1", dialect=PLAIN
+            RESPONSES_VENDORS["compatible-responses"],
+            tokens=tokens,
+            transport=AiohttpTransport(),
+            base_url=f"{url}/v1",
         ),
     }
 

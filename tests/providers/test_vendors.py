@@ -9,7 +9,7 @@ from holdfast.auth.token_sources import StaticTokenSource
 from holdfast.providers import gemini, ollama, openai, vertex
 from holdfast.providers.client import WireModelClient
 from holdfast.providers.transport.protocol import HttpRequest
-from holdfast.providers.wire.openai_responses.dialects import XAI
+from holdfast.vocabulary.errors import ConfigError
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import StreamFinished
 from tests.providers.conversations import user
@@ -85,13 +85,24 @@ async def test_openai_gets_its_key_as_a_bearer_token(base_url: str | None, url: 
     assert client.provider == "openai"
 
 
-async def test_another_vendor_of_the_same_protocol_is_a_dialect() -> None:
+@pytest.mark.parametrize("vendor", openai.RESPONSES_VENDORS.values(), ids=lambda each: each.name)
+async def test_a_vendor_of_the_same_protocol_is_a_dialect_and_an_address(
+    vendor: openai.ResponsesVendor,
+) -> None:
     transport = KeptRequests(ANSWER["responses"])
-    client = openai.openai(
-        tokens=KEY, transport=transport, base_url="https://api.x.ai/v1", dialect=XAI
-    )
-    request = await sent_by(client, transport, "grok-4.3")
-    assert (client.provider, request.url) == ("xai", "https://api.x.ai/v1/responses")
+    place = None if vendor.base_url else "https://models.example.org/v1"
+    client = openai.openai(vendor, tokens=KEY, transport=transport, base_url=place)
+    request = await sent_by(client, transport, "some-model")
+    assert (client.provider, request.headers["authorization"]) == (vendor.name, "Bearer secret-key")
+    assert request.url == f"{place or vendor.base_url}/responses"
+
+
+def test_a_vendor_whose_address_nobody_knows_says_so() -> None:
+    vendor = openai.RESPONSES_VENDORS["compatible-responses"]
+    with pytest.raises(ConfigError, match="no base URL for 'compatible-responses'"):
+        openai.openai(vendor, tokens=None, transport=KeptRequests())
+    with pytest.raises(ConfigError, match="set AZURE_OPENAI_ENDPOINT"):
+        openai.azure_openai(tokens=KEY, transport=KeptRequests(), endpoint="")
 
 
 @pytest.mark.parametrize("end", ["", "/", "/openai", "/openai/v1/"])
@@ -127,7 +138,8 @@ async def test_gemini_gets_its_key_in_its_own_header(base_url: str | None) -> No
 )
 async def test_vertex_gets_a_token_in_a_project_and_a_place(location: str, host: str) -> None:
     transport = KeptRequests(ANSWER["gemini"])
-    client = vertex.vertex(tokens=LOGIN, transport=transport, project="p1", location=location)
+    place = vertex.VertexPlace(project="p1", location=location)
+    client = vertex.vertex(tokens=LOGIN, transport=transport, place=place)
     request = await sent_by(client, transport, "gemini-2.5-flash")
     assert request.url == (
         f"https://{host}/v1/projects/p1/locations/{location}/publishers/google/models/"

@@ -11,10 +11,8 @@ from holdfast.auth.token_sources import StaticTokenSource
 from holdfast.blocks.tool_registry.signature import Signature
 from holdfast.blocks.tool_registry.tool import Tool
 from holdfast.ports.model_client import ModelClient
-from holdfast.providers.openai import openai
 from holdfast.providers.openai_compatible import VENDORS, openai_compatible
 from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.wire.openai_responses.dialects import PLAIN
 from holdfast.testing.fake_clock import AutoClock
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
@@ -25,7 +23,7 @@ PROVIDER_OF = {
     "vertex-generatecontent": "vertex",
     "openai-chat": "openai-chat",
     "openai-responses": "openai",
-    "compat-responses": "plain",
+    "compat-responses": "compatible-responses",
     "ollama-native": "ollama",
 }
 """The provider that speaks as a kind of recording does, where it has another name."""
@@ -39,8 +37,6 @@ def provider_of(api: str) -> str:
 def clients_for(api: str, url: str) -> list[ModelClient]:
     """Return clients for what no name of a provider stands for."""
     tokens, transport = StaticTokenSource("x"), AiohttpTransport()
-    if api == "compat-responses":
-        return [openai(tokens=tokens, transport=transport, base_url=url, dialect=PLAIN)]
     if api == "ollama-chat":
         vendor = VENDORS["ollama"]
         return [openai_compatible(vendor, tokens=tokens, transport=transport, base_url=url)]

@@ -143,5 +143,21 @@ class Configuration:
             if entry.context_window is not None
         }
         return KnownModels(
-            catalogue=Catalogue(), clock=clock, prices=self.file.prices, windows=windows
+            catalogue=Catalogue(),
+            clock=clock,
+            prices=self.file.prices,
+            windows=windows,
+            same_as=self._same_models(),
         )
+
+    def _same_models(self) -> dict[str, str]:
+        """Return which known provider each table of the file is, if it is one.
+
+        A table with an address of its own is somebody else's server, whose prices are not known.
+        At Azure every user has an address.
+        """
+        return {
+            name: entry.kind
+            for name, entry in self.file.providers.items()
+            if entry.kind and (entry.base_url is None or entry.kind.startswith("azure"))
+        }

@@ -16,7 +16,6 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 
 if TYPE_CHECKING:
     from holdfast.assembly.configuration import Configuration
-    from holdfast.providers.openai_compatible import Vendor
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,31 +42,24 @@ def _anthropic(access: Access) -> ModelClient:
         base_url=access.connection.base_url,
         headers=access.headers,
         key_header="authorization" if access.is_bearer else "x-api-key",
+        name=access.connection.provider,
     )
 
 
-def _openai(access: Access) -> ModelClient:
-    """Make OpenAI's own client, which speaks Responses; `openai-chat` speaks Chat Completions."""
-    from holdfast.providers.openai import openai  # noqa: PLC0415
+def _responses(access: Access) -> ModelClient:
+    """Make the client of whoever speaks Responses, OpenAI first of all."""
+    from holdfast.providers.openai import RESPONSES_VENDORS, openai  # noqa: PLC0415
 
+    connection = access.connection
+    vendor = RESPONSES_VENDORS[connection.kind]
+    if vendor.needs_key:
+        needed(access)
     return openai(
-        tokens=needed(access),
+        msgspec.structs.replace(vendor, name=connection.provider),
+        tokens=access.tokens,
         transport=access.transport,
-        base_url=access.connection.base_url,
-        headers=_openai_headers(access),
+        base_url=connection.base_url,
         clock=access.clock,
-    )
-
-
-def _openai_chat(access: Access) -> ModelClient:
-    from holdfast.providers.openai_compatible import VENDORS, openai_compatible  # noqa: PLC0415
-
-    vendor = _with_dialect(VENDORS["openai"], access.connection)
-    return openai_compatible(
-        msgspec.structs.replace(vendor, name=access.connection.provider),
-        tokens=needed(access),
-        transport=access.transport,
-        base_url=access.connection.base_url,
         headers=_openai_headers(access),
     )
 
@@ -80,6 +72,18 @@ def _openai_headers(access: Access) -> dict[str, str]:
     return {**{name: value for name, value in known.items() if value}, **access.headers}
 
 
+def _azure_responses(access: Access) -> ModelClient:
+    from holdfast.providers.openai import azure_openai  # noqa: PLC0415
+
+    return azure_openai(
+        tokens=needed(access),
+        transport=access.transport,
+        endpoint=access.connection.base_url or "",
+        headers=access.headers,
+        name=access.connection.provider,
+    )
+
+
 def _gemini(access: Access) -> ModelClient:
     from holdfast.providers.gemini import gemini  # noqa: PLC0415
 
@@ -88,27 +92,28 @@ def _gemini(access: Access) -> ModelClient:
         transport=access.transport,
         base_url=access.connection.base_url,
         headers=access.headers,
+        name=access.connection.provider,
     )
 
 
 def _vertex(access: Access) -> ModelClient:
-    from holdfast.providers.vertex import vertex  # noqa: PLC0415
+    from holdfast.providers.vertex import VertexPlace, vertex  # noqa: PLC0415
 
     connection = access.connection
     if not connection.project:
         raise ConfigError(
             ErrorCode.CONFIG_MISSING,
-            "vertex needs a project: set GOOGLE_CLOUD_PROJECT, or write project into "
-            "[providers.vertex] of the configuration file",
+            f"{connection.provider} needs a project: set GOOGLE_CLOUD_PROJECT, or write project "
+            f"into [providers.{connection.provider}] of the configuration file",
             provider=connection.provider,
         )
     return vertex(
         tokens=needed(access),
         transport=access.transport,
-        project=connection.project,
-        location=connection.location or "global",
+        place=VertexPlace(project=connection.project, location=connection.location or "global"),
         base_url=connection.base_url,
         headers=access.headers,
+        name=connection.provider,
     )
 
 
@@ -120,6 +125,7 @@ def _ollama(access: Access) -> ModelClient:
         transport=access.transport,
         host=access.connection.base_url,
         headers=access.headers,
+        name=access.connection.provider,
     )
 
 
@@ -132,59 +138,82 @@ def _azure(access: Access) -> ModelClient:
         endpoint=access.connection.base_url or "",
         api_version=access.connection.api_version,
         headers=access.headers,
+        name=access.connection.provider,
     )
 
 
-def _compatible(access: Access) -> ModelClient:
-    """Make the client of anyone who speaks Chat Completions."""
+def _chat(access: Access) -> ModelClient:
+    """Make the client of whoever speaks Chat Completions."""
+    from holdfast.assembly.chat_dialects import spoken_dialect  # noqa: PLC0415
     from holdfast.providers.openai_compatible import VENDORS, openai_compatible  # noqa: PLC0415
 
     connection = access.connection
-    vendor = VENDORS.get(connection.kind)
+    # Under `openai` alone it is Responses.
+    kind = "openai" if connection.kind == "openai-chat" else connection.kind
+    vendor = VENDORS.get(kind)
     if vendor is None:
-        if connection.base_url is None:
-            raise ConfigError(
-                ErrorCode.CONFIG_INVALID,
-                f"there is no provider {connection.provider!r}; write its base_url into "
-                f"[providers.{connection.provider}] of the configuration file, or pass base_url",
-                provider=connection.provider,
-            )
+        _refuse_unknown(connection)
         vendor = VENDORS["compatible"]
-    vendor = _with_dialect(vendor, connection)
     if vendor.needs_key:
         needed(access)
     return openai_compatible(
-        msgspec.structs.replace(vendor, name=connection.provider),
+        msgspec.structs.replace(
+            vendor, name=connection.provider, dialect=spoken_dialect(connection, vendor.dialect)
+        ),
         tokens=access.tokens,
         transport=access.transport,
         base_url=connection.base_url,
-        headers=access.headers,
+        headers=_openai_headers(access),
     )
 
 
-def _with_dialect(vendor: "Vendor", connection: Connection) -> "Vendor":
-    """Return the vendor with the dialect that the file names, if it names one."""
-    from holdfast.providers.wire.chat_completions.dialects import DIALECTS  # noqa: PLC0415
-
-    if connection.dialect is None:
-        return vendor
-    return msgspec.structs.replace(vendor, dialect=DIALECTS[connection.dialect])
+def _refuse_unknown(connection: Connection) -> None:
+    """Refuse a provider that nobody knows, unless it is known where its server is."""
+    if connection.base_url is None:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"there is no provider {connection.provider!r}; write its base_url into "
+            f"[providers.{connection.provider}] of the configuration file, or pass base_url",
+            provider=connection.provider,
+        )
 
 
 MAKERS: dict[str, Maker] = {
     "anthropic": _anthropic,
     "azure": _azure,
+    "azure-responses": _azure_responses,
+    "compatible-responses": _responses,
+    "deepseek-responses": _responses,
     "gemini": _gemini,
     "ollama": _ollama,
-    "openai": _openai,
-    "openai-chat": _openai_chat,
+    "openai": _responses,
+    "openai-chat": _chat,
+    "openrouter-responses": _responses,
+    "perplexity": _responses,
     "vertex": _vertex,
+    "xai-responses": _responses,
 }
 
 
 def make_client(access: Access) -> ModelClient:
-    """Make the client of a provider by its kind; whoever is not known speaks Chat Completions."""
-    return MAKERS.get(access.connection.kind, _compatible)(access)
+    """Make the client of a provider by its kind; whoever is not known speaks Chat Completions.
+
+    Raises:
+        ConfigError: CONFIG_INVALID for a kind that nobody is of, or a dialect of another protocol.
+
+    """
+    connection = access.connection
+    make = MAKERS.get(connection.kind, _chat)
+    if make is _chat:
+        return make(access)
+    if connection.dialect is not None:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"[providers.{connection.provider}]: only Chat Completions has dialects, and "
+            f"{connection.kind!r} speaks something else",
+            provider=connection.provider,
+        )
+    return make(access)
 
 
 def refuse_unknown_words(connection: Connection, file: ConfigFile) -> None:
@@ -197,7 +226,7 @@ def refuse_unknown_words(connection: Connection, file: ConfigFile) -> None:
         return
     kinds = {*MAKERS, *VENDORS}
     for field, word, known in (("kind", entry.kind, kinds), ("dialect", entry.dialect, DIALECTS)):
-        if word is not None and word not in known:
+        if isinstance(word, str) and word not in known:
             told = (
                 f"{unknown_name(word, dict.fromkeys(known))}; known are {', '.join(sorted(known))}"
             )

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.messages import Message, UserMessage
-from holdfast.vocabulary.parts import CompactionPart, Part, ReminderPart
+from holdfast.vocabulary.parts import CompactionPart, MediaPart, Part, ReminderPart
 from holdfast.vocabulary.requests import ModelRequest, OutputSchema
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.tools import ToolSpec
@@ -22,6 +22,8 @@ class RequestExtras(msgspec.Struct, frozen=True, kw_only=True):
     """Notes for this request alone; they are never stored."""
     output_schema: OutputSchema | None = None
     require_tool: str | None = None
+    fresh_media: tuple[MediaPart, ...] = ()
+    """What the user has just handed in."""
 
 
 def build_request(
@@ -51,6 +53,7 @@ def build_request(
         compaction=settings.compaction,
         betas=settings.betas,
         timeouts=settings.timeouts,
+        fresh_media=extras.fresh_media,
     )
 
 

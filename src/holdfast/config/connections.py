@@ -7,10 +7,11 @@ environment put in the file's place.
 
 import msgspec
 
-from holdfast.config.environment import PROVIDER_VARIABLES, Environment
+from holdfast.config.environment import PROVIDER_VARIABLES, SAME_ACCOUNT, Environment
 from holdfast.config.file import ConfigFile, url_fault
 from holdfast.config.schema import KeyReference, ProviderEntry
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.json_types import JsonObject
 
 
 class Connection(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +27,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     auth_token: KeyReference | None = None
     """A token that is sent as `Authorization: Bearer` instead of a key."""
     headers: dict[str, str | KeyReference] = {}
-    dialect: str | None = None
+    dialect: str | JsonObject | None = None
     api_version: str | None = None
     organization: str | None = None
     project: str | None = None
@@ -35,7 +36,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
 def connection_to(provider: str, *, environment: Environment, file: ConfigFile) -> Connection:
     """Return the way to a provider; raises CONFIG_INVALID for an address that cannot be one."""
-    entry = file.providers.get(provider, ProviderEntry())
+    table, entry = _table_of(provider, file)
     told = environment.provider(provider)
     if told.base_url is not None and (wrong := url_fault(told.base_url)):
         variables = " or ".join(PROVIDER_VARIABLES[provider].base_url)
@@ -45,13 +46,13 @@ def connection_to(provider: str, *, environment: Environment, file: ConfigFile) 
     redirected = told.base_url is not None and told.base_url != entry.base_url
     if redirected and key is not None and told.key_variable is None:
         raise file.error(
-            ("providers", provider, "key"),
+            ("providers", table, "key"),
             f"would be sent to {told.base_url}, which is set in the environment; "
             "write that address as base_url beside the key if this is meant",
         )
     return Connection(
         provider=provider,
-        kind=entry.kind or provider,
+        kind=(entry.kind or provider) if table == provider else provider,
         base_url=told.base_url or entry.base_url,
         key=key,
         auth_token=KeyReference(env=token) if token is not None else None,
@@ -62,6 +63,18 @@ def connection_to(provider: str, *, environment: Environment, file: ConfigFile) 
         project=told.more.get("project") or entry.project,
         location=told.more.get("location") or entry.location,
     )
+
+
+def _table_of(provider: str, file: ConfigFile) -> tuple[str, ProviderEntry]:
+    """Return the table that speaks for a provider: its own, else that of its account.
+
+    A key and the address that it is for are in one table, so they stay together.
+    """
+    account = SAME_ACCOUNT.get(provider, provider)
+    own, shared = file.providers.get(provider), file.providers.get(account)
+    if own is None and shared is not None and shared.kind in {None, account}:
+        return account, shared
+    return provider, own or ProviderEntry()
 
 
 def missing_key(provider: str, *, file: ConfigFile) -> ConfigError:

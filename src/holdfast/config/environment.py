@@ -41,7 +41,7 @@ def _key_only(prefix: str) -> ProviderVariables:
     return ProviderVariables(keys=(f"{prefix}_API_KEY",), base_url=(f"{prefix}_BASE_URL",))
 
 
-PROVIDER_VARIABLES: Mapping[str, ProviderVariables] = {
+_OWN_VARIABLES: Mapping[str, ProviderVariables] = {
     "anthropic": ProviderVariables(
         keys=("ANTHROPIC_API_KEY",),
         base_url=("ANTHROPIC_BASE_URL",),
@@ -52,7 +52,6 @@ PROVIDER_VARIABLES: Mapping[str, ProviderVariables] = {
         base_url=("OPENAI_BASE_URL",),
         more={"organization": ("OPENAI_ORG_ID",), "project": ("OPENAI_PROJECT_ID",)},
     ),
-    "openai-chat": ProviderVariables(keys=("OPENAI_API_KEY",), base_url=("OPENAI_BASE_URL",)),
     "gemini": ProviderVariables(
         keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         base_url=("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL"),
@@ -66,7 +65,7 @@ PROVIDER_VARIABLES: Mapping[str, ProviderVariables] = {
     "openrouter": _key_only("OPENROUTER"),
     "azure": ProviderVariables(
         keys=("AZURE_OPENAI_API_KEY",),
-        base_url=("AZURE_OPENAI_ENDPOINT",),
+        base_url=("AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_BASE_URL"),
         more={"api_version": ("AZURE_OPENAI_API_VERSION", "OPENAI_API_VERSION")},
     ),
     "groq": _key_only("GROQ"),
@@ -85,11 +84,25 @@ PROVIDER_VARIABLES: Mapping[str, ProviderVariables] = {
     "perplexity": ProviderVariables(
         keys=("PERPLEXITY_API_KEY", "PPLX_API_KEY"), base_url=("PERPLEXITY_BASE_URL",)
     ),
-    "zai": ProviderVariables(keys=("ZAI_API_KEY", "ZHIPUAI_API_KEY"), base_url=("ZAI_BASE_URL",)),
+    "zai": _key_only("ZAI"),
     "ollama": ProviderVariables(keys=("OLLAMA_API_KEY",), base_url=("OLLAMA_HOST",)),
     "vllm": _key_only("VLLM"),
     "lmstudio": _key_only("LMSTUDIO"),
     "llamacpp": _key_only("LLAMACPP"),
+}
+
+SAME_ACCOUNT: Mapping[str, str] = {
+    "openai-chat": "openai",
+    "azure-responses": "azure",
+    "deepseek-responses": "deepseek",
+    "openrouter-responses": "openrouter",
+    "xai-responses": "xai",
+}
+"""Providers that are another one's account by a second protocol, with its key and address."""
+
+PROVIDER_VARIABLES: Mapping[str, ProviderVariables] = {
+    **_OWN_VARIABLES,
+    **{name: _OWN_VARIABLES[account] for name, account in SAME_ACCOUNT.items()},
 }
 """By our name of the provider, in the order in which a found key decides the default one."""
 

@@ -46,8 +46,8 @@ class ProviderEntry(_Table, frozen=True, kw_only=True):
     base_url: str | None = None
     key: KeyReference | None = None
     headers: dict[str, str | KeyReference] = {}
-    dialect: str | None = None
-    """Whose Chat Completions its own are like: a known dialect's name."""
+    dialect: str | JsonObject | None = None
+    """Whose Chat Completions its own are like: a known dialect's name, or single differences."""
     api_version: str | None = None
     organization: str | None = None
     project: str | None = None

@@ -26,7 +26,7 @@ from holdfast.vocabulary.errors import ErrorCode, ProviderError, ToolError
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
 from holdfast.vocabulary.messages import AssistantMessage, Sender, UserMessage
-from holdfast.vocabulary.parts import TextPart, ToolCallPart
+from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, media_of
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.stream_parts import FinishKind
 
@@ -50,6 +50,8 @@ class _Progress(msgspec.Struct):
     """What the loop remembers from turn to turn."""
 
     reminders: tuple[str, ...]
+    fresh_media: tuple[MediaPart, ...]
+    """What the user handed in and no model has answered yet."""
     empty_turns: int = 0
     repairs: int = 0
     wrapping_up: bool = False
@@ -99,13 +101,17 @@ class QueryRunner:
         """
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
-        progress = _Progress(reminders=scope.input.reminders)
+        prompt = scope.input.message
+        progress = _Progress(
+            reminders=scope.input.reminders,
+            fresh_media=media_of(prompt.parts) if prompt is not None else (),
+        )
         while True:
             if scope.fold.calls:
                 rest = await self._run_tools(scope)
                 if rest is not None:
                     return QueryOutcome(stop_reason=rest)
-            await self._promote_steers(scope)
+            await self._promote_steers(scope, progress)
             turn = await self._run_turn(scope, progress)
             stop_reason = await self._after_turn(scope, turn, progress)
             if stop_reason is None and progress.wrapping_up:
@@ -117,11 +123,13 @@ class QueryRunner:
         outcome = await self._dispatcher.dispatch(scope, tuple(scope.fold.calls.values()))
         return None if outcome == "done" else outcome
 
-    async def _promote_steers(self, scope: QueryScope) -> None:
+    async def _promote_steers(self, scope: QueryScope, progress: _Progress) -> None:
         """Let everything that was said meanwhile into the conversation."""
         steers = [item for item in scope.fold.inputs.values() if item.delivery == "steer"]
         if steers:
             scope.joined.update(item.message.query_id for item in steers)
+            for item in steers:
+                progress.fresh_media += media_of(item.message.parts)
             await scope.recorder.record(
                 [InputPromoted(**scope.stamp(), input_id=item.input_id) for item in steers]
             )
@@ -138,6 +146,7 @@ class QueryRunner:
             tools=tools,
             reminders=reminders,
             output_schema=scope.input.output.schema if scope.input.output else None,
+            fresh_media=progress.fresh_media,
         )
         facts = {
             "system_prompts": len(settings.system_prompts),
@@ -147,7 +156,7 @@ class QueryRunner:
         }
         scope.recorder.show([Instrumented(name="query_summary", facts=facts)])
         outcome = await self._attempts.run(scope, extras)
-        progress.reminders = ()
+        progress.reminders, progress.fresh_media = (), ()
         return outcome
 
     async def _after_turn(

@@ -28,10 +28,11 @@ def anthropic(
     base_url: str | None = None,
     headers: Mapping[str, str] = MappingProxyType({}),
     key_header: str = "x-api-key",
+    name: str = "anthropic",
 ) -> WireModelClient:
     """Make the client; `base_url` is without `/v1`. Gateways may want another `key_header`."""
     return WireModelClient(
-        provider="anthropic",
+        provider=name,
         protocol=_for_login(PROTOCOL) if tokens.kind == "oauth" else PROTOCOL,
         endpoint=Endpoint(
             base_url=base_url or BASE_URL,

@@ -11,7 +11,6 @@ import binascii
 import os
 import re
 import stat
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -131,20 +130,6 @@ def attachment_part(
     else:
         content = attachment.data or b""
     return _part(content, name=name, attachment=attachment, limits=limits)
-
-
-def refuse_unaccepted(
-    parts: Sequence[TextPart | MediaPart], *, accepted: Sequence[str], provider: str
-) -> None:
-    """Raise CONFIG_INVALID for the first medium that a provider does not take.
-
-    `accepted` are prefixes of media types, as a wire protocol names them.
-    """
-    for part in parts:
-        if isinstance(part, MediaPart) and not part.mime.startswith(tuple(accepted)):
-            known = ", ".join(sorted(accepted)) or "text only"
-            name = part.filename or part.url or "an attachment"
-            raise _refused(name, f"{provider} does not take {part.mime} (it takes {known})")
 
 
 def media_type_of(content: bytes) -> str | None:

@@ -18,7 +18,15 @@ from holdfast.blocks.pricing import Price, PriceList, PriceTier, Rates
 
 Ability: TypeAlias = Literal["image", "document", "audio", "reasoning"]
 
-SAME_MODELS_AS: Mapping[str, str] = {"claude-agent": "anthropic", "vertex": "gemini"}
+SAME_MODELS_AS: Mapping[str, str] = {
+    "azure-responses": "azure",
+    "claude-agent": "anthropic",
+    "deepseek-responses": "deepseek",
+    "openai-chat": "openai",
+    "openrouter-responses": "openrouter",
+    "vertex": "gemini",
+    "xai-responses": "xai",
+}
 """Providers that offer the models of another one under the same names and prices."""
 
 _DATE_SUFFIX = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?(0[1-9]|[12]\d|3[01])$")

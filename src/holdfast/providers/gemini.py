@@ -20,10 +20,11 @@ def gemini(
     transport: Transport,
     base_url: str | None = None,
     headers: Mapping[str, str] = MappingProxyType({}),
+    name: str = "gemini",
 ) -> WireModelClient:
     """Make the client; `base_url` is without the version."""
     return WireModelClient(
-        provider="gemini",
+        provider=name,
         protocol=PROTOCOL,
         endpoint=Endpoint(
             base_url=base_url or BASE_URL, headers=dict(headers), key_header="x-goog-api-key"

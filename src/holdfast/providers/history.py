@@ -13,6 +13,7 @@ from typing import NamedTuple, assert_never
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.providers.accepted_media import refuse_unaccepted, shown
 from holdfast.providers.call_ids import CallIds
 from holdfast.providers.prefix_memo import PrefixMemo, settled_length
 from holdfast.providers.wire.protocol import HistoryRules
@@ -70,7 +71,7 @@ class HistoryAdapter:
         self._memos: dict[tuple[str, bool], PrefixMemo[_Adapted]] = {}
 
     def adapt(self, request: ModelRequest) -> AdaptedHistory:
-        """Return `request` in a form that the protocol accepts."""
+        """Return `request` in a form that the protocol accepts; see `adapt_history`."""
         key = (request.model, request.compaction.enabled)
         memo = self._memos.setdefault(key, PrefixMemo())
         return adapt_history(request, provider=self._provider, rules=self._rules, memo=memo)
@@ -87,7 +88,13 @@ def adapt_history(
 
     The request comes back as the same object when nothing has to change. `memo` is for one
     provider, model and set of rules.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when the user has just handed in what is not accepted.
+
     """
+    rules = rules.for_model(request.model)
+    refuse_unaccepted(request.fresh_media, rules=rules, provider=provider, model=request.model)
     names = _Names(rules.tool_name_pattern, [tool.name for tool in request.tools])
     tools = tuple(names.of_tool(tool) for tool in request.tools)
     if _same(tools, request.tools):
@@ -238,7 +245,7 @@ class _MessageFit:
             case ToolResultPart():
                 fitted = self._result(part)
             case MediaPart():
-                fitted = _media(part, self._rules.media)
+                fitted = shown(part, self._rules.media, self._rules.linked_media)
             case CompactionPart():
                 fitted = part if is_ours else TextPart(text=part.text)
             case ProviderPart():
@@ -269,7 +276,9 @@ class _MessageFit:
         return replace(part, call_id=call_id, name=name, content=content)
 
     def _result_content(self, piece: ResultContent) -> ResultContent:
-        return piece if isinstance(piece, TextPart) else _media(piece, self._rules.result_media)
+        if isinstance(piece, TextPart):
+            return piece
+        return shown(piece, self._rules.result_media, self._rules.linked_media)
 
     def _id(self, call_id: CallId) -> CallId:
         """Return an id that the protocol accepts, the same one for a call and its result."""
@@ -280,14 +289,6 @@ def _text(part: TextPart, *, is_ours: bool) -> TextPart | None:
     if not part.text:
         return None
     return part if is_ours or part.native is None else replace(part, native=None)
-
-
-def _media(part: MediaPart, accepted: tuple[str, ...]) -> MediaPart | TextPart:
-    """Return the media, or a line that says what was there."""
-    if part.mime.startswith(accepted) and (part.data is not None or part.url is not None):
-        return part
-    name = f" {part.filename}" if part.filename else ""
-    return TextPart(text=f"[{part.mime}{name}: not shown, this model cannot read it]")
 
 
 class _Names:

@@ -12,7 +12,8 @@ from holdfast.vocabulary.usage import Usage
 class KnownModels:
     """The model catalogue of one agent; a `ModelCatalogue`.
 
-    `prices` and `windows` are the user's own, by `provider/model`.
+    `prices` and `windows` are the user's own, by `provider/model`. `same_as` says of providers
+    under names of the user's own which known provider they are.
     """
 
     def __init__(
@@ -22,11 +23,13 @@ class KnownModels:
         clock: Clock,
         prices: Mapping[str, PriceList] | None = None,
         windows: Mapping[str, int] | None = None,
+        same_as: Mapping[str, str] | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._clock = clock
-        self._pricing = Pricing(known=catalogue.prices, own=prices)
+        self._pricing = Pricing(known=self._known_prices, own=prices)
         self._windows = dict(windows or {})
+        self._same_as = dict(same_as or {})
 
     def cost(self, provider: str, model: str, usage: Usage) -> Decimal | None:
         """Return what a call made now costs in US dollars; None if a price is not known."""
@@ -41,4 +44,7 @@ class KnownModels:
 
     def facts(self, provider: str, model: str) -> ModelFacts | None:
         """Return everything that the catalogue knows of a model."""
-        return self._catalogue.find(provider, model)
+        return self._catalogue.find(self._same_as.get(provider, provider), model)
+
+    def _known_prices(self, provider: str, model: str) -> PriceList | None:
+        return self._catalogue.prices(self._same_as.get(provider, provider), model)

@@ -23,10 +23,11 @@ def ollama(
     transport: Transport,
     host: str | None = None,
     headers: Mapping[str, str] = MappingProxyType({}),
+    name: str = "ollama",
 ) -> WireModelClient:
     """Make the client; `host` is a URL, or a name or address with or without a port."""
     return WireModelClient(
-        provider="ollama",
+        provider=name,
         protocol=PROTOCOL,
         endpoint=Endpoint(base_url=base_url_of(host or ""), headers=dict(headers)),
         tokens=tokens,

@@ -12,6 +12,7 @@ from holdfast.providers.transport.protocol import Transport
 from holdfast.providers.wire.chat_completions import chat_protocol
 from holdfast.providers.wire.chat_completions.dialects import (
     AZURE,
+    COHERE,
     DEEPSEEK,
     FIREWORKS,
     GENERIC,
@@ -82,12 +83,13 @@ VENDORS = {
         _hosted(XAI, "https://api.x.ai/v1", "XAI_API_KEY"),
         _hosted(TOGETHER, "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
         _hosted(FIREWORKS, "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
-        # These keep close enough to OpenAI's own that no dialect of theirs is needed.
+        _hosted(COHERE, "https://api.cohere.ai/compatibility/v1", "COHERE_API_KEY", "CO_API_KEY"),
+        # These keep close enough to OpenAI's own that no dialect of theirs is needed. Moonshot and
+        # Z.ai have platforms of their own in China, with other accounts: api.moonshot.cn/v1 and
+        # open.bigmodel.cn/api/paas/v4.
         _plain("cerebras", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
-        _plain("cohere", "https://api.cohere.ai/compatibility/v1", "COHERE_API_KEY", "CO_API_KEY"),
         _plain("moonshot", "https://api.moonshot.ai/v1", "MOONSHOT_API_KEY"),
-        _plain("perplexity", "https://api.perplexity.ai", "PERPLEXITY_API_KEY", "PPLX_API_KEY"),
-        _plain("zai", "https://api.z.ai/api/paas/v4", "ZAI_API_KEY", "ZHIPUAI_API_KEY"),
+        _plain("zai", "https://api.z.ai/api/paas/v4", "ZAI_API_KEY"),
         _local(VLLM, 8000, "VLLM_BASE_URL"),
         _local(LM_STUDIO, 1234, "LMSTUDIO_BASE_URL"),
         _local(LLAMA_CPP, 8080, "LLAMACPP_BASE_URL"),
@@ -130,6 +132,7 @@ def azure_openai(
     endpoint: str,
     api_version: str | None = None,
     headers: Mapping[str, str] = _NO_HEADERS,
+    name: str = AZURE.name,
 ) -> WireModelClient:
     """Make the client of an Azure resource, whose models are called by their deployments.
 
@@ -139,7 +142,7 @@ def azure_openai(
     vendor = VENDORS[AZURE.name]
     dialect = AZURE if api_version else replace(AZURE, path="/openai/v1/chat/completions")
     return WireModelClient(
-        provider=vendor.name,
+        provider=name,
         protocol=chat_protocol(dialect),
         endpoint=Endpoint(
             base_url=_place(vendor, endpoint),

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import msgspec
+
 from holdfast.ports.token_source import TokenSource
 from holdfast.providers.client import Endpoint, WireModelClient
 from holdfast.providers.transport.protocol import Transport
@@ -15,22 +17,29 @@ LOCATION_NAMES = ("GOOGLE_CLOUD_LOCATION",)
 BASE_URL_NAMES = ("GOOGLE_VERTEX_BASE_URL",)
 
 
+class VertexPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where in Vertex AI the models are."""
+
+    project: str
+    location: str = "global"
+
+
 def vertex(
     *,
     tokens: TokenSource,
     transport: Transport,
-    project: str,
-    location: str = "global",
+    place: VertexPlace,
     base_url: str | None = None,
     headers: Mapping[str, str] = MappingProxyType({}),
+    name: str = "vertex",
 ) -> WireModelClient:
     """Make the client; `base_url` is without version, project and location."""
-    place = f"v1/projects/{project}/locations/{location}"
+    host = (base_url or base_url_of(place.location)).rstrip("/")
     return WireModelClient(
-        provider="vertex",
+        provider=name,
         protocol=gemini_protocol(VERTEX),
         endpoint=Endpoint(
-            base_url=f"{(base_url or base_url_of(location)).rstrip('/')}/{place}",
+            base_url=f"{host}/v1/projects/{place.project}/locations/{place.location}",
             headers=dict(headers),
         ),
         tokens=tokens,

@@ -23,7 +23,8 @@ from holdfast.vocabulary.stream_parts import FinishKind, StreamPart
 from holdfast.vocabulary.usage import Usage
 
 _RESPONSES = (
-    *(responses.OPENAI, responses.AZURE, responses.DEEPSEEK, responses.OPENROUTER, responses.XAI),
+    *(responses.OPENAI, responses.AZURE, responses.DEEPSEEK, responses.OPENROUTER),
+    *(responses.PERPLEXITY, responses.XAI),
 )
 PROTOCOLS: dict[str, WireProtocol] = {
     "anthropic-messages": anthropic_messages.PROTOCOL,

@@ -46,6 +46,8 @@ _PART_TYPES: dict[str, type[StreamPart]] = {
     "stream_finished": StreamFinished,
 }
 _PART_NAMES = {kind: name for name, kind in _PART_TYPES.items()}
+_NOT_SENT = ("timeouts", "fresh_media")
+"""What a request holds that its client reads and no model sees."""
 _NOT_SAID = ("id", "query_id", "turn_id", "usage")
 """What a message holds that a model does not see and that is new in every session."""
 
@@ -185,7 +187,8 @@ def _decode(line: bytes, kind: type[_T], where: str) -> _T:
 def plain_request(request: ModelRequest) -> JsonObject:
     """Return what a request says to a model, as plain JSON."""
     plain: JsonObject = msgspec.json.decode(msgspec.json.encode(request))
-    plain.pop("timeouts", None)
+    for name in _NOT_SENT:
+        plain.pop(name, None)
     for message in plain["messages"]:
         for name in _NOT_SAID:
             message.pop(name, None)

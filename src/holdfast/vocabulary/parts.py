@@ -146,6 +146,11 @@ PartKind: TypeAlias = Literal["text", "reasoning", "tool_call", "compaction", "p
 """The kinds of parts that a model streams."""
 
 
+def media_of(parts: tuple[Part, ...]) -> tuple[MediaPart, ...]:
+    """Return the media that a user sent along; those inside results of tools are not."""
+    return tuple(part for part in parts if isinstance(part, MediaPart))
+
+
 def text_of(parts: tuple[Part, ...]) -> str:
     """Join the text parts, leaving everything else out."""
     return "".join(part.text for part in parts if isinstance(part, TextPart))

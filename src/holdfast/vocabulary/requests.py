@@ -4,6 +4,7 @@ import msgspec
 
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
+from holdfast.vocabulary.parts import MediaPart
 from holdfast.vocabulary.settings import CacheTtl, CompactionSettings, Thinking, Timeouts
 from holdfast.vocabulary.tools import ToolSpec
 
@@ -43,6 +44,12 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     betas: dict[str, bool] = msgspec.field(default_factory=dict)
     timeouts: Timeouts = Timeouts()
     parallel_tool_calls: bool = True
+    fresh_media: tuple[MediaPart, ...] = ()
+    """Media among the messages that the user has just handed in, and nobody has answered yet.
+
+    A client refuses what its model does not take of these, before anything is sent; what it does
+    not take of older media it replaces by words.
+    """
 
 
 class TokenCount(msgspec.Struct, frozen=True, kw_only=True):

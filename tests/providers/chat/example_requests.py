@@ -33,6 +33,7 @@ MODELS = {
     "deepseek": "deepseek-v4-pro",
     "mistral": "mistral-small-latest",
     "xai": "grok-4.3",
+    "cohere": "command-a-reasoning-08-2025",
     "together": "Qwen/Qwen3-235B",
     "fireworks": "accounts/fireworks/models/kimi-k2",
     "vllm": "Qwen/Qwen3-8B",
@@ -41,6 +42,15 @@ MODELS = {
     "ollama": "qwen3",
     "compatible": "some-model",
 }
+
+SEEING_MODELS = {
+    "openai": "gpt-4o-audio-preview",
+    "groq": "meta-llama/llama-4-scout-17b-16e-instruct",
+    "deepseek": "deepseek-flash",
+    "cohere": "command-a-vision-07-2025",
+    "lmstudio": "google/gemma-3-4b",
+}
+"""Models that take more than text, where those above do not."""
 
 ADD = ToolSpec(
     name="add",
@@ -165,7 +175,7 @@ def tool_loop(dialect: Dialect) -> ModelRequest:
 def attachments(dialect: Dialect) -> ModelRequest:
     """Return a request with all sorts of media, after a compaction, where the model spoke last."""
     return ModelRequest(
-        model=MODELS[dialect.name],
+        model=SEEING_MODELS.get(dialect.name, MODELS[dialect.name]),
         messages=(
             user(CompactionPart(text="They were looking at files.")),
             user(

@@ -395,6 +395,7 @@ def test_the_cost_is_the_providers_and_never_guessed() -> None:
     assert cost(OPENROUTER, cost=0.25) == Decimal("0.25")
     assert cost(OPENROUTER, cost=0.25, **own_key) == Decimal("0.75")
     assert cost(OPENROUTER, cost=0.25, is_byok=True) is None
+    assert cost(OPENROUTER, cost={"currency": "USD", "total_cost": 0.25}) == Decimal("0.25")
     assert cost(XAI, cost_in_usd_ticks=10_000_000_000) == Decimal(1)
     assert cost(XAI) is None
 

@@ -321,7 +321,8 @@ def test_sound_of_the_model_is_sent_back_by_its_name() -> None:
 def test_media_that_must_be_inline_are_not_sent_by_address() -> None:
     picture = media("image/png", url="https://example.org/a.png")
     content = body_of(OLLAMA, messages=(user("see", picture),))["messages"][0]["content"]
-    assert content == "see\n\n[image/png left out: https://example.org/a.png]"
+    words = "not shown, this model cannot read it"
+    assert content == f"see\n\n[image/png https://example.org/a.png: {words}]"
 
 
 def test_the_last_result_is_marked_for_the_cache() -> None:

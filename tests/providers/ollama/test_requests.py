@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 from ollama._types import ChatRequest
 
@@ -39,3 +40,11 @@ def test_a_remembering_encoder_says_the_same_as_a_new_one() -> None:
 def test_a_required_tool_is_the_only_one_offered() -> None:
     tools = json.loads(encode_request(REQUESTS["everything"]).body)["tools"]
     assert [tool["function"]["name"] for tool in tools] == ["clock"]
+
+
+def test_betas_of_another_provider_stay_behind() -> None:
+    request = msgspec.structs.replace(
+        REQUESTS["plain"], betas={"context-1m-2025": True, "raw": True}
+    )
+    body = json.loads(encode_request(request).body)
+    assert (body.get("raw"), body.keys() & {"context-1m-2025"}) == (True, set())

@@ -5,6 +5,7 @@ from holdfast.providers.wire.openai_responses.dialects import (
     DEEPSEEK,
     OPENAI,
     OPENROUTER,
+    PERPLEXITY,
     PLAIN,
     XAI,
     ResponsesDialect,
@@ -13,6 +14,7 @@ from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import MediaPart, ProviderPart, ReasoningPart, TextPart
 from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.settings import CompactionSettings
 from tests.providers.conversations import (
     ANSWER,
     CLOCK,
@@ -121,7 +123,12 @@ REQUESTS: dict[str, tuple[ModelRequest, ResponsesDialect]] = {
             model="gpt-5.5",
             messages=(user("News?"),),
             tools=(CLOCK,),
-            betas={"web_search": True, "code_interpreter": True, "responses_beta": True},
+            betas={
+                "web_search": True,
+                "code_interpreter": True,
+                "image_generation": True,
+                "responses_beta": True,
+            },
         ),
         OPENAI,
     ),
@@ -138,12 +145,43 @@ REQUESTS: dict[str, tuple[ModelRequest, ResponsesDialect]] = {
         ModelRequest(model="gpt-5.5", messages=(user("Think."),), betas={"background": True}),
         OPENAI,
     ),
+    "stored": (
+        ModelRequest(
+            model="gpt-5.5",
+            messages=(user("Hi"),),
+            thinking="off",
+            compaction=CompactionSettings(enabled=True),
+            betas={"store": True},
+        ),
+        OPENAI,
+    ),
     "schema": (
         ModelRequest(model="gpt-4.1", messages=(user("City?"),), output_schema=ANSWER),
         OPENAI,
     ),
     "azure": (everything("gpt-5-mini"), AZURE),
     "openrouter": (everything("openai/gpt-5-mini"), OPENROUTER),
+    "perplexity": (everything("perplexity/sonar"), PERPLEXITY),
+    "perplexity_loop": (
+        ModelRequest(
+            model="openai/gpt-5.5",
+            messages=(
+                user("News?"),
+                assistant(
+                    ProviderPart(
+                        provider="perplexity",
+                        model="openai/gpt-5.5",
+                        payload={"type": "search_results", "queries": ["news"], "results": []},
+                    ),
+                    TextPart(text="Some.", native={"id": "msg_1", "annotations": [CITED]}),
+                    call("clock", "call_1", {}, id="fc_1"),
+                ),
+                user(result("clock", "call_1", "noon")),
+            ),
+            thinking="low",
+        ),
+        PERPLEXITY,
+    ),
     "xai": (
         ModelRequest(
             model="grok-4.3",

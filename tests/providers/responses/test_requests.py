@@ -12,6 +12,12 @@ from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import is_typeddict
 
 from holdfast.providers.wire.openai_responses import PROTOCOL, responses_protocol
+from holdfast.providers.wire.openai_responses.dialects import (
+    DEEPSEEK,
+    OPENROUTER,
+    PLAIN,
+    ResponsesDialect,
+)
 from holdfast.providers.wire.openai_responses.request import RequestEncoder, encode_request
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.json_types import JsonObject
@@ -23,7 +29,10 @@ from tests.providers.grammar.rules import breaches
 from tests.providers.responses.requests import REQUESTS, kept_history, own_history
 from tests.providers.wire_goldens import check_golden
 
-NOT_OPENAI = {"xai", "deepseek", "any_server", "openrouter"}
+NOT_OPENAI = {
+    *("xai", "deepseek", "any_server", "openrouter"),
+    *("perplexity", "perplexity_loop"),
+}
 """Requests to others, which the rules and types of OpenAI do not bind in every point."""
 
 
@@ -104,6 +113,33 @@ def test_a_chain_that_was_compacted_is_sent_whole() -> None:
     body = json.loads(encode_request(request).body)
     assert "previous_response_id" not in body
     assert body["store"] is True
+
+
+@pytest.mark.parametrize("dialect", [OPENROUTER, DEEPSEEK, PLAIN], ids=lambda each: each.name)
+def test_who_keeps_nothing_is_sent_everything(dialect: ResponsesDialect) -> None:
+    betas = {"previous_response_id": True, "background": True, "store": True}
+    request = ModelRequest(model="m", messages=kept_history(), betas=betas)
+    body = json.loads(encode_request(request, dialect).body)
+    assert body["store"] is False
+    assert {"previous_response_id", "background"} & body.keys() == set()
+    assert len(body["input"]) == len(kept_history())
+
+
+def test_perplexity_gets_back_words_and_calls_and_nothing_of_its_own() -> None:
+    request, dialect = REQUESTS["perplexity_loop"]
+    items = json.loads(encode_request(request, dialect).body)["input"]
+    kinds = {item["type"]: sorted(item) for item in items}
+    assert kinds == {
+        "message": ["content", "role", "type"],
+        "function_call": ["arguments", "call_id", "name", "type"],
+        "function_call_output": ["call_id", "output", "type"],
+    }
+
+
+def test_betas_of_another_provider_stay_behind() -> None:
+    betas = {"context-1m-2025-08-07": True, "responses_websockets=2026-02-06": True}
+    request = ModelRequest(model="m", messages=(user("Hi"),), betas=betas)
+    assert encode_request(request).headers == {"openai-beta": "responses_websockets=2026-02-06"}
 
 
 def test_tokens_are_counted_of_the_same_input() -> None:

@@ -219,6 +219,8 @@ def _protocol() -> WireProtocol:
 
     return replace(
         protocol,
+        # A model process is given weights for text alone.
+        history=replace(protocol.history, media=("text/",), result_media=()),
         encode_request=_reporting(protocol.encode_request),
         new_encoder=None if new_encoder is None else lambda: _reporting(new_encoder()),
         encode_count=encode_count,

@@ -8,8 +8,9 @@ _USD_PER_TICK = Decimal("0.0000000001")
 
 
 def cost_in_dollars(usage: JsonObject) -> Decimal | None:
-    """Return a router's cost; None where it does not say."""
-    billed = _decimal(usage.get("cost"))
+    """Return a router's cost, or the sum of its parts; None where it does not say."""
+    cost = usage.get("cost")
+    billed = _decimal(cost.get("total_cost") if isinstance(cost, dict) else cost)
     if billed is None or not usage.get("is_byok"):
         return billed
     # With the user's own key the router bills its fee only; the model is billed upstream.

@@ -1,7 +1,17 @@
-"""Forms for what protocols have no field for: reminders, failed results, arguments that are odd."""
+"""Forms for what protocols have no field for: reminders, failures, odd arguments, examples."""
 
+from holdfast.providers.wire.lenient_json import encode_lenient
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import ToolCallPart, ToolResultPart
+from holdfast.vocabulary.tools import ToolSpec
+
+
+def described(tool: ToolSpec) -> str:
+    """Return a tool's description with its examples, which only Anthropic has a field for."""
+    examples = "".join(
+        f"\nExample input: {encode_lenient(example).decode()}" for example in tool.input_examples
+    )
+    return f"{tool.description}{examples}".strip()
 
 
 def reminder_text(text: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from holdfast.providers.wire.accepted_kinds import TEXT_MODELS
 from holdfast.providers.wire.failures import (
     Failure,
     FailureRules,
@@ -18,7 +19,12 @@ from holdfast.providers.wire.failures import (
 )
 from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
-from holdfast.providers.wire.neutral_forms import argument_object, reminder_text, result_text
+from holdfast.providers.wire.neutral_forms import (
+    argument_object,
+    described,
+    reminder_text,
+    result_text,
+)
 from holdfast.providers.wire.protocol import Frame, HistoryRules, WireProtocol, WireRequest
 from holdfast.providers.wire.what_fits import keep_what_fits
 from holdfast.vocabulary.errors import ErrorCode, RequestError
@@ -239,7 +245,7 @@ def _fields(request: ModelRequest) -> JsonObject:
                 "type": "function",
                 "function": {
                     "name": tool.name,
-                    "description": tool.description,
+                    "description": described(tool),
                     "parameters": tool.input_schema,
                 },
             }
@@ -252,7 +258,8 @@ def _fields(request: ModelRequest) -> JsonObject:
         body["format"] = request.output_schema.schema
     if options := _options(request):
         body["options"] = options
-    return body | request.betas
+    # Fields have no hyphens in their names; betas of another protocol do.
+    return body | {name: value for name, value in request.betas.items() if "-" not in name}
 
 
 def _options(request: ModelRequest) -> JsonObject:
@@ -329,5 +336,5 @@ PROTOCOL = WireProtocol(
     new_encoder=RequestEncoder,
     decoder=OllamaDecoder,
     classify=ERRORS.error_of_reply,
-    history=HistoryRules(),
+    history=HistoryRules(linked_media=(), text_models=TEXT_MODELS),
 )

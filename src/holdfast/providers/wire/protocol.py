@@ -11,6 +11,7 @@ A protocol is a folder with the same rooms in each, or a file with the same sect
 All of it is pure: bytes and values in, values and bytes out.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias
 
@@ -78,8 +79,34 @@ class HistoryRules(msgspec.Struct, frozen=True, kw_only=True):
     """When reasoning is sent back as reasoning; otherwise it is left out."""
     media: tuple[str, ...] = ("image/",)
     """Prefixes of media types that are accepted; others become a line of text."""
+    linked_media: tuple[str, ...] = ("",)
+    """Those of them that may be named by an address; others must be sent as content."""
     result_media: tuple[str, ...] = ()
-    """The same for media inside tool results."""
+    """Prefixes of media types that are accepted inside tool results."""
+    media_models: dict[str, str] = msgspec.field(default_factory=dict)
+    """Media that only some models take: by prefix, a regular expression for the models."""
+    text_models: str = ""
+    """Models that read nothing but text, as a regular expression."""
+
+    def for_model(self, model: str) -> "HistoryRules":
+        """Return the rules for one model."""
+        name = model.lower()
+        missing = [
+            prefix for prefix, models in self.media_models.items() if not re.search(models, name)
+        ]
+        if self.text_models and re.search(self.text_models, name):
+            missing = ["image/", "application/", "audio/", "video/"]
+        if not missing:
+            return self
+        return msgspec.structs.replace(
+            self,
+            media=_without(self.media, tuple(missing)),
+            result_media=_without(self.result_media, tuple(missing)),
+        )
+
+
+def _without(media: tuple[str, ...], prefixes: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(each for each in media if not each.startswith(prefixes))
 
 
 class WireProtocol(msgspec.Struct, frozen=True, kw_only=True):

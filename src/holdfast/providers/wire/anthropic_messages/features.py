@@ -49,7 +49,9 @@ def features_of(request: ModelRequest) -> Features:
     """Decide what a request needs."""
     traits = traits_of(request.model)
     betas = {COMPACTION: True} if request.compaction.enabled else {}
-    enabled = [name for name, is_on in {**betas, **request.betas}.items() if is_on]
+    # Betas here have a hyphen in their names; the others are switches of other protocols, which a
+    # session keeps when it moves, and a name that is not known would be refused.
+    enabled = [name for name, on in {**betas, **request.betas}.items() if on and "-" in name]
     output_tool = _output_tool(request, traits)
     choice = _tool_choice(request, traits, output_tool)
     is_forced = choice is not None and choice["type"] in {"tool", "any"}

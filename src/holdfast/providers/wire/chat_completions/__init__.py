@@ -3,6 +3,7 @@
 from functools import partial
 
 from holdfast.providers.schema_rules import SchemaTargets
+from holdfast.providers.wire.accepted_kinds import TEXT_MODELS
 from holdfast.providers.wire.chat_completions.dialects import GENERIC, Dialect
 from holdfast.providers.wire.chat_completions.errors import ERRORS
 from holdfast.providers.wire.chat_completions.reply import ChatDecoder
@@ -27,7 +28,10 @@ def chat_protocol(dialect: Dialect = GENERIC) -> WireProtocol:
             call_id_pattern=dialect.call_id_pattern,
             reasoning="never" if dialect.reasoning_replay == "never" else "same_model",
             media=dialect.media,
+            linked_media=("image/",) if dialect.media_urls else (),
             result_media=dialect.result_media,
+            media_models=dialect.media_models,
+            text_models=TEXT_MODELS,
         ),
     )
 

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from holdfast.providers.wire.accepted_kinds import JPEG, WEB_PICTURES
 from holdfast.vocabulary.settings import Thinking
 
 ThinkingStyle: TypeAlias = Literal[
@@ -70,8 +71,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_replay: ReasoningReplay = "never"
     reasoning_on_every_message: bool = False
     """Whether an assistant message without reasoning must say so with an empty field."""
-    tool_choice: Literal["named", "required"] = "named"
-    """How one tool is demanded: by its name, or by offering nothing else."""
+    tool_choice: Literal["named", "required", "offered"] = "named"
+    """How one tool is demanded: by its name, by offering nothing else, or by that alone."""
     parallel_tool_calls: bool = True
     """Whether the field of that name is known."""
     no_parallel_field_models: str = ""
@@ -90,13 +91,16 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     media: tuple[str, ...] = ("image/", "text/")
     result_media: tuple[str, ...] = ("image/",)
     media_urls: bool = True
-    """Whether media can be named by URL; otherwise they must be sent inline."""
+    """Whether pictures can be named by URL; other media must be sent inline in any case."""
+    media_models: dict[str, str] = msgspec.field(default_factory=dict)
+    """Media that only some models take: by prefix, a regular expression for the models."""
     call_id_pattern: str = r"^[A-Za-z0-9_.:-]{1,64}$"
     cost: CostField = "none"
     switches: frozenset[str] = frozenset()
     """Names of `betas` that are boolean fields of the request body."""
 
 
+_SOUND = ("audio/wav", "audio/mpeg", "audio/mp3")
 _GPT_OSS = ThinkingRule(models="gpt-oss")
 _ANY_EFFORT = ThinkingRule(models="", off_by_silence=True)
 _TEMPLATE = ThinkingRule(models="", style="template")
@@ -127,7 +131,9 @@ OPENAI = Dialect(
     no_parallel_field_models=r"^o\d",
     strict_output=True,
     refusals=True,
-    media=("image/", "application/pdf", "audio/wav", "audio/mpeg", "audio/mp3", "text/"),
+    media=(*WEB_PICTURES, "application/pdf", *_SOUND, "text/"),
+    result_media=WEB_PICTURES,
+    media_models={"audio/": "audio"},
     call_id_pattern=r"^[A-Za-z0-9_.:-]{1,40}$",
     switches=frozenset({"store", "logprobs"}),
 )
@@ -139,7 +145,7 @@ AZURE = msgspec.structs.replace(
     # A deployment's name says nothing certain about the model behind it.
     developer_models="",
     thinking=(*_OPENAI_THINKING, _ANY_EFFORT),
-    media=("image/", "text/"),
+    media=(*WEB_PICTURES, *_SOUND, "text/"),
 )
 
 OPENROUTER = Dialect(
@@ -154,7 +160,7 @@ OPENROUTER = Dialect(
     reasoning_replay="reasoning_details",
     strict_output=True,
     cache_mark_models=r"^anthropic/|claude",
-    media=("image/", "application/pdf", "audio/wav", "audio/mpeg", "audio/mp3", "text/"),
+    media=("image/", "application/pdf", *_SOUND, "text/"),
     # Some of the models behind it refuse more than 40.
     call_id_pattern=r"^[A-Za-z0-9_.:-]{1,40}$",
     cost="usage_cost",
@@ -187,8 +193,9 @@ DEEPSEEK = Dialect(
     reasoning_on_every_message=True,
     parallel_tool_calls=False,
     output="json_object",
-    media=("text/",),
-    result_media=(),
+    media=(*WEB_PICTURES, "text/"),
+    result_media=WEB_PICTURES,
+    media_models={"image/": "deepseek-flash|vision"},
     switches=frozenset({"logprobs"}),
 )
 
@@ -205,6 +212,7 @@ MISTRAL = Dialect(
     strict_output=True,
     tool_to_user_bridge="OK.",
     empty_content="",
+    media=(*WEB_PICTURES, "text/"),
     result_media=(),
     call_id_pattern=r"^[A-Za-z0-9]{9}$",
     switches=frozenset({"safe_prompt"}),
@@ -224,8 +232,23 @@ XAI = Dialect(
     reasoning_replay="reasoning_content",
     strict_output=True,
     empty_content="",
+    media=("image/png", *JPEG, "text/"),
+    result_media=("image/png", *JPEG),
     cost="usd_ticks",
 )
+
+COHERE = Dialect(
+    name="cohere",
+    include_usage=False,
+    thinking=(ThinkingRule(models="reasoning", efforts=("none", "high")),),
+    tool_choice="offered",
+    parallel_tool_calls=False,
+    output="json_object",
+    media=(*WEB_PICTURES, "text/"),
+    result_media=WEB_PICTURES,
+    media_models={"image/": "vision"},
+)
+"""Of its compatibility API; fields that its page does not list are refused or passed over."""
 
 TOGETHER = Dialect(
     name="together",
@@ -244,7 +267,7 @@ VLLM = Dialect(
     name="vllm",
     thinking=(_GPT_OSS, _TEMPLATE),
     reasoning_replay="as_received",
-    media=("image/", "audio/wav", "audio/mpeg", "audio/mp3", "text/"),
+    media=("image/", *_SOUND, "text/"),
 )
 
 LM_STUDIO = Dialect(
@@ -261,7 +284,7 @@ LLAMA_CPP = Dialect(
     thinking=(_GPT_OSS, _TEMPLATE),
     reasoning_replay="reasoning_content",
     tool_choice="required",
-    media=("image/", "audio/wav", "audio/mpeg", "audio/mp3", "text/"),
+    media=("image/", *_SOUND, "text/"),
 )
 
 OLLAMA = Dialect(
@@ -287,6 +310,7 @@ DIALECTS = {
         DEEPSEEK,
         MISTRAL,
         XAI,
+        COHERE,
         TOGETHER,
         FIREWORKS,
         VLLM,

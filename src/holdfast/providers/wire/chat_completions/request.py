@@ -17,6 +17,7 @@ from holdfast.providers.wire.chat_completions.schemas import asks_for_schema_in_
 from holdfast.providers.wire.chat_completions.thinking import ask_for_thinking
 from holdfast.providers.wire.lenient_json import encode_lenient
 from holdfast.providers.wire.message_bytes import body_with
+from holdfast.providers.wire.neutral_forms import described
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
@@ -146,8 +147,9 @@ def _tools(dialect: Dialect, request: ModelRequest) -> JsonObject:
             wanted = {"type": "function", "function": {"name": request.require_tool}}
             fields["tool_choice"] = wanted
         else:
-            fields["tool_choice"] = "required"
             tools = tuple(tool for tool in tools if tool.name == request.require_tool)
+        if dialect.tool_choice == "required":
+            fields["tool_choice"] = "required"
     if not request.parallel_tool_calls and _knows_parallel_field(dialect, request.model):
         fields["parallel_tool_calls"] = False
     return {"tools": [_tool(tool) for tool in tools], **fields}
@@ -159,12 +161,9 @@ def _knows_parallel_field(dialect: Dialect, model: str) -> bool:
 
 
 def _tool(tool: ToolSpec) -> JsonObject:
-    examples = "".join(
-        f"\nExample input: {encode_lenient(example).decode()}" for example in tool.input_examples
-    )
     function: JsonObject = {"name": tool.name, "parameters": tool.input_schema}
-    if tool.description or examples:
-        function["description"] = f"{tool.description}{examples}".strip()
+    if description := described(tool):
+        function["description"] = description
     return {"type": "function", "function": function}
 
 

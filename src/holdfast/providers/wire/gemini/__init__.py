@@ -3,6 +3,7 @@
 from functools import partial
 
 from holdfast.providers.schema_rules import SchemaTargets
+from holdfast.providers.wire.accepted_kinds import JPEG
 from holdfast.providers.wire.gemini.dialects import GEMINI_API, GeminiDialect
 from holdfast.providers.wire.gemini.errors import ERRORS
 from holdfast.providers.wire.gemini.reply import GeminiDecoder
@@ -15,11 +16,11 @@ from holdfast.providers.wire.gemini.request import (
 from holdfast.providers.wire.gemini.schemas import takes_json_schema
 from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
 
-_MEDIA = ("image/", "application/pdf", "audio/", "video/", "text/")
+_PICTURES = ("image/png", *JPEG, "image/webp", "image/heic", "image/heif")
 HISTORY = HistoryRules(
     tool_name_pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$",
-    media=_MEDIA,
-    result_media=("image/", "application/pdf"),
+    media=(*_PICTURES, "application/pdf", "audio/", "video/", "text/"),
+    result_media=(*_PICTURES, "application/pdf"),
 )
 
 

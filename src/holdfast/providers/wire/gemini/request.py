@@ -10,6 +10,7 @@ from holdfast.providers.wire.gemini.messages import named_calls, parts_of
 from holdfast.providers.wire.gemini.schemas import json_schema, openapi_schema, takes_json_schema
 from holdfast.providers.wire.gemini.thinking import is_gemini_3, thinking_config
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
+from holdfast.providers.wire.neutral_forms import described
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.providers.wire.token_count import read_token_count
 from holdfast.vocabulary.json_types import JsonObject
@@ -151,7 +152,7 @@ def _tools(request: ModelRequest) -> JsonObject:
 
 
 def _declaration(tool: ToolSpec, model: str) -> JsonObject:
-    declaration: JsonObject = {"name": tool.name, "description": tool.description or tool.name}
+    declaration: JsonObject = {"name": tool.name, "description": described(tool) or tool.name}
     if not tool.input_schema.get("properties") and "$ref" not in tool.input_schema:
         return declaration
     if takes_json_schema(model):

@@ -3,6 +3,7 @@
 from functools import partial
 
 from holdfast.providers.schema_rules import SchemaTargets
+from holdfast.providers.wire.accepted_kinds import TEXT_MODELS
 from holdfast.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
 from holdfast.providers.wire.openai_responses.errors import ERRORS
 from holdfast.providers.wire.openai_responses.reply import ResponsesDecoder
@@ -13,10 +14,6 @@ from holdfast.providers.wire.openai_responses.request import (
     encode_request,
 )
 from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
-
-HISTORY = HistoryRules(
-    media=("image/", "application/pdf"), result_media=("image/", "application/pdf")
-)
 
 _SCHEMAS = SchemaTargets(arguments="openai", output=("openai_strict", "openai"))
 
@@ -31,7 +28,12 @@ def responses_protocol(dialect: ResponsesDialect = OPENAI) -> WireProtocol:
         decoder=ResponsesDecoder,
         classify=ERRORS.error_of_reply,
         schema_targets=lambda _model: _SCHEMAS,
-        history=HISTORY if dialect.takes_files else HistoryRules(),
+        history=HistoryRules(
+            media=dialect.media,
+            result_media=dialect.result_media,
+            media_models=dialect.media_models,
+            text_models=TEXT_MODELS,
+        ),
         encode_count=partial(encode_count, dialect=dialect) if dialect.can_count else None,
         decode_count=decode_count if dialect.can_count else None,
     )

@@ -50,6 +50,8 @@ def items_of(
     if isinstance(message, UserMessage):
         return list(_user_items(message, custom))
     items = _assistant_items(message)
+    if dialect.plain_items:
+        return [plain for item in items if (plain := _plain(item)) is not None]
     if dialect.typed_answers:
         items = [_typed(item) for item in items]
     return sorted(items, key=_is_call) if dialect.calls_last else items
@@ -61,6 +63,19 @@ def _typed(item: JsonObject) -> JsonObject:
         return item
     content = [{"type": "output_text", "text": item["content"], "annotations": []}]
     return item | {"type": "message", "status": "completed", "content": content}
+
+
+def _plain(item: JsonObject) -> JsonObject | None:
+    """Write an item without anything that only the server that made it knows."""
+    kind = item.get("type", "message")
+    if kind == "function_call":
+        return {name: item[name] for name in ("type", "call_id", "name", "arguments")}
+    if kind != "message":
+        return None
+    content = item["content"]
+    if not isinstance(content, str):
+        content = "".join(piece.get("text", "") for piece in content)
+    return {"type": "message", "role": "assistant", "content": content}
 
 
 def _is_call(item: JsonObject) -> bool:

@@ -82,7 +82,7 @@ def usage_of(response: JsonObject) -> Usage:
 
 
 def cost_of(response: JsonObject) -> Decimal | None:
-    """Return what the provider says it billed: OpenRouter in dollars, xAI in ticks."""
+    """Return what the provider says it billed: routers in dollars, xAI in ticks."""
     usage = response.get("usage")
     if not isinstance(usage, dict):
         return None

@@ -8,6 +8,7 @@ import re
 from functools import partial
 
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
+from holdfast.providers.wire.neutral_forms import described
 from holdfast.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
 from holdfast.providers.wire.openai_responses.messages import custom_calls, items_of
 from holdfast.providers.wire.protocol import WireRequest
@@ -45,7 +46,12 @@ class RequestEncoder:
         """Return the request that asks for a streamed answer."""
         fields, after = _fields(request, self._dialect)
         known = BODY_SWITCHES | SERVER_TOOLS.keys() | {CHAIN}
-        betas = [name for name, is_on in request.betas.items() if is_on and name not in known]
+        # A beta that is named after a day is Anthropic's.
+        betas = [
+            name
+            for name, is_on in request.betas.items()
+            if is_on and name not in known and not re.search(r"-20\d\d", name)
+        ]
         return WireRequest(
             path=self._dialect.path,
             body=self._body(request, fields, after),
@@ -83,7 +89,8 @@ def decode_count(body: bytes) -> int:
 
 def _fields(request: ModelRequest, dialect: ResponsesDialect) -> tuple[JsonObject, int]:
     """Return everything but the input, and which message the input begins with."""
-    switches = request.betas
+    # Who keeps nothing would take the end of a conversation for the whole of it.
+    switches = request.betas if dialect.keeps_answers else {}
     chain = switches.get(CHAIN, False)
     after, previous = _last_kept(request.messages) if chain else (0, None)
     body: JsonObject = {
@@ -97,8 +104,8 @@ def _fields(request: ModelRequest, dialect: ResponsesDialect) -> tuple[JsonObjec
         body["instructions"] = "\n\n".join(request.system)
     body |= _limits(request, dialect) | _reasoning(request, dialect) | _tools(request)
     if request.output_schema is not None:
-        body["text"] = {"format": _format(request.output_schema)}
-    if request.compaction.enabled:
+        body |= _output(request.output_schema, dialect)
+    if request.compaction.enabled and dialect.compacts:
         rule: JsonObject = {"type": "compaction"}
         if request.compaction.input_tokens is not None:
             rule["compact_threshold"] = request.compaction.input_tokens
@@ -129,8 +136,8 @@ def _limits(request: ModelRequest, dialect: ResponsesDialect) -> JsonObject:
     if request.max_tokens:
         body["max_output_tokens"] = max(request.max_tokens, dialect.smallest_output)
     levels = dialect.reasoning_of(request.model)
-    refuses_temperature = levels is not None and levels.sealed and dialect.name != "xai"
-    if request.temperature is not None and not refuses_temperature:
+    takes_temperature = levels is None or levels.takes_temperature
+    if request.temperature is not None and takes_temperature:
         body["temperature"] = request.temperature
     return body
 
@@ -153,7 +160,7 @@ def _tools(request: ModelRequest) -> JsonObject:
         {
             "type": "function",
             "name": tool.name,
-            "description": tool.description,
+            "description": described(tool),
             "parameters": tool.input_schema,
             # Said aloud, because the default would rewrite the schema.
             "strict": False,
@@ -169,10 +176,9 @@ def _tools(request: ModelRequest) -> JsonObject:
     return body
 
 
-def _format(output: OutputSchema) -> JsonObject:
-    return {
-        "type": "json_schema",
-        "name": _SCHEMA_NAME.sub("_", output.name)[:64] or "output",
-        "schema": output.schema,
-        "strict": output.is_strict,
-    }
+def _output(output: OutputSchema, dialect: ResponsesDialect) -> JsonObject:
+    name = _SCHEMA_NAME.sub("_", output.name)[:64] or "output"
+    wanted: JsonObject = {"name": name, "schema": output.schema, "strict": output.is_strict}
+    if dialect.output_field == "text":
+        return {"text": {"format": {"type": "json_schema", **wanted}}}
+    return {"response_format": {"type": "json_schema", "json_schema": wanted}}

@@ -1,0 +1,55 @@
+"""Golden requests: between those of a protocol, every option of a request is used."""
+
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+
+from holdfast.providers.wire.chat_completions.dialects import DIALECTS
+from holdfast.providers.wire.openai_responses.request import BODY_SWITCHES, CHAIN, SERVER_TOOLS
+from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.settings import Thinking
+from tests.providers.chat.example_requests import EXAMPLES
+from tests.providers.gemini.requests import REQUESTS as GEMINI
+from tests.providers.golden_requests import REQUESTS as ANTHROPIC
+from tests.providers.ollama.requests import REQUESTS as OLLAMA
+from tests.providers.responses.requests import REQUESTS as RESPONSES
+
+GOLDEN: dict[str, list[ModelRequest]] = {
+    "anthropic": list(ANTHROPIC.values()),
+    "chat": [make(dialect) for make in EXAMPLES.values() for dialect in DIALECTS.values()],
+    "gemini": [request for request, _ in GEMINI.values()],
+    "ollama": list(OLLAMA.values()),
+    "responses": [request for request, _ in RESPONSES.values()],
+}
+NEVER_SENT = {"timeouts", "fresh_media"}
+
+
+def used(requests: Iterable[ModelRequest]) -> set[str]:
+    """Return the options that are not what they are without being said."""
+    plain = ModelRequest(model="", messages=())
+    return {
+        field.name
+        for field in msgspec.structs.fields(ModelRequest)
+        for request in requests
+        if getattr(request, field.name) != getattr(plain, field.name)
+    }
+
+
+@pytest.mark.parametrize("protocol", GOLDEN)
+def test_every_option_is_in_a_golden_request(protocol: str) -> None:
+    fields = {field.name for field in msgspec.structs.fields(ModelRequest)}
+    assert fields - NEVER_SENT - used(GOLDEN[protocol]) == set()
+
+
+@pytest.mark.parametrize("protocol", GOLDEN)
+def test_a_tool_with_examples_and_one_without_are_in_a_golden_request(protocol: str) -> None:
+    tools = [tool for request in GOLDEN[protocol] for tool in request.tools]
+    assert {bool(tool.input_examples) for tool in tools} == {True, False}
+
+
+def test_every_switch_of_responses_is_in_a_golden_request() -> None:
+    turned_on = {name for request in GOLDEN["responses"] for name in request.betas}
+    assert turned_on >= {*BODY_SWITCHES, *SERVER_TOOLS, CHAIN}
+    levels: set[Thinking | None] = {request.thinking for request in GOLDEN["responses"]}
+    assert levels >= {None, "off", "low", "high"}
