@@ -24,5 +24,10 @@ def faults_of(api: str, body: JsonObject, *, model: str) -> list[str]:
     rules = _RULES[protocol]
     if protocol == "responses" and server not in {"openai", "azure"}:
         rules = tuple(rule for rule in rules if rule.name not in _OF_OPENAI_MODELS)
+    if server == "perplexity" and "response_format" in body:
+        # The same schema, in a field of its own: https://docs.perplexity.ai/api-reference
+        wanted = body["response_format"]["json_schema"]
+        body = {name: value for name, value in body.items() if name != "response_format"}
+        body["text"] = {"format": {"type": "json_schema", **wanted}}
     found = breaches(rules, {"model": model} | body)
     return [f"{name}: {fault}" for name, faults in found.items() for fault in faults]
