@@ -185,6 +185,7 @@ class SessionWriter:
             self._log.append(descriptor, b"\n")
         for found in scan.lines:
             self._consumed.update(found.line.consumed)
+        self.record = said.record if scan.head else None
         self._note(entries_of(scan, finder_in(self._folder.blobs(self.session_id))), ())
         return scan
 
@@ -233,5 +234,6 @@ class SessionWriter:
                     process=self._process if holder else "",
                     until=machine_seconds() + self._lease_seconds,
                     head=self._head,
+                    record=self.record,
                 )
             )
