@@ -12,6 +12,7 @@ from holdfast.agent.keywords import (
     QueryOptions,
     SessionOptions,
     check_options,
+    check_text,
     ingredients_of,
     places_of,
     settings_changes,
@@ -33,6 +34,7 @@ from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.text import writable
 
 
 class Agent:
@@ -56,7 +58,9 @@ class Agent:
         self._settings = msgspec.structs.replace(resolved.settings, model=self._configuration.model)
         split_model(self._settings.model)
         self._owner = resolved.agent.owner
-        self._project = resolved.agent.project or str(self._configuration.cwd)
+        self._project = resolved.agent.project or writable(str(self._configuration.cwd))
+        check_text(self._owner, of="the owner")
+        check_text(self._project, of="the project")
         self._instrumentation = options.get("instrumentation")
         self._composition = Composition(ingredients_of(options, resolved), self._configuration)
         self._sessions: list[LiveSession] = []
@@ -95,7 +99,7 @@ class Agent:
         """Return a session by its name or id: a new one, or as the store has it.
 
         Raises:
-            ConfigError: CONFIG_INVALID when a state to restore is not valid.
+            ConfigError: CONFIG_INVALID when the name or a state to restore is not valid.
 
         """
         check_options(options, SessionOptions, of="a session")
@@ -120,6 +124,7 @@ class Agent:
             SessionError: NOT_FOUND when the store has no such session.
 
         """
+        check_text(reference, of="the name of a session")
         parts = self._composition.parts()
         request = SessionRequest(reference=reference, owner=self._owner, project=self._project)
         record = await find_session(parts, request)
@@ -128,6 +133,8 @@ class Agent:
         return AgentRemote(RemoteSession(parts.store, record.id))
 
     def _session_of(self, request: SessionRequest) -> AgentSession:
+        check_text(request.reference, of="the name of a session")
+
         async def open_live() -> LiveSession:
             if self._closed:
                 raise SessionError(ErrorCode.CLOSED, "the agent is closed")

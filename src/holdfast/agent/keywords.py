@@ -182,6 +182,19 @@ def check_options(options: Mapping[str, Any], known: Any, *, of: str) -> None:  
             ) from error
 
 
+def check_text(text: str | None, *, of: str) -> None:
+    """Refuse text that no store can keep.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming whose text it is.
+
+    """
+    if text is not None and writable(text) != text:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"{of} holds half a character, which cannot be kept: {text!r}"
+        )
+
+
 def ingredients_of(options: AgentOptions, resolved: "Resolved") -> Ingredients:
     """Pick what an agent is made of from its options, and from what configuration says."""
     chosen: dict[str, Any] = {
