@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import Agent, tool
 from holdfast.testing import FakeClock, ScriptedProvider, calls, says
+from holdfast.vocabulary.entries import ApprovalSettled
 from holdfast.vocabulary.errors import ConfigError
 from holdfast.vocabulary.parts import TextPart, ToolResultPart
 
@@ -142,3 +143,30 @@ async def test_a_folder_whose_name_is_no_text_can_be_a_project(
     provider = ScriptedProvider([says("done")])
     async with Agent("scripted/m", providers=[provider], store=f"sqlite:{tmp_path}/s.db") as agent:
         assert (await agent.run("hello")).text == "done"
+
+
+@pytest.mark.parametrize("store", ["memory", "jsonl", "sqlite"])
+async def test_reasons_that_cannot_be_written_are_mended(store: str, tmp_path: Path) -> None:
+    @tool(approval="ask")
+    async def delete() -> str:
+        """Delete."""
+        return "deleted"
+
+    half, mended = "report\udce9", "report\ufffd"
+    place = store if store == "memory" else f"{store}:{tmp_path / 'log'}"
+    provider = ScriptedProvider([calls(("delete", {}), ("delete", {})), says("done")])
+    async with (
+        Agent("scripted/m", providers=[provider], tools=[delete], store=place) as agent,
+        agent.session("files") as session,
+    ):
+        first, second = (await session.chat("go")).pending
+        await session.deny(first.id, half, by=half)
+        remote = await agent.remote("files")
+        await remote.deny(second.id, half)
+        async for entry in remote.events():
+            if isinstance(entry, ApprovalSettled) and entry.approval_id == second.id:
+                break
+        assert (await session.resume()).text == "done"
+        await remote.abort(half)
+        results = provider.requests[-1].messages[-1].parts
+        assert [mended in _text(part) for part in results] == [True, True]  # type: ignore[arg-type]

@@ -31,6 +31,7 @@ from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.status import Idle, SessionStatus
+from holdfast.vocabulary.text import writable_or_none
 
 EventT = TypeVar("EventT", bound=Event)
 
@@ -171,14 +172,15 @@ class AgentSession:
             SessionError: NOT_FOUND when it was answered already or never asked.
 
         """
-        decision = Approve(arguments=arguments, scope=scope, by=by)
+        decision = Approve(arguments=arguments, scope=scope, by=writable_or_none(by))
         await (await self.open()).decide(ApprovalId(approval_id), decision)
 
     async def deny(
         self, approval_id: str, reason: str | None = None, *, by: str | None = None
     ) -> None:
         """Refuse a tool call; the model is told why."""
-        await (await self.open()).decide(ApprovalId(approval_id), Deny(reason, by=by))
+        decision = Deny(writable_or_none(reason), by=writable_or_none(by))
+        await (await self.open()).decide(ApprovalId(approval_id), decision)
 
     # The session as a whole.
 
