@@ -13,7 +13,6 @@ from holdfast.vocabulary.events import TextDelta
 from holdfast.vocabulary.local_models import PullEvent, PullFinished, PullProgress, PullStarted
 
 MODEL = "smollm2"
-SESSION = "demo"
 
 _INTRODUCTION = """\
 Holdfast demo: a real model on this machine, no key, no account.
@@ -60,21 +59,27 @@ def main(arguments: list[str]) -> int:
     store = data_folder() / "demo.db"
     try:
         if arguments[:1] == ["--resume"]:
-            _go_on(stage, store)
-        else:
-            _begin(stage, store)
+            _go_on(stage, store, session_id=arguments[1])
+            return 0
+        session_id = _begin(stage, store)
     except AgentError as error:
         sys.stderr.write(f"{error.code}: {error.message}\n")
         return 1
-    return 0
+    stage.say("\n3. Another process opens the same session and goes on.")
+    command = [sys.executable, "-m", "holdfast.demo", "--resume", session_id]
+    failed = subprocess.run(command, check=False).returncode  # noqa: S603 - ourselves
+    if not failed:
+        stage.say(_FAREWELL.format(store=store))
+    return failed
 
 
-def _begin(stage: Stage, store: Path) -> None:
+def _begin(stage: Stage, store: Path) -> str:
+    """Answer a prompt and stop another in a new session; returns its id."""
     stage.say(_INTRODUCTION)
     if not any(model.name == MODEL and model.is_present for model in list_local_models()):
         pull_model(MODEL, progress=stage.show_pull)
     started = time.perf_counter()
-    with _agent(store) as agent, agent.session(SESSION) as session:
+    with _agent(store) as agent, agent.session() as session:
         stage.say("\n1. A prompt comes back as a stream.\n   you: What is a ship's anchor for?")
         stage.say("   model: ", end="")
         with session.stream("What is a ship's anchor for? Answer in one sentence.") as stream:
@@ -98,14 +103,11 @@ def _begin(stage: Stage, store: Path) -> None:
                         session.abort("that is enough")
             kept = stream.result()
         stage.say(f"\n   [{kept.stop_reason}] kept in the log: {kept.text!r}")
-    stage.say("\n3. Another process opens the same session and goes on.")
-    command = [sys.executable, "-m", "holdfast.demo", "--resume"]
-    subprocess.run(command, check=True)  # noqa: S603 - ourselves
-    stage.say(_FAREWELL.format(store=store))
+        return str(session.session_id)
 
 
-def _go_on(stage: Stage, store: Path) -> None:
-    with _agent(store) as agent, agent.session(SESSION, must_exist=True) as session:
+def _go_on(stage: Stage, store: Path, *, session_id: str) -> None:
+    with _agent(store) as agent, agent.session(session_id, must_exist=True) as session:
         stage.say(f"   found {len(session.messages)} messages of session {session.session_id}")
         stage.say("   you: What did I ask you first?\n   model: ", end="")
         with session.stream("What did I ask you first? Answer in one sentence.") as stream:

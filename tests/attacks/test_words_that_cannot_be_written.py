@@ -7,6 +7,8 @@ import pytest
 
 from holdfast import Agent, tool
 from holdfast.testing import FakeClock, ScriptedProvider, calls, says
+from holdfast.vocabulary.entries import ApprovalSettled
+from holdfast.vocabulary.errors import ConfigError
 from holdfast.vocabulary.parts import TextPart, ToolResultPart
 
 
@@ -109,3 +111,62 @@ async def test_an_error_that_cannot_be_printed_is_still_a_failure_of_the_tool() 
     async with Agent("scripted/m", providers=[provider], tools=[fails], clock=FakeClock()) as agent:
         assert (await agent.run("go")).text == "done"
     assert _result_of(provider).outcome == "error"
+
+
+@pytest.mark.parametrize("store", ["memory", "jsonl", "sqlite"])
+async def test_names_that_cannot_be_written_are_refused_at_the_door(
+    store: str, tmp_path: Path
+) -> None:
+    place = store if store == "memory" else f"{store}:{tmp_path / 'log'}"
+    name = "report\udce9"
+    provider = ScriptedProvider([says("done")])
+    for option in ("owner", "project"):
+        with pytest.raises(ConfigError, match=option):
+            Agent("scripted/m", providers=[provider], store=place, **{option: name})  # type: ignore[arg-type]
+    async with Agent("scripted/m", providers=[provider], store=place) as agent:
+        with pytest.raises(ConfigError, match="name of a session"):
+            agent.session(name)
+        with pytest.raises(ConfigError, match="name of a session"):
+            await agent.remote(name)
+        async with agent.session("a plain one") as session:
+            with pytest.raises(ConfigError, match="name of a session"):
+                await session.fork(name=name)
+            assert (await session.chat("hello")).text == "done"
+
+
+async def test_a_folder_whose_name_is_no_text_can_be_a_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "caf\udce9"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    provider = ScriptedProvider([says("done")])
+    async with Agent("scripted/m", providers=[provider], store=f"sqlite:{tmp_path}/s.db") as agent:
+        assert (await agent.run("hello")).text == "done"
+
+
+@pytest.mark.parametrize("store", ["memory", "jsonl", "sqlite"])
+async def test_reasons_that_cannot_be_written_are_mended(store: str, tmp_path: Path) -> None:
+    @tool(approval="ask")
+    async def delete() -> str:
+        """Delete."""
+        return "deleted"
+
+    half, mended = "report\udce9", "report\ufffd"
+    place = store if store == "memory" else f"{store}:{tmp_path / 'log'}"
+    provider = ScriptedProvider([calls(("delete", {}), ("delete", {})), says("done")])
+    async with (
+        Agent("scripted/m", providers=[provider], tools=[delete], store=place) as agent,
+        agent.session("files") as session,
+    ):
+        first, second = (await session.chat("go")).pending
+        await session.deny(first.id, half, by=half)
+        remote = await agent.remote("files")
+        await remote.deny(second.id, half)
+        async for entry in remote.events():
+            if isinstance(entry, ApprovalSettled) and entry.approval_id == second.id:
+                break
+        assert (await session.resume()).text == "done"
+        await remote.abort(half)
+        results = provider.requests[-1].messages[-1].parts
+        assert [mended in _text(part) for part in results] == [True, True]  # type: ignore[arg-type]

@@ -259,6 +259,33 @@ async def test_a_branch_of_a_deleted_session_says_what_is_gone(kind: str, tmp_pa
         assert raised.value.code is ErrorCode.CORRUPT
 
 
+@pytest.mark.parametrize("kind", _KINDS)
+async def test_a_session_that_was_deleted_meanwhile_has_nothing_to_branch_from(
+    kind: str, tmp_path: Path
+) -> None:
+    async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as session:
+        said = (await session.chat("next")).message_id
+        assert said is not None
+        live = await session.open()
+        await live.store.log.delete(live.session_id)
+        for attempt in (session.fork(), session.fork(after=said), session.rewind(to=said)):
+            with pytest.raises(SessionError) as raised:
+                await attempt
+            assert raised.value.code is ErrorCode.NOT_FOUND
+
+
+async def test_a_branch_may_have_any_number_of_generations_before_it(tmp_path: Path) -> None:
+    async with durable_agent("memory", tmp_path, ThreeTurns()) as agent:
+        session = agent.session()
+        await session.chat("next")
+        for _ in range(1200):
+            branch = await session.fork()
+            await branch.open()
+            await session.close()
+            session = branch
+        assert _texts(session.messages) == ["next", "fine"]
+
+
 async def test_two_sessions_of_a_new_name_opened_at_once_are_one(tmp_path: Path) -> None:
     async with (
         durable_agent("jsonl", tmp_path, ThreeTurns()) as one,

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.ports.session_store import Store
 from holdfast.stores.big_entries import LARGEST_ENTRY
-from holdfast.testing.store_conformance.samples import change, note, opening
+from holdfast.testing.store_conformance.samples import change, command, note, opening
+from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import SessionId, new_session_id
 from tests.stores.places import DURABLE, PLACES, open_place
@@ -122,6 +123,37 @@ async def test_a_lost_payload_is_reported_and_hides_nothing_else(
     assert [entry.seq for entry in await again.log.read(session_id)] == [1, 3]
     assert len(await again.log.inspect(session_id)) == 2
     await again.close()
+
+
+@pytest.mark.parametrize("gone", [True, False])
+@pytest.mark.parametrize("kind", DURABLE)
+async def test_a_log_whose_end_lost_its_payload_goes_on_and_keeps_what_follows(
+    kind: str, gone: bool, tmp_path: Path
+) -> None:
+    session_id = new_session_id()
+    store = open_place(kind, tmp_path)
+    await store.inbox.put(session_id, command("c1"))
+    lease = await store.leases.acquire(session_id, "writer")
+    await store.log.append(lease, [opening(session_id, name="big")])
+    await store.log.append(
+        lease, [note(2), note(3, "y" * _BIG), note(4, "z" * _BIG)], consumed=[CommandId("c1")]
+    )
+    await store.close()
+    _damage(kind, tmp_path, session_id, gone=gone)
+    for _ in range(2):
+        again = open_place(kind, tmp_path)
+        assert await again.inbox.pending(session_id) == ()
+        before = await again.log.read(session_id)
+        lease = await again.leases.acquire(session_id, "writer")
+        assert await again.log.read(session_id) == before
+        more = note(before[-1].seq + 1)
+        await again.log.append(lease, [more])
+        await again.close()
+        again = open_place(kind, tmp_path)
+        assert await again.log.read(session_id) == [*before, more]
+        assert await again.log.inspect(session_id) != ()
+        assert await again.inbox.pending(session_id) == ()
+        await again.close()
 
 
 @pytest.mark.parametrize("kind", DURABLE)

@@ -1,5 +1,7 @@
 """What stores leave on the disk: modes, names, no second copy of any text."""
 
+import asyncio
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -119,3 +121,15 @@ def test_a_string_that_names_no_store_is_refused(location: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make_store(location)
     assert caught.value.code is ErrorCode.CONFIG_INVALID
+
+
+async def test_whoever_only_looks_at_a_lock_keeps_nobody_from_the_session(tmp_path: Path) -> None:
+    store = JsonlStore(tmp_path)
+    lease = await new_session(store)
+    await store.leases.release(lease)
+    with (tmp_path / "leases" / f"{lease.session_id}.lock").open() as looked_at:
+        fcntl.flock(looked_at, fcntl.LOCK_EX)
+        asyncio.get_running_loop().call_later(0.02, fcntl.flock, looked_at, fcntl.LOCK_UN)
+        again = await store.leases.acquire(lease.session_id, "exam")
+    assert again.epoch > lease.epoch
+    await store.close()

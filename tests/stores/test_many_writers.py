@@ -131,6 +131,24 @@ async def test_a_refused_append_does_not_take_its_neighbours_along(
 
 
 @pytest.mark.parametrize("kind", DURABLE)
+async def test_an_entry_that_cannot_be_written_does_not_take_its_neighbours_along(
+    kind: str, tmp_path: Path
+) -> None:
+    store = open_place(kind, tmp_path)
+    leases = [await new_session(store) for _ in range(10)]
+    outcomes = await asyncio.gather(
+        *(
+            store.log.append(lease, [note(2, "fine" if number % 2 else "half of \ud800")])
+            for number, lease in enumerate(leases)
+        ),
+        return_exceptions=True,
+    )
+    assert [outcome is None for outcome in outcomes] == [False, True] * 5
+    assert [await seqs_of(store, lease.session_id) for lease in leases] == [[1], [1, 2]] * 5
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", DURABLE)
 async def test_an_append_whose_caller_gave_up_can_be_repeated(kind: str, tmp_path: Path) -> None:
     store = open_place(kind, tmp_path)
     lease = await new_session(store)

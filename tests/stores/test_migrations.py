@@ -89,17 +89,24 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_database_of_another_application_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("application", [7, 0])
+async def test_a_database_of_another_application_is_refused_and_left_alone(
+    application: int, tmp_path: Path
+) -> None:
     path = tmp_path / "other.db"
     connection = apsw.Connection(str(path))
-    connection.pragma("application_id", 7)
+    connection.pragma("application_id", application)
     connection.execute("CREATE TABLE theirs (x)")
     connection.close()
+    before = path.read_bytes()
     store = SqliteStore(path)
-    with pytest.raises(StoreError) as caught:
-        await store.index.browse(OWNER, PROJECT)
-    assert caught.value.code is ErrorCode.VERSION_UNSUPPORTED
+    for attempt in (store.index.browse(OWNER, PROJECT), new_session(store)):
+        with pytest.raises(StoreError) as caught:
+            await attempt
+        assert caught.value.code is ErrorCode.VERSION_UNSUPPORTED
     await store.close()
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["other.db"]
 
 
 def test_a_step_that_fails_leaves_the_database_as_it_was(tmp_path: Path) -> None:

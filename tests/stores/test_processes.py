@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from holdfast.testing.store_conformance.promises import within_patience
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.ids import SessionId, new_session_id
+from tests.architecture.source_tree import ROOT
 from tests.stores.places import DURABLE, open_place
 from tests.stores.worker_process import open_impatient
 from tests.stores.workers import worker
@@ -121,3 +123,17 @@ async def test_entries_and_commands_of_another_process_are_seen_as_they_come(
     (command,) = await store.inbox.pending(session_id)
     assert command.id == "c1"
     await store.close()
+
+
+async def test_a_fork_cannot_use_a_store_and_keeps_no_session_from_others(
+    kind: str, tmp_path: Path
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "ignore::DeprecationWarning", "-m", "tests.stores.forking_process"),
+        *(kind, str(tmp_path)),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(60):
+        said, _ = await process.communicate()
+    assert said == b"ok\n"

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.ports.session_store import Lease
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.store_conformance.samples import OWNER, PROJECT, new_session
+from holdfast.testing.store_conformance.samples import OWNER, PROJECT, new_session, opening
 from holdfast.vocabulary.entries import (
     Entry,
     PartCheckpoint,
@@ -16,7 +16,7 @@ from holdfast.vocabulary.entries import (
     TurnEnded,
     TurnStarted,
 )
-from holdfast.vocabulary.ids import MessageId, PartId, new_entry_id
+from holdfast.vocabulary.ids import MessageId, PartId, new_entry_id, new_session_id
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import ReasoningPart, TextPart
 
@@ -98,7 +98,8 @@ async def test_an_answer_is_found_whole_though_searched_for_while_it_streamed(
 async def test_what_looks_like_an_operator_is_just_a_word(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.db")
     await conversation(store)
-    for words in ('"', "nest OR", "NEAR(", "text_index:", "*", "a AND NOT", "'; --", "  "):
+    odd = ("\0", "nest\0", "\ud800")
+    for words in ('"', "nest OR", "NEAR(", "text_index:", "*", "a AND NOT", "'; --", "  ", *odd):
         await store.search.find(OWNER, PROJECT, words)
     await store.close()
 
@@ -118,4 +119,14 @@ async def test_a_rebuilt_index_finds_the_same(tmp_path: Path) -> None:
     before = await places(store, "swallows")
     await store.index.rebuild()
     assert await places(store, "swallows") == before
+    await store.close()
+
+
+async def test_a_history_that_was_restored_is_found(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.db")
+    session_id = new_session_id()
+    lease = await store.leases.acquire(session_id, "exam")
+    history = (UserMessage(id=MessageId("msg_0"), parts=(TextPart(text="where do swifts sleep"),)),)
+    await store.log.append(lease, [msgspec.structs.replace(opening(session_id), history=history)])
+    assert await places(store, "swifts") == [1]
     await store.close()

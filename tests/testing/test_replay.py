@@ -10,9 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast import Agent, AgentSession
+from holdfast.testing import ScriptedProvider, says
 from holdfast.testing.recording import RecordingClient
 from holdfast.testing.replay import CallAt, CutAt, FailAt, Fault, ReplayClient, StallAt
-from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, StoreError
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import TextPart
@@ -263,6 +265,34 @@ async def test_something_can_happen_at_a_part(recorded: Path) -> None:
     async for parts in client.stream(ask()):
         given.extend(parts)
     assert (seen, given) == ([3], PARTS)
+
+
+@pytest.mark.parametrize("count", range(len(PARTS) + 1))
+async def test_an_abort_at_a_part_keeps_what_came_before_it(recorded: Path, count: int) -> None:
+    sessions: list[AgentSession] = []
+
+    def stop() -> None:
+        sessions[0].abort()
+
+    fault = CallAt(part=count, action=stop)
+    client = ReplayClient(recorded, faults=[fault], check_requests=False)
+    async with Agent("toys/toy", providers=[client]) as agent, agent.session() as session:
+        sessions.append(session)
+        result = await session.chat("hello", on_abort="return")
+    assert result.stop_reason == "aborted"
+    assert result.text == "".join(
+        part.text for part in PARTS[:count] if isinstance(part, PartDelta)
+    )
+
+
+async def test_nobody_is_asked_when_the_answer_cannot_be_recorded(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    inner = ScriptedProvider([says("never")])
+    client = RecordingClient(inner, tmp_path / "file" / "x.jsonl", clock=StepClock())
+    with pytest.raises(StoreError):
+        async for _ in client.stream(ask()):
+            pass
+    assert inner.requests == []
 
 
 async def test_a_fault_after_the_end_is_a_mistake_that_is_told(recorded: Path) -> None:

@@ -13,7 +13,7 @@ from holdfast.agent.keywords import (
     places_of,
     settings_changes,
 )
-from holdfast.agent.option_checks import check_options, check_reference
+from holdfast.agent.option_checks import check_options, check_reference, check_text
 from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.remote import AgentRemote
@@ -31,6 +31,7 @@ from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.text import writable
 
 
 class Agent:
@@ -54,7 +55,9 @@ class Agent:
         self._settings = self._configuration.settings
         split_model(self._settings.model)
         self._owner = resolved.agent.owner
-        self._project = resolved.agent.project or str(self._configuration.cwd)
+        self._project = resolved.agent.project or writable(str(self._configuration.cwd))
+        check_text(self._owner, of="the owner")
+        check_text(self._project, of="the project")
         self._instrumentation = options.get("instrumentation")
         self._composition = Composition(ingredients_of(options, resolved), self._configuration)
         self._sessions: list[LiveSession] = []
@@ -93,7 +96,7 @@ class Agent:
         """Return a session by its name or id: a new one, or as the store has it.
 
         Raises:
-            ConfigError: CONFIG_INVALID when a state to restore is not valid.
+            ConfigError: CONFIG_INVALID when the name or a state to restore is not valid.
 
         """
         check_reference(reference)
@@ -128,6 +131,8 @@ class Agent:
         return AgentRemote(RemoteSession(parts.store, record.id))
 
     def _session_of(self, request: SessionRequest) -> AgentSession:
+        check_reference(request.reference)
+
         async def open_live() -> LiveSession:
             if self._closed:
                 raise SessionError(ErrorCode.CLOSED, "the agent is closed")

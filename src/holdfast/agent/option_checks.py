@@ -12,6 +12,7 @@ from holdfast.vocabulary.approvals import Decision, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.messages import Sender
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
+from holdfast.vocabulary.text import writable
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -104,17 +105,36 @@ def check_reference(reference: object) -> None:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID, f"a session's name or id must be text, not {reference!r}"
         )
+    check_text(reference, of="the name of a session")
+
+
+def check_text(text: str | None, *, of: str) -> None:
+    """Refuse text that no store can keep.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming whose text it is.
+
+    """
+    if text is not None and writable(text) != text:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"{of} holds half a character, which cannot be kept: {text!r}"
+        )
 
 
 def decided(decision: Decision) -> Decision:
-    """Return a decision about a tool call, checked.
+    """Return a decision about a tool call, checked, and with words that can be written.
 
     Raises:
         ConfigError: CONFIG_INVALID saying what is wrong with it.
 
     """
+    mended = {
+        name: writable(text)
+        for name in ("reason", "by")
+        if isinstance(text := getattr(decision, name, None), str)
+    }
     try:
-        return check_decision(decision)
+        return check_decision(msgspec.structs.replace(decision, **mended))
     except ValueError as error:
         raise ConfigError(ErrorCode.CONFIG_INVALID, str(error)) from error
 

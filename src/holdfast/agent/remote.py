@@ -10,6 +10,7 @@ from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import SessionId, new_query_id
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.settings import Delivery
+from holdfast.vocabulary.text import writable_or_none
 
 
 class AgentRemote:
@@ -35,7 +36,7 @@ class AgentRemote:
 
     async def abort(self, reason: str | None = None) -> None:
         """Ask for the running query to be stopped."""
-        await self._remote.abort(reason)
+        await self._remote.abort(writable_or_none(reason))
 
     async def approve(
         self, approval_id: str, *, arguments: Json | None = None, scope: ApprovalScope = "once"
@@ -47,7 +48,7 @@ class AgentRemote:
     async def deny(self, approval_id: str, reason: str | None = None) -> None:
         """Refuse a waiting tool call."""
         decided(Deny(reason))
-        await self._remote.deny(approval_id, reason)
+        await self._remote.deny(approval_id, writable_or_none(reason))
 
     def events(self, *, after: int = 0) -> AsyncGenerator[Entry, None]:
         """Read what happened after a `seq`, then what happens, until closed."""

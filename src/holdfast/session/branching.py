@@ -17,13 +17,13 @@ async def rewind(live: LiveSession, store: Store, to: str) -> None:
     """Make a message the last one of the conversation.
 
     Raises:
-        SessionError: BUSY while a query runs, MESSAGE_NOT_FOUND when there is no such message.
+        SessionError: BUSY while a query runs, MESSAGE_NOT_FOUND when there is no such message,
+            NOT_FOUND when the session was deleted.
 
     """
     live.check_open()
     async with live.queue.at_rest():
-        entries = await store.log.read(live.session_id)
-        place = await _place_of(store, entries, to)
+        place = await _place_of(store, await _entries_of(live, store), to)
         await _go_to(live, store, place, message_id=MessageId(to))
 
 
@@ -31,12 +31,13 @@ async def undo_rewind(live: LiveSession, store: Store) -> None:
     """Take the last rewind back.
 
     Raises:
-        SessionError: BUSY while a query runs, NOT_FOUND when nothing was rewound.
+        SessionError: BUSY while a query runs, NOT_FOUND when nothing was rewound or the session was
+            deleted.
 
     """
     live.check_open()
     async with live.queue.at_rest():
-        last = last_rewind(await store.log.read(live.session_id))
+        last = last_rewind(await _entries_of(live, store))
         if last is None:
             raise SessionError(ErrorCode.NOT_FOUND, "there is no rewind to take back")
         await _go_to(live, store, last.seq - 1)
@@ -46,10 +47,11 @@ async def find_fork(live: LiveSession, store: Store, after: str | None) -> Fork:
     """Say where a branch begins: after a message (itself included), or at the end.
 
     Raises:
-        SessionError: MESSAGE_NOT_FOUND when there is no such message.
+        SessionError: MESSAGE_NOT_FOUND when there is no such message, NOT_FOUND when the session
+            was deleted.
 
     """
-    entries = await store.log.read(live.session_id)
+    entries = await _entries_of(live, store)
     place = entries[-1].seq if after is None else await _place_of(store, entries, after)
     return Fork(
         parent=live.session_id,
@@ -57,6 +59,13 @@ async def find_fork(live: LiveSession, store: Store, after: str | None) -> Fork:
         forked_after=MessageId(after) if after is not None and place == entries[0].seq else None,
         settings=live.fold.settings,
     )
+
+
+async def _entries_of(live: LiveSession, store: Store) -> list[Entry]:
+    entries = await store.log.read(live.session_id)
+    if not entries:
+        raise SessionError(ErrorCode.NOT_FOUND, f"session {live.session_id} was deleted")
+    return entries
 
 
 async def _place_of(store: Store, entries: Sequence[Entry], message_id: str) -> int:

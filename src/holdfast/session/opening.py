@@ -47,12 +47,13 @@ async def open_session(parts: SessionParts, request: SessionRequest) -> LiveSess
     """Open a session, or make it.
 
     Raises:
-        SessionError: BUSY when another process holds it, NOT_FOUND when it must exist and does not.
+        SessionError: BUSY when another process holds it, NOT_FOUND when it must exist and does not,
+            or is somebody else's.
 
     """
     record = await find_session(parts, request)
-    if record is None and request.must_exist:
-        raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
+    if record is None and (request.must_exist or await _is_taken(parts, request)):
+        raise _no_session(request)
     if record is not None and request.fork is not None:
         raise StoreError(ErrorCode.CONFLICT, f"the name {request.reference!r} is taken")
     try:
@@ -72,6 +73,7 @@ async def _open(parts: SessionParts, request: SessionRequest, session_id: Sessio
     lease = await parts.store.leases.acquire(session_id, holder, busy=request.busy)
     try:
         entries = await parts.store.log.read(session_id)
+        _refuse_foreign(entries, request)
         _refuse_restoring_over(entries, request)
         if not entries:
             entries = [await _append_opening(parts, lease, request)]
@@ -81,11 +83,36 @@ async def _open(parts: SessionParts, request: SessionRequest, session_id: Sessio
         raise
     live = LiveSession(parts, lease, fold)
     try:
+        if fold.opened is None and not fold.settings.model:
+            # The entry that had them is damaged: the session goes on as a new one would start.
+            await live.change({"settings": msgspec.to_builtins(request.settings)})
         await live.start()
     except BaseException:
         await live.close(force=True)
         raise
     return live
+
+
+async def _is_taken(parts: SessionParts, request: SessionRequest) -> bool:
+    """Whether an id that this owner and project do not have is somebody else's."""
+    session_id = parse_session_id(request.reference or "")
+    if session_id is None or not await parts.store.log.read(session_id):
+        return False
+    # It may have become ours since we looked.
+    return await find_session(parts, request) is None
+
+
+def _refuse_foreign(entries: Sequence[Entry], request: SessionRequest) -> None:
+    """Refuse a session that somebody else made after we looked for it."""
+    opened = entries[0] if entries else None
+    owned = (request.owner, request.project)
+    if isinstance(opened, SessionOpened) and (opened.owner, opened.project) != owned:
+        raise _no_session(request)
+
+
+def _no_session(request: SessionRequest) -> SessionError:
+    """Make the error of a session that is not there, or not for us: nobody can tell which."""
+    return SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
 
 
 def _refuse_restoring_over(entries: Sequence[Entry], request: SessionRequest) -> None:
@@ -153,18 +180,18 @@ async def fold_log(log: SessionLog, entries: Sequence[Entry]) -> SessionFold:
 
 
 async def inherited_entries(log: SessionLog, opened: Entry | None) -> list[Entry]:
-    """Read what a fork has from its parent, which may be a fork itself."""
-    if not isinstance(opened, SessionOpened) or opened.parent is None:
-        return []
-    through = opened.forked_at or 0
-    entries = [
-        entry for entry in await log.read(opened.parent, limit=through) if entry.seq <= through
-    ]
-    if not entries:
-        raise StoreError(
-            ErrorCode.CORRUPT,
-            f"session {opened.session_id} was forked from {opened.parent}, which is gone",
-        )
-    earlier = await inherited_entries(log, entries[0])
-    own = current_path(entries)
-    return [*earlier, *own]
+    """Read what a fork has from its parent, which may be a fork itself, and so on."""
+    generations: list[Sequence[Entry]] = []
+    while isinstance(opened, SessionOpened) and opened.parent is not None:
+        through = opened.forked_at or 0
+        entries = [
+            entry for entry in await log.read(opened.parent, limit=through) if entry.seq <= through
+        ]
+        if not entries:
+            raise StoreError(
+                ErrorCode.CORRUPT,
+                f"session {opened.session_id} was forked from {opened.parent}, which is gone",
+            )
+        generations.append(current_path(entries))
+        opened = entries[0]
+    return [entry for own in reversed(generations) for entry in own]

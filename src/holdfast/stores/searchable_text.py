@@ -10,6 +10,7 @@ from holdfast.vocabulary.entries import (
     PartEnded,
     PartStarted,
     QueryStarted,
+    SessionOpened,
     TurnDiscarded,
     TurnEnded,
     TurnStarted,
@@ -47,12 +48,21 @@ def searchable_text_of(entries: Iterable[Entry], *, after: int) -> SearchableTex
             case TurnEnded():
                 found.texts.extend(answers.texts())
                 answers = _Answers()
-            case QueryStarted(message=message) | InputQueued(message=message):
-                if message is not None and message.text:
-                    found.texts.append((entry.seq, message.text))
+            case _ if text := _whole_text_of(entry):
+                found.texts.append((entry.seq, text))
         if not answers.is_open:
             found.through = entry.seq
     return found
+
+
+def _whole_text_of(entry: Entry) -> str:
+    """Return what an entry holds in one piece: a prompt, or the history that was restored."""
+    match entry:
+        case QueryStarted(message=message) | InputQueued(message=message):
+            return message.text if message is not None else ""
+        case SessionOpened(history=history):
+            return "\n".join(message.text for message in history)
+    return ""
 
 
 @dataclass(slots=True)

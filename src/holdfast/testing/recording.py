@@ -8,6 +8,7 @@ request: they differ from one session to the next and mean nothing to a model.
 
 import asyncio
 import hashlib
+import os
 import threading
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
@@ -18,6 +19,8 @@ import msgspec
 
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
+from holdfast.stores.file_failures import translating
+from holdfast.stores.private_files import open_or_create
 from holdfast.testing.seeded_loop import LoopClock
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, ErrorReport, StoreError
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -102,6 +105,7 @@ class RecordingClient:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
         """Answer as the other client does."""
+        await asyncio.to_thread(self._begin)
         reads: list[Read] = []
         ended: Literal["finished", "failed", "closed"] = "closed"
         error: AgentError | None = None
@@ -131,6 +135,7 @@ class RecordingClient:
 
     async def count_tokens(self, request: ModelRequest) -> TokenCount:
         """Count as the other client does."""
+        await asyncio.to_thread(self._begin)
         tokens = await self._inner.count_tokens(request)
         sent = plain_request(request)
         exchange = Exchange(digest=digest_of(sent), request=sent, tokens=tokens)
@@ -141,12 +146,17 @@ class RecordingClient:
         """Close the other client; the file is complete already."""
         await self._inner.close()
 
+    def _begin(self) -> None:
+        """Begin the file unless it is there; who cannot record need not ask anyone, either."""
+        with self._lock, translating(self._path):
+            descriptor = open_or_create(self._path, os.O_WRONLY | os.O_APPEND)
+            with open(descriptor, "ab") as file:  # noqa: PTH123 - it is a descriptor
+                if not file.tell():
+                    header = RecordingHeader(format=FORMAT, version=VERSION, provider=self.provider)
+                    file.write(msgspec.json.encode(header) + b"\n")
+
     def _add(self, exchange: Exchange) -> None:
-        with self._lock, self._path.open("ab") as file:
-            if not file.tell():
-                self._path.chmod(0o600)  # a recording holds what was said
-                header = RecordingHeader(format=FORMAT, version=VERSION, provider=self.provider)
-                file.write(msgspec.json.encode(header) + b"\n")
+        with self._lock, translating(self._path), self._path.open("ab") as file:
             file.write(msgspec.json.encode(exchange) + b"\n")
 
 

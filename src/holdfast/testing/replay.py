@@ -190,6 +190,8 @@ class ReplayClient:
         match fault:
             case CallAt(action=action):
                 action()
+                # One turn of the loop: an abort takes effect before anything else comes.
+                await asyncio.sleep(0)  # noqa: TID251
             case StallAt(seconds=seconds):
                 await self._stall(seconds)
             case CutAt():

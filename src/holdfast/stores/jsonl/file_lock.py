@@ -27,6 +27,11 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
+def unlock(descriptor: int) -> None:
+    """Give up the lock of an open file, whoever else has inherited it."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
 @contextlib.contextmanager
 def locked(descriptor: int, path: Path, *, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
     """Hold the lock of an open file; raises UNAVAILABLE at the end of patience."""
@@ -42,4 +47,4 @@ def locked(descriptor: int, path: Path, *, patience: float = PATIENCE_SECONDS) -
     try:
         yield
     finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        unlock(descriptor)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from holdfast.stores.home_process import HomeProcess
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
 
@@ -27,6 +28,7 @@ class Lanes:
             for _ in range(WRITERS)
         ]
         self._readers = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="holdfast-read")
+        self._home = HomeProcess()
         self._is_closed = False
 
     async def write(self, session_id: SessionId, work: Callable[[], T]) -> T:
@@ -45,6 +47,7 @@ class Lanes:
 
     async def close(self, parting: Callable[[], None]) -> None:
         """Finish what was begun, do the last thing, and end the threads."""
+        self._home.refuse_forks()
         if self._is_closed:
             return
         self._is_closed = True
@@ -58,6 +61,7 @@ class Lanes:
         return self._writers[zlib.crc32(session_id.encode()) % WRITERS]
 
     async def _on(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        self._home.refuse_forks()
         if self._is_closed:
             raise SessionError(ErrorCode.CLOSED, "the store is closed")
         return await asyncio.get_running_loop().run_in_executor(pool, work)

@@ -5,14 +5,18 @@ has reached. A file that was replaced by another one under the same name is a le
 """
 
 import os
+import threading
 from pathlib import Path
 
 import msgspec
 
-from holdfast.stores.jsonl.file_lock import try_lock
+from holdfast.ports.session_store import SessionRecord
+from holdfast.stores.jsonl.file_lock import try_lock, unlock
 from holdfast.stores.private_files import open_or_create, read_whole
 
 _WIDTH = 512
+_TRIES = 100
+_MOMENT = 0.002
 
 
 class LeaseText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,6 +30,8 @@ class LeaseText(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """On the machine's clock; counts only for a holder that cannot be seen or cannot act."""
     head: int = 0
     """How far the log has reached; more than the log holds means that something was lost."""
+    record: SessionRecord | None = None
+    """Whose session it is and what it is called, for when the entry that says so is damaged."""
 
 
 _decoder = msgspec.json.Decoder(LeaseText)
@@ -38,6 +44,7 @@ class LeaseFile:
         self._path = path
         self._descriptor = descriptor
         self._inode = os.fstat(descriptor).st_ino
+        self._opener = os.getpid()
 
     @classmethod
     def open(cls, path: Path) -> "LeaseFile":
@@ -55,8 +62,14 @@ class LeaseFile:
         return file
 
     def try_lock(self) -> bool:
-        """Take the lock if nobody has it."""
-        return try_lock(self._descriptor)
+        """Take the lock if nobody has it; who only looks or is just letting go is waited for."""
+        for _ in range(_TRIES):
+            if try_lock(self._descriptor):
+                return True
+            if self.read().holder is not None:
+                return False
+            threading.Event().wait(_MOMENT)
+        return False
 
     def is_in_place(self) -> bool:
         """Whether the file under this name is still this one."""
@@ -74,7 +87,9 @@ class LeaseFile:
         os.pwrite(self._descriptor, msgspec.json.encode(text).ljust(_WIDTH) + b"\n", 0)
 
     def close(self) -> None:
-        """Give up the lock."""
+        """Give up the lock, also when a fork of this process has the file open, too."""
+        if self._opener == os.getpid():
+            unlock(self._descriptor)
         os.close(self._descriptor)
 
 

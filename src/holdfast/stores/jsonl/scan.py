@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.stores.big_entries import FindContent, restored
 from holdfast.stores.jsonl.lines import LINE_START, LogLine, parse_log_line
+from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import StoreError
 
@@ -29,6 +30,19 @@ class DamagedBytes(msgspec.Struct, frozen=True):
     offset: int
     length: int
     reason: str
+
+
+class UnreadableEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """Entries at the end of a log that cannot be put together."""
+
+    offset: int
+    """Where the append begins that holds the first of them."""
+    seq: int
+    """The first of them."""
+    kept: list[tuple[int, bytes]]
+    """What is before it in the same append, by `seq`."""
+    consumed: list[CommandId]
+    """What was consumed from there on."""
 
 
 @dataclass(slots=True)
@@ -71,6 +85,39 @@ def entries_of(scan: LogScan, find: FindContent) -> list[Entry]:
             except StoreError as error:
                 scan.damaged.append(DamagedBytes(found.offset, 0, error.message))
     return entries
+
+
+def unreadable_end(scan: LogScan, find: FindContent) -> UnreadableEnd | None:
+    """Find the entries at the end of a log whose lines are good but whose payloads are gone.
+
+    Whatever the next writer appends would take the place of an entry that is still there.
+    """
+    lines = scan.lines
+    first = len(lines)
+    for place in range(len(lines) - 1, -1, -1):
+        if lines[place].line.has_entry:
+            if _is_readable(lines[place].line, find):
+                break
+            first = place
+    if first == len(lines):
+        return None
+    start = first
+    while start and not lines[start].starts_append:
+        start -= 1
+    return UnreadableEnd(
+        offset=lines[start].offset,
+        seq=lines[first].line.seq,
+        kept=[(found.line.seq, bytes(found.line.entry)) for found in lines[start:first]],
+        consumed=[item for found in lines[start:] for item in found.line.consumed],
+    )
+
+
+def _is_readable(line: LogLine, find: FindContent) -> bool:
+    try:
+        restored(bytes(line.entry), find)
+    except StoreError:
+        return False
+    return True
 
 
 class _Scanner:

@@ -14,7 +14,7 @@ from holdfast.stores.jsonl.lease_file import LeaseFile, LeaseText, read_lease
 from holdfast.stores.jsonl.lines import encode_batch, encode_consumption
 from holdfast.stores.jsonl.log_file import LogFile, read_from
 from holdfast.stores.jsonl.quarantine import set_aside
-from holdfast.stores.jsonl.scan import DamagedBytes, LogScan, entries_of, scan_log
+from holdfast.stores.jsonl.scan import DamagedBytes, LogScan, entries_of, scan_log, unreadable_end
 from holdfast.stores.lease_rules import LEASE_SECONDS, may_be_replaced
 from holdfast.stores.machine_clock import machine_seconds
 from holdfast.stores.process_identity import condition_of, parse_identity, this_process
@@ -183,10 +183,31 @@ class SessionWriter:
         self._log.settle(descriptor, scan.end)
         if scan.is_unterminated:
             self._log.append(descriptor, b"\n")
+        scan = self._cut_unreadable_end(descriptor, scan)
         for found in scan.lines:
             self._consumed.update(found.line.consumed)
+        self.record = said.record if scan.head else None
         self._note(entries_of(scan, finder_in(self._folder.blobs(self.session_id))), ())
         return scan
+
+    def _cut_unreadable_end(self, descriptor: int, scan: LogScan) -> LogScan:
+        """Set aside what cannot be read at the end; what it consumed stays consumed."""
+        lost = unreadable_end(scan, finder_in(self._folder.blobs(self.session_id)))
+        if lost is None:
+            return scan
+        content = read_from(descriptor, stop=scan.end)
+        reason = f"the payload of entry {lost.seq} is gone, and nothing after it can be read"
+        damage = DamagedBytes(lost.offset, scan.end - lost.offset, reason)
+        self._set_aside(damage, content[lost.offset :])
+        self._log.cut(descriptor, lost.offset)
+        head, epoch = scan_log(content[: lost.offset]).head, scan.lines[-1].line.epoch
+        if lost.kept:
+            lines = encode_batch(lost.kept, epoch=epoch, consumed=lost.consumed)
+            self._log.append(descriptor, lines)
+        elif lost.consumed:
+            lines = encode_consumption(lost.consumed, head=head, epoch=epoch)
+            self._log.append(descriptor, lines)
+        return scan_log(read_from(descriptor))
 
     def _bodies(self, entries: Sequence[Entry]) -> list[tuple[int, bytes]]:
         """Return what goes into the lines; what is too big for one is on the disk by then."""
@@ -233,5 +254,6 @@ class SessionWriter:
                     process=self._process if holder else "",
                     until=machine_seconds() + self._lease_seconds,
                     head=self._head,
+                    record=self.record,
                 )
             )

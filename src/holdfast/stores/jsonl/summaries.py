@@ -17,6 +17,7 @@ from holdfast.stores.big_entries import FindContent, restored
 from holdfast.stores.index_record import update_record
 from holdfast.stores.jsonl.content_files import finder_in
 from holdfast.stores.jsonl.folder import SessionFolder
+from holdfast.stores.jsonl.lease_file import read_lease
 from holdfast.stores.jsonl.lines import LogLine
 from holdfast.stores.jsonl.log_file import read_from
 from holdfast.stores.jsonl.scan import LogScan, scan_log
@@ -95,6 +96,8 @@ class Summaries:
         finally:
             os.close(descriptor)
         if summary is not before:
+            if summary.record is None and summary.head:
+                summary = msgspec.structs.replace(summary, record=self._remembered(session_id))
             self._unsaved += 1
             known[session_id] = summary
         return summary
@@ -130,6 +133,10 @@ class Summaries:
             return known.record
         # A file of another name is not ours.
         return self.of(session_id).record if parse_session_id(session_id) else None
+
+    def _remembered(self, session_id: SessionId) -> SessionRecord | None:
+        """Return what was known of a session before the entry that opens it was damaged."""
+        return read_lease(self._folder.lease(session_id)).record
 
     def _load(self) -> dict[SessionId, LogSummary]:
         if self._known is None:

@@ -13,6 +13,7 @@ import apsw
 from holdfast.stores.machine_clock import machine_seconds
 from holdfast.stores.private_files import open_or_create
 from holdfast.stores.sqlite.failures import translating_database
+from holdfast.stores.sqlite.migrations import schema_of
 from holdfast.stores.sqlite.patience import Patience
 from holdfast.stores.sqlite.version_guard import refuse_unsafe_version
 from holdfast.vocabulary.errors import ErrorCode, StoreError
@@ -44,7 +45,7 @@ class Database:
                 str(self.path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
             )
         try:
-            self.patiently(lambda: _configure(connection, self.patience))
+            self.patiently(lambda: _configure(connection, self.path, self.patience))
         except BaseException:
             close_quietly(connection)
             raise
@@ -99,8 +100,9 @@ def _wait_in(busy: float) -> Callable[[int], bool]:
     return wait
 
 
-def _configure(connection: apsw.Connection, patience: Patience) -> None:
+def _configure(connection: apsw.Connection, path: Path, patience: Patience) -> None:
     connection.set_busy_handler(_wait_in(patience.busy))
+    schema_of(connection, path)  # the next line changes the file, so it has to be ours
     if connection.pragma("journal_mode", "wal") != "wal":
         raise StoreError(
             ErrorCode.UNAVAILABLE,

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import apsw
 
+from holdfast.stores.home_process import HomeProcess
 from holdfast.stores.sqlite.database import Database, close_quietly
 from holdfast.stores.sqlite.failures import store_error_from
 from holdfast.stores.sqlite.migrations import migrate
@@ -19,7 +20,7 @@ LARGEST_GROUP = 512
 T = TypeVar("T")
 
 Work = Callable[[apsw.Connection], T]
-"""Something to do inside a transaction; an AgentError undoes it alone."""
+"""Something to do inside a transaction; an error that is not the database's undoes it alone."""
 
 
 class _Write(Generic[T]):
@@ -52,6 +53,7 @@ class GroupWriter:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-write")
         self._lock = threading.Lock()
         self._waiting: list[_Write[Any]] = []
+        self._home = HomeProcess()
         self._is_closed = False
 
     async def write(self, work: Work[T]) -> T:
@@ -60,6 +62,7 @@ class GroupWriter:
 
     def submit(self, work: Work[T]) -> Future[T]:
         """Ask for something to be done, from any thread."""
+        self._home.refuse_forks()
         write = _Write(work)
         with self._lock:
             if self._is_closed:
@@ -141,7 +144,9 @@ def _attempt(connection: apsw.Connection, write: _Write[Any]) -> None:
     connection.execute("SAVEPOINT write")
     try:
         write.outcome = write.work(connection)
-    except AgentError as error:
+    except apsw.Error:
+        raise  # nobody knows what else it spoilt
+    except Exception as error:  # noqa: BLE001 - what cannot be written is its writer's affair
         write.error = error
         connection.execute("ROLLBACK TO write")
     connection.execute("RELEASE write")

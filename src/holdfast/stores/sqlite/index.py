@@ -78,22 +78,31 @@ def _find(
 def _rebuild(connection: apsw.Connection) -> int:
     # What leads to the entries is derived, too: the ids of sessions and the indexes over rows.
     connection.execute("REINDEX")
-    keys = [int(str(row[0])) for row in connection.execute("SELECT key FROM session")]
+    known = _known(connection)
     # Names go first, so that two sessions can swap theirs.
     connection.execute("UPDATE session SET owner = NULL, name = NULL, head = 0, indexed = 0")
     connection.execute("INSERT INTO text_index (text_index) VALUES ('delete-all')")
-    folded = {key: _fold(connection, key) for key in keys}
+    folded = {key: _fold(connection, key, record) for key, record in known.items()}
     records = {key: record for key, record in folded.items() if record is not None}
     for key, record in records.items():
         save_record(connection, key, record)
     return len(records)
 
 
-def _fold(connection: apsw.Connection, key: int) -> SessionRecord | None:
+def _known(connection: apsw.Connection) -> dict[int, SessionRecord | None]:
+    """Return what the rows say of all sessions, by their number; None before one was opened."""
+    rows = connection.execute(f"SELECT key, {RECORD_COLUMNS} FROM session")  # noqa: S608
+    return {int(str(row[0])): None if row[2] is None else record_of(tuple(row[1:])) for row in rows}
+
+
+def _fold(
+    connection: apsw.Connection, key: int, known: SessionRecord | None
+) -> SessionRecord | None:
+    """Derive a record; one that was `known` counts where the entry that opens it is damaged."""
     record: SessionRecord | None = None
     find = finder_of(connection, key)
     for row in rows_between(connection, *span_of(key)):
         entry = entry_of(row, find)
         if not isinstance(entry, str):
-            record = update_record(record, entry)
+            record = update_record(record or known, entry)
     return record

@@ -1,7 +1,8 @@
 """The schema, as numbered steps that a database takes once each.
 
 `PRAGMA user_version` is the number of the last step; the table `migration` says when each was
-taken. A database with a number that this version does not know is left alone.
+taken. A database with a number that this version does not know is left alone, and so is one with
+tables of somebody else's.
 """
 
 from collections.abc import Callable
@@ -73,6 +74,15 @@ CREATE TABLE last_epoch (value INTEGER NOT NULL) STRICT;
 INSERT INTO last_epoch VALUES (0);
 """
 
+_IDENTITY = """
+SELECT
+  (SELECT application_id FROM pragma_application_id),
+  (SELECT user_version FROM pragma_user_version),
+  (SELECT count(*) FROM sqlite_schema),
+  (SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'last_epoch')
+"""
+"""What a file says of itself, and whether it has a table that only ours have."""
+
 _TEXT_INDEX = """
 ALTER TABLE session ADD COLUMN indexed INTEGER NOT NULL DEFAULT 0;
 CREATE VIRTUAL TABLE text_index USING fts5 (text, content = '', contentless_delete = 1);
@@ -103,12 +113,12 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
 
 def migrate(connection: apsw.Connection, path: Path) -> None:
     """Bring a database up to date; raises VERSION_UNSUPPORTED for one that is newer or foreign."""
-    if _version(connection, path) == len(MIGRATIONS):
+    if schema_of(connection, path) == len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Somebody else may have done it while this one waited for the lock.
-        for number in range(_version(connection, path) + 1, len(MIGRATIONS) + 1):
+        for number in range(schema_of(connection, path) + 1, len(MIGRATIONS) + 1):
             _take_step(connection, number)
         connection.execute("COMMIT")
     except BaseException:
@@ -133,14 +143,21 @@ def _take_step(connection: apsw.Connection, number: int) -> None:
     connection.pragma("user_version", number)
 
 
-def _version(connection: apsw.Connection, path: Path) -> int:
-    application = connection.pragma("application_id")
-    version = connection.pragma("user_version")
-    if application not in {0, APPLICATION_ID}:
+def schema_of(connection: apsw.Connection, path: Path) -> int:
+    """Return the last step that a database has taken, 0 for a new one; changes nothing in it.
+
+    Raises:
+        StoreError: VERSION_UNSUPPORTED when it is newer than this version, or not one of ours.
+
+    """
+    # One statement sees one moment, whatever another process is doing to the file.
+    identity: tuple[int, int, int, int] = connection.execute(_IDENTITY).get
+    application, version, tables, ours = identity
+    if application not in {0, APPLICATION_ID} or (application == 0 and tables and not ours):
         raise StoreError(
             ErrorCode.VERSION_UNSUPPORTED, f"{path} is a database of another application"
         )
-    if not isinstance(version, int) or not 0 <= version <= len(MIGRATIONS):
+    if not 0 <= version <= len(MIGRATIONS):
         raise StoreError(
             ErrorCode.VERSION_UNSUPPORTED,
             f"{path} has schema {version}; this version knows {len(MIGRATIONS)}",

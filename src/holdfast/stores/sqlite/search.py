@@ -13,6 +13,7 @@ from holdfast.stores.searchable_text import searchable_text_of
 from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import entry_of, finder_of, place_of, rows_between, span_of
 from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.text import writable
 
 
 class FoundText(NamedTuple):
@@ -32,7 +33,8 @@ class SqliteSearch:
         self, owner: str, project: str, words: str, *, limit: int = 50
     ) -> Sequence[FoundText]:
         """Find places that hold all the words, the best first."""
-        if not words.split():
+        query = _query_of(words)
+        if not query:
             return ()
         await self._room.writer.write(_catch_up)
         rows = await self._room.readers.read(
@@ -41,15 +43,16 @@ class SqliteSearch:
                 " JOIN session ON session.key = text_index.rowid >> 32"
                 " WHERE text_index MATCH ? AND owner = ? AND project = ?"
                 " ORDER BY rank LIMIT ?",
-                (_query_of(words), owner, project, limit),
+                (query, owner, project, limit),
             ).fetchall()
         )
         return [FoundText(SessionId(str(row[0])), int(str(row[1]))) for row in rows]
 
 
 def _query_of(words: str) -> str:
-    """Quote every word, so that none of them is an operator."""
-    return " ".join('"{}"'.format(word.replace('"', '""')) for word in words.split())
+    """Quote every word, so that none of them is an operator; what ends a text ends a word."""
+    separated = writable(words).replace("\0", " ").split()
+    return " ".join('"{}"'.format(word.replace('"', '""')) for word in separated)
 
 
 def _catch_up(connection: apsw.Connection) -> None:

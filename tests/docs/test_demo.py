@@ -1,0 +1,41 @@
+"""The demo does what the README's first command promises, however often it is run."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source_tree import ROOT
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def _run_demo() -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.demo"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_demo_streams_stops_and_goes_on_in_another_process(
+    smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    models = tmp_path / "cache" / "models"
+    models.mkdir(parents=True)
+    (models / smollm2.name).symlink_to(smollm2)
+    for _ in range(2):
+        shown = _run_demo()
+        assert "not for wisdom" in shown
+        assert "[complete" in shown
+        assert "[aborted] kept in the log: '" in shown
+        # Each run has a session of its own: one that grows would not fit the model some day.
+        assert "found 4 messages" in shown
+        assert str(tmp_path / "data" / "demo.db") in shown
+        assert "claude-sonnet-5" in shown
