@@ -36,7 +36,6 @@ WRONG_DECISIONS: list[Any] = [
     Approve(["notes"]),
     Approve(by=7),  # type: ignore[arg-type]
     Deny(7),  # type: ignore[arg-type]
-    Deny("\ud800"),
     Approve,
     True,
     None,
