@@ -3,14 +3,13 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 import msgspec
 
 from holdfast.assembly.attachments import AttachmentInput
 from holdfast.assembly.composition import Ingredients
-from holdfast.assembly.configuration_places import ConfigurationPlaces
+from holdfast.assembly.configuration_places import ConfigurationPlaces, PathInput
 from holdfast.assembly.models import OwnAccess, TokenFunction
 from holdfast.blocks.tool_registry.registry import OutputTransform
 from holdfast.blocks.tool_registry.tool import Tool
@@ -88,9 +87,9 @@ class AgentOptions(SettingsOptions, total=False):
     headers: dict[str, str]
     environment: Mapping[str, str] | None
     """Variables to use instead of the process's own."""
-    config_dir: str | Path | None
-    config_path: str | Path | None
-    cwd: str | Path | None
+    config_dir: PathInput | None
+    config_path: PathInput | None
+    cwd: PathInput | None
     approver: Approver | Callable[[ApprovalRequest], Decision] | None
     unanswered: Unanswered
     before_tool: BeforeTool | None

@@ -10,7 +10,7 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.requests import OutputSchema
 
-_FENCED = re.compile(r"^\s*```(?:json)?\s*\n(.*?)\n\s*```\s*$", re.DOTALL)
+_FENCED = r"(?s)^\s*```(?:json)?\s*\n(.*?)\n\s*```\s*$"
 
 
 def output_spec(output_type: Any) -> OutputSpec | None:  # noqa: ANN401 - a type hint is any value
@@ -60,5 +60,5 @@ def _inlined(described: JsonObject, components: JsonObject) -> JsonObject:
 
 def _bare(text: str) -> str:
     """Return JSON text without the fence that some models put around it."""
-    fenced = _FENCED.match(text)
+    fenced = re.match(_FENCED, text)
     return fenced[1] if fenced else text

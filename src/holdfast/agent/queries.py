@@ -1,7 +1,6 @@
 """Queries: from what a user says to a stream that runs it, in a session that lasts or its own."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,6 +10,7 @@ from holdfast.agent.keywords import Prompt, QueryOptions, check_options, make_pr
 from holdfast.agent.output_types import output_spec
 from holdfast.agent.query_stream import QueryStream
 from holdfast.assembly.attachments import AttachmentInput, read_attachments
+from holdfast.assembly.configuration_places import PathInput
 from holdfast.engine.scopes import QueryInput
 from holdfast.session.live_session import LiveSession
 from holdfast.session.query_handle import QueryHandle
@@ -43,7 +43,7 @@ def stream_query(
     options: QueryOptions,
     *,
     finish: Callable[[], Awaitable[None]],
-    cwd: Path,
+    cwd: PathInput,
 ) -> QueryStream[Any]:
     """Return the stream of a query; without one, it carries on what is unfinished.
 
@@ -67,7 +67,7 @@ def stream_query(
 
 
 async def _with_attachments(
-    query: QueryInput, sources: Sequence[AttachmentInput], cwd: Path
+    query: QueryInput, sources: Sequence[AttachmentInput], cwd: PathInput
 ) -> QueryInput:
     """Return the query with its attachments, which are read now."""
     if not sources or query.message is None:

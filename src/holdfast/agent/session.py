@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
 from holdfast.agent.keywords import (
@@ -15,6 +14,7 @@ from holdfast.agent.keywords import (
 )
 from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
+from holdfast.assembly.configuration_places import PathInput
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.branching import find_fork, rewind, undo_rewind
 from holdfast.session.live_session import LiveSession
@@ -47,7 +47,7 @@ class AgentSession:
         open_fork: "Callable[[Fork, str | None], AgentSession]",
         count_tokens: Callable[[LiveSession, Prompt | None], Awaitable[TokenCount]],
         *,
-        cwd: Path,
+        cwd: PathInput,
         name_models: Callable[[JsonObject], JsonObject],
     ) -> None:
         self._open_live = open_live

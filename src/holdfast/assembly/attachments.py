@@ -2,17 +2,17 @@
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TypeAlias
 
+from holdfast.assembly.configuration_places import PathInput
 from holdfast.vocabulary.parts import MediaPart, TextPart
 
-AttachmentInput: TypeAlias = MediaPart | Path | str | bytes
+AttachmentInput: TypeAlias = MediaPart | PathInput | bytes
 """A part as it is; a file; a path, or an address that begins like one; or content."""
 
 
 async def read_attachments(
-    sources: Sequence[AttachmentInput], *, cwd: Path
+    sources: Sequence[AttachmentInput], *, cwd: PathInput
 ) -> tuple[TextPart | MediaPart, ...]:
     """Read attachments; relative paths are taken from `cwd`.
 
