@@ -31,7 +31,7 @@ from holdfast import (
     tool,
 )
 from holdfast.agent.keywords import AgentOptions, QueryOptions, SessionOptions, SettingsOptions
-from holdfast.engine.tool_dispatcher import Block, Proceed
+from holdfast.ports.tool_hooks import Block, Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from holdfast.testing.fake_clock import AutoClock

@@ -13,6 +13,7 @@ from holdfast.agent.keywords import (
     SessionOptions,
     check_options,
     ingredients_of,
+    make_prompt,
     places_of,
     settings_changes,
 )
@@ -20,9 +21,7 @@ from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.remote import AgentRemote
 from holdfast.agent.session import AgentSession
-from holdfast.agent.token_counting import count_session_tokens
-from holdfast.assembly.composition import Composition
-from holdfast.assembly.configuring import configure
+from holdfast.assembly.making import compose, configure
 from holdfast.assembly.models import split_model
 from holdfast.serialization.session_state import check_state
 from holdfast.session.live_session import LiveSession
@@ -30,6 +29,7 @@ from holdfast.session.opening import Fork, SessionRequest, find_session, open_se
 from holdfast.session.remote import RemoteSession
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.ids import new_query_id
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
@@ -58,7 +58,7 @@ class Agent:
         self._owner = resolved.agent.owner
         self._project = resolved.agent.project or str(self._configuration.cwd)
         self._instrumentation = options.get("instrumentation")
-        self._composition = Composition(ingredients_of(options, resolved), self._configuration)
+        self._composition = compose(ingredients_of(options, resolved), self._configuration)
         self._sessions: list[LiveSession] = []
         self._closed = False
 
@@ -144,7 +144,8 @@ class Agent:
             )
 
         async def count(live: LiveSession, prompt: Prompt | None) -> TokenCount:
-            return await count_session_tokens(self._composition, live.fold, prompt)
+            message = None if prompt is None else make_prompt(prompt, {}, new_query_id())
+            return await self._composition.count_tokens(live.fold, message)
 
         session = AgentSession(
             open_live,

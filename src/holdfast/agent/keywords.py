@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 import msgspec
 
 from holdfast.assembly.attachments import AttachmentInput
-from holdfast.assembly.composition import Ingredients
 from holdfast.assembly.configuration_places import ConfigurationPlaces, PathInput
+from holdfast.assembly.ingredients import Ingredients
 from holdfast.assembly.models import OwnAccess, TokenFunction
-from holdfast.blocks.tool_registry.registry import OutputTransform
 from holdfast.blocks.tool_registry.tool import Tool
 from holdfast.engine.scopes import Unanswered
-from holdfast.engine.tool_dispatcher import BeforeTool
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.approver import Approver
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.session_store import Store
 from holdfast.ports.token_source import TokenSource
+from holdfast.ports.tool_hooks import BeforeTool, OutputTransform
 from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode

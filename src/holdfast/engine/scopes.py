@@ -10,12 +10,12 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.stream_processor.assembly import Assembly
-from holdfast.blocks.tool_registry.registry import OutputTransform
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.abort import AbortController
 from holdfast.ports.approver import Approver
 from holdfast.ports.recorder import Recorder
 from holdfast.ports.stamps import Stamp
+from holdfast.ports.tool_hooks import OutputTransform
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.ids import MessageId, QueryId, SessionId
 from holdfast.vocabulary.messages import UserMessage

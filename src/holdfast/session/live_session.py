@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,7 +12,6 @@ from holdfast.blocks.control_channel import ControlChannel
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.engine.approval_entries import cancelled, settled
 from holdfast.engine.owned_tasks import OwnedTasks
-from holdfast.engine.query_runner import QueryRunner
 from holdfast.engine.scopes import QueryInput, SessionScope, Unanswered
 from holdfast.ports.approver import Approver
 from holdfast.ports.clock import Clock
@@ -34,6 +33,9 @@ from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
 from holdfast.vocabulary.status import Idle, Retrying, SessionStatus
 
+if TYPE_CHECKING:
+    from holdfast.engine.query_runner import QueryRunner
+
 _FORCED_SECONDS = 1.0
 """How long a closing session waits for what it has cancelled."""
 
@@ -42,7 +44,7 @@ class SessionParts(msgspec.Struct, frozen=True, kw_only=True):
     """What sessions of one agent share."""
 
     store: Store
-    runner: QueryRunner
+    runner: "QueryRunner"
     clock: Clock
     runtime: RuntimeSettings
     approver: Approver | None = None
