@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import msgspec
 
@@ -24,15 +24,16 @@ from holdfast.agent.session import AgentSession
 from holdfast.assembly.making import compose, configure
 from holdfast.assembly.models import split_model
 from holdfast.serialization.session_state import check_state
-from holdfast.session.live_session import LiveSession
-from holdfast.session.opening import Fork, SessionRequest, find_session, open_session
-from holdfast.session.remote import RemoteSession
+from holdfast.session.requests import Fork, SessionRequest
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.ids import new_query_id
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
+
+if TYPE_CHECKING:
+    from holdfast.session.live_session import LiveSession
 
 
 class Agent:
@@ -120,18 +121,14 @@ class Agent:
             SessionError: NOT_FOUND when the store has no such session.
 
         """
-        parts = self._composition.parts()
         request = SessionRequest(reference=reference, owner=self._owner, project=self._project)
-        record = await find_session(parts, request)
-        if record is None:
-            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {reference!r}")
-        return AgentRemote(RemoteSession(parts.store, record.id))
+        return AgentRemote(await self._composition.reach(request))
 
     def _session_of(self, request: SessionRequest) -> AgentSession:
-        async def open_live() -> LiveSession:
+        async def open_live() -> "LiveSession":
             if self._closed:
                 raise SessionError(ErrorCode.CLOSED, "the agent is closed")
-            live = await open_session(self._composition.parts(), request)
+            live = await self._composition.open(request)
             if self._closed:
                 await live.close()
                 raise SessionError(ErrorCode.CLOSED, "the agent is closed")
@@ -143,7 +140,7 @@ class Agent:
                 SessionRequest(reference=name, owner=self._owner, project=self._project, fork=fork)
             )
 
-        async def count(live: LiveSession, prompt: Prompt | None) -> TokenCount:
+        async def count(live: "LiveSession", prompt: Prompt | None) -> TokenCount:
             message = None if prompt is None else make_prompt(prompt, {}, new_query_id())
             return await self._composition.count_tokens(live.fold, message)
 
@@ -170,7 +167,7 @@ class Agent:
             if failure is not None:
                 raise failure
 
-    def _watch(self, live: LiveSession) -> None:
+    def _watch(self, live: "LiveSession") -> None:
         self._sessions.append(live)
         sink: Callable[[Instrumented], None] | None = self._instrumentation
         if sink is not None:

@@ -12,7 +12,7 @@ from holdfast.assembly.configuration_places import ConfigurationPlaces, PathInpu
 from holdfast.assembly.ingredients import Ingredients
 from holdfast.assembly.models import OwnAccess, TokenFunction
 from holdfast.blocks.tool_registry.tool import Tool
-from holdfast.engine.scopes import Unanswered
+from holdfast.engine.query_input import Unanswered
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.approver import Approver
 from holdfast.ports.clock import Clock, Random

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.scopes import OutputSpec
+from holdfast.engine.query_input import OutputSpec
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.requests import OutputSchema

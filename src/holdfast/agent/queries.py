@@ -1,7 +1,7 @@
 """Queries: from what a user says to a stream that runs it, in a session that lasts or its own."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -11,11 +11,13 @@ from holdfast.agent.output_types import output_spec
 from holdfast.agent.query_stream import QueryStream
 from holdfast.assembly.attachments import AttachmentInput, read_attachments
 from holdfast.assembly.configuration_places import PathInput
-from holdfast.engine.scopes import QueryInput
-from holdfast.session.live_session import LiveSession
-from holdfast.session.query_handle import QueryHandle
+from holdfast.engine.query_input import QueryInput
 from holdfast.session.recovery import resume_input
 from holdfast.vocabulary.ids import new_query_id
+
+if TYPE_CHECKING:
+    from holdfast.session.live_session import LiveSession
+    from holdfast.session.query_handle import QueryHandle
 
 
 def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
@@ -38,7 +40,7 @@ def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
 
 
 def stream_query(
-    open_live: Callable[[], Awaitable[LiveSession]],
+    open_live: Callable[[], Awaitable["LiveSession"]],
     query: QueryInput | None,
     options: QueryOptions,
     *,
@@ -50,7 +52,7 @@ def stream_query(
     Attachments by a relative path are taken from `cwd`.
     """
 
-    async def start() -> QueryHandle:
+    async def start() -> "QueryHandle":
         asked = query and await _with_attachments(query, options.get("attachments", ()), cwd)
         live = await open_live()
         handle = live.new_handle(

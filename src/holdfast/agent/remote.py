@@ -1,20 +1,23 @@
 """Remote: a session of this agent's store that another process may hold."""
 
 from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
 
 from holdfast.agent.keywords import Prompt, make_prompt
-from holdfast.session.remote import RemoteSession
 from holdfast.vocabulary.approvals import ApprovalScope
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import SessionId, new_query_id
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.settings import Delivery
 
+if TYPE_CHECKING:
+    from holdfast.session.remote import RemoteSession
+
 
 class AgentRemote:
     """Reaches a session in another process: made by `await agent.remote(name)`."""
 
-    def __init__(self, remote: RemoteSession) -> None:
+    def __init__(self, remote: "RemoteSession") -> None:
         self._remote = remote
 
     @property

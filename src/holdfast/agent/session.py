@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from holdfast.agent.keywords import (
     Prompt,
@@ -17,9 +17,8 @@ from holdfast.agent.query_stream import QueryStream
 from holdfast.assembly.configuration_places import PathInput
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.branching import find_fork, rewind, undo_rewind
-from holdfast.session.live_session import LiveSession
-from holdfast.session.opening import Fork
 from holdfast.session.recovery import Unfinished, find_unfinished
+from holdfast.session.requests import Fork
 from holdfast.session.snapshots import SessionSnapshot, state_of, take_snapshot
 from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
@@ -32,6 +31,9 @@ from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.status import Idle, SessionStatus
 
+if TYPE_CHECKING:
+    from holdfast.session.live_session import LiveSession
+
 EventT = TypeVar("EventT", bound=Event)
 
 
@@ -43,9 +45,9 @@ class AgentSession:
 
     def __init__(
         self,
-        open_live: Callable[[], Awaitable[LiveSession]],
+        open_live: Callable[[], Awaitable["LiveSession"]],
         open_fork: "Callable[[Fork, str | None], AgentSession]",
-        count_tokens: Callable[[LiveSession, Prompt | None], Awaitable[TokenCount]],
+        count_tokens: Callable[["LiveSession", Prompt | None], Awaitable[TokenCount]],
         *,
         cwd: PathInput,
         name_models: Callable[[JsonObject], JsonObject],
@@ -250,12 +252,12 @@ class AgentSession:
         for then in self._on_close:
             await then()
 
-    def _opened(self) -> LiveSession:
+    def _opened(self) -> "LiveSession":
         if self._live is None:
             raise _not_open(self._closed)
         return self._live
 
-    async def open(self) -> LiveSession:
+    async def open(self) -> "LiveSession":
         """Open the session if it is not, and return what stands behind it."""
         if self._closed:
             raise _not_open(closed=True)

@@ -14,7 +14,11 @@ from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import ToolExecution
 from holdfast.engine.turn_runner import TurnRunner
 from holdfast.ports.session_store import Store
-from holdfast.session.live_session import SessionParts
+from holdfast.session.live_session import LiveSession, SessionParts
+from holdfast.session.opening import find_session, open_session
+from holdfast.session.remote import RemoteSession
+from holdfast.session.requests import SessionRequest
+from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.requests import TokenCount
 
@@ -51,6 +55,28 @@ class Composition:
             registry=self.registry,
             clock=self.clock,
         )
+
+    async def open(self, request: SessionRequest) -> LiveSession:
+        """Open a session, or make it.
+
+        Raises:
+            SessionError: BUSY when another process holds it, NOT_FOUND when it must exist.
+
+        """
+        return await open_session(self.parts(), request)
+
+    async def reach(self, request: SessionRequest) -> RemoteSession:
+        """Reach a session, whoever holds it.
+
+        Raises:
+            SessionError: NOT_FOUND when the store has no such session.
+
+        """
+        parts = self.parts()
+        record = await find_session(parts, request)
+        if record is None:
+            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
+        return RemoteSession(parts.store, record.id)
 
     def parts(self) -> SessionParts:
         """Return what sessions share; the store is made when the first session needs it."""

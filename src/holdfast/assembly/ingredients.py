@@ -7,7 +7,7 @@ import msgspec
 from holdfast.assembly.models import OwnAccess
 from holdfast.assembly.system import SystemClock, system_random
 from holdfast.blocks.tool_registry.tool import Tool
-from holdfast.engine.scopes import Unanswered
+from holdfast.engine.query_input import Unanswered
 from holdfast.ports.approver import Approver
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient

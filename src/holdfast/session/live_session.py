@@ -12,7 +12,8 @@ from holdfast.blocks.control_channel import ControlChannel
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.engine.approval_entries import cancelled, settled
 from holdfast.engine.owned_tasks import OwnedTasks
-from holdfast.engine.scopes import QueryInput, SessionScope, Unanswered
+from holdfast.engine.query_input import QueryInput, Unanswered
+from holdfast.engine.scopes import SessionScope
 from holdfast.ports.approver import Approver
 from holdfast.ports.clock import Clock
 from holdfast.ports.session_store import Lease, Store
