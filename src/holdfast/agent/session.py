@@ -237,7 +237,11 @@ class AgentSession:
                 yield event
 
     def on(self, kind: type[EventT], handler: Callable[[EventT], Any]) -> Callable[[], None]:
-        """Call `handler` for every event of a kind; returns a function that ends this."""
+        """Call `handler` for every event of a kind; returns a function that ends this.
+
+        A coroutine function is awaited, one event at a time; if it falls far behind, the query
+        waits for it (`RuntimeSettings.buffer_size`), and only a tool's progress is skipped.
+        """
         return self._opened().channel.on(kind, handler)
 
     def when_closed(self, then: Callable[[], Awaitable[None]]) -> None:

@@ -66,7 +66,7 @@ class LiveSession:
         self.session_id: SessionId = lease.session_id
         self.status: SessionStatus = Idle()
         self.closed = False
-        self.channel = ControlChannel()
+        self.channel = ControlChannel(limit=parts.runtime.buffer_size)
         self._tasks = OwnedTasks()
         self._approvals = ApprovalCoordinator()
         self._observers = Observers(
@@ -140,6 +140,7 @@ class LiveSession:
 
         """
         self.check_open()
+        self.channel.excuse(asyncio.current_task())  # it may be a handler, and wait for the answer
         await self._make_way(handle)
         self.check_open()
         await self.queue.submit(handle, delivery)
@@ -195,6 +196,7 @@ class LiveSession:
             owner = OwnedTasks()
             self._closing = owner.start(self._close(), name="holdfast-close")
         self._closers.add(asyncio.current_task())
+        self.channel.excuse(asyncio.current_task())
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
@@ -257,3 +259,4 @@ class LiveSession:
         current = self.queue.current
         if current is not None:
             await current.stream.room()
+        await self.channel.room()

@@ -120,7 +120,7 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
     auto_compaction: bool = True
     cross_session_context: bool = True
     buffer_size: int = 100
-    """Events a pulled stream may be ahead of its consumer."""
+    """Events that a pulled stream may be ahead of its consumer, or of an async handler."""
     observer_buffer: int = 1024
     """Events an observer may lag behind before it is told to resume from its `seq`."""
     checkpoint_bytes: int = 4096
