@@ -104,9 +104,9 @@ class QueryOptions(TypedDict, total=False):
     signal: AbortSignal | None
     on_abort: OnAbort
     timeout: float | None
-    """Seconds that one attempt of one model call may take."""
+    """Seconds that one attempt of one model call may take; a slow consumer's do not count."""
     total_timeout: float | None
-    """Seconds that the whole query may take."""
+    """Seconds that the whole query may take by the clock: everything that it waits for counts."""
     delivery: Delivery
     output_type: Any
     reminders: Sequence[str]

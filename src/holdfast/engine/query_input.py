@@ -35,7 +35,7 @@ class QueryInput(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Changes tool output before it is encoded, in this query only."""
     output: OutputSpec | None = None
     timeout: float | None = None
-    """Seconds that one attempt of one turn may take."""
+    """Seconds that a model may take for one attempt of one turn; a consumer's time is not its."""
     resumes: QueryId | None = None
     input_id: str | None = None
     """The queued input that this query promotes."""
