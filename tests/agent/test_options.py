@@ -165,6 +165,12 @@ async def _(folder: Path) -> None:
     assert result.text == "met"
 
 
+@observes("parallel_tool_calls")
+async def _(folder: Path) -> None:
+    assert (await request_with()).parallel_tool_calls
+    assert not (await request_with(parallel_tool_calls=False)).parallel_tool_calls
+
+
 @observes("allowed_tools")
 async def _(folder: Path) -> None:
     assert [spec.name for spec in (await request_with(tools=[look, erase])).tools] == [
@@ -476,6 +482,17 @@ async def _(folder: Path) -> None:
 async def _(folder: Path) -> None:
     request = await request_of(reminders=["be quick"])
     assert request.messages[-1].parts[-1] == ReminderPart(text="be quick")
+
+
+@observes("require_tool")
+async def _(folder: Path) -> None:
+    script = [calls(("look", {})), says("done")]
+    result, provider = await run_script(script, {"require_tool": "look"}, tools=[look])
+    required = [request.require_tool for request in provider.requests]
+    assert (required, result.text) == (["look", None], "done")
+    async with playing([], tools=[look]) as (session, _):
+        error = await failure_of(session.chat("go", require_tool="poke"))
+    assert (error.code, "'poke'" in error.message) == (ErrorCode.CONFIG_INVALID, True)
 
 
 @observes("transform")

@@ -64,6 +64,7 @@ class SettingsOptions(TypedDict, total=False):
     cached_reminders: Sequence[str]
     compaction: CompactionSettings
     parallel_tools: bool
+    parallel_tool_calls: bool
     allowed_tools: Sequence[str] | None
     denied_tools: Sequence[str]
     loop_threshold: int | None
@@ -110,6 +111,8 @@ class QueryOptions(TypedDict, total=False):
     delivery: Delivery
     output_type: Any
     reminders: Sequence[str]
+    require_tool: str | None
+    """The tool that the model must call first; what it does after that is its own choice."""
     transform: OutputTransform | None
     sender: Sender | None
     attachments: Sequence[AttachmentInput]
@@ -146,6 +149,7 @@ _PLAIN_OPTIONS: dict[str, Any] = {
     "on_abort": OnAbort,
     "owner": str,
     "project": str,
+    "require_tool": str | None,
     "runtime": RuntimeSettings,
     "timeout": float | None,
     "total_timeout": float | None,

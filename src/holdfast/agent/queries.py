@@ -33,6 +33,7 @@ def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
         query_id=query_id,
         message=make_prompt(prompt, options, query_id),
         reminders=tuple(options.get("reminders", ())),
+        require_tool=options.get("require_tool"),
         transform=options.get("transform"),
         output=output_spec(options.get("output_type")),
         timeout=options.get("timeout"),

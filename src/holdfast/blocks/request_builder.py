@@ -22,6 +22,7 @@ class RequestExtras(msgspec.Struct, frozen=True, kw_only=True):
     """Notes for this request alone; they are never stored."""
     output_schema: OutputSchema | None = None
     require_tool: str | None = None
+    """The one tool that the model must call."""
 
 
 def build_request(
@@ -51,6 +52,7 @@ def build_request(
         compaction=settings.compaction,
         betas=settings.betas,
         timeouts=settings.timeouts,
+        parallel_tool_calls=settings.parallel_tool_calls,
     )
 
 

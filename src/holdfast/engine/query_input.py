@@ -31,6 +31,8 @@ class QueryInput(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The prompt; None to go on with what is there."""
     reminders: tuple[str, ...] = ()
     """Notes to the model with the first request only; never stored."""
+    require_tool: str | None = None
+    """The tool that the model must call in its first turn."""
     transform: OutputTransform | None = None
     """Changes tool output before it is encoded, in this query only."""
     output: OutputSpec | None = None

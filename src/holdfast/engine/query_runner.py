@@ -22,13 +22,14 @@ from holdfast.vocabulary.entries import (
     ToolEnded,
     TurnDiscarded,
 )
-from holdfast.vocabulary.errors import ErrorCode, ProviderError, ToolError
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, ToolError
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
 from holdfast.vocabulary.messages import AssistantMessage, Sender, UserMessage
 from holdfast.vocabulary.parts import TextPart
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.stream_parts import FinishKind
+from holdfast.vocabulary.tools import ToolSpec
 
 _EMPTY_RETRIES = 2
 
@@ -50,6 +51,7 @@ class _Progress(msgspec.Struct):
     """What the loop remembers from turn to turn."""
 
     reminders: tuple[str, ...]
+    require_tool: str | None
     empty_turns: int = 0
     repairs: int = 0
     wrapping_up: bool = False
@@ -99,7 +101,7 @@ class QueryRunner:
         """
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
-        progress = _Progress(reminders=scope.input.reminders)
+        progress = _Progress(reminders=scope.input.reminders, require_tool=scope.input.require_tool)
         while True:
             if scope.fold.calls:
                 rest = await self._run_tools(scope)
@@ -133,10 +135,13 @@ class QueryRunner:
         tools = self._registry.view(settings.allowed_tools, settings.denied_tools).wire_tools
         if progress.wrapping_up and tools:
             tools, reminders = (), (*reminders, WRAP_UP)
+        elif progress.require_tool is not None:
+            _refuse_unknown(progress.require_tool, tools)
         extras = RequestExtras(
             model=settings.model,
             tools=tools,
             reminders=reminders,
+            require_tool=progress.require_tool if tools else None,
             output_schema=scope.input.output.schema if scope.input.output else None,
         )
         facts = {
@@ -147,7 +152,7 @@ class QueryRunner:
         }
         scope.recorder.show([Instrumented(name="query_summary", facts=facts)])
         outcome = await self._attempts.run(scope, extras)
-        progress.reminders = ()
+        progress.reminders, progress.require_tool = (), None
         return outcome
 
     async def _after_turn(
@@ -255,3 +260,11 @@ class QueryRunner:
         queued = InputQueued(**scope.stamp(), input_id=input_id, message=message, delivery="steer")
         promoted = InputPromoted(**scope.stamp(), input_id=input_id)
         await scope.recorder.record([queued, promoted])
+
+
+def _refuse_unknown(name: str, tools: tuple[ToolSpec, ...]) -> None:
+    """Refuse to require a tool that the model is not offered."""
+    if all(tool.name != name for tool in tools):
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"tool {name!r} is required, and the model may not use it"
+        )

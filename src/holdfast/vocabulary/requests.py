@@ -43,6 +43,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     betas: dict[str, bool] = msgspec.field(default_factory=dict)
     timeouts: Timeouts = Timeouts()
     parallel_tool_calls: bool = True
+    """Whether the model may call several tools at once."""
 
 
 class TokenCount(msgspec.Struct, frozen=True, kw_only=True):

@@ -96,6 +96,8 @@ class Settings(_Values, frozen=True, kw_only=True):
     compaction: CompactionSettings = CompactionSettings()
     parallel_tools: bool = False
     """Whether the tools of one turn run at once; otherwise in the model's order."""
+    parallel_tool_calls: bool = True
+    """Whether a model may ask for several tools in one turn, where its provider can be told."""
     allowed_tools: tuple[str, ...] | None = None
     """Names that may be used; None means all, an empty tuple none."""
     denied_tools: tuple[str, ...] = ()
