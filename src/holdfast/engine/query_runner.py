@@ -168,7 +168,14 @@ class QueryRunner:
             return None
         if progress.wrapping_up and scope.turns > 1:
             return "limit"
-        return _STOP_REASONS[turn.finish]
+        stop_reason = _STOP_REASONS[turn.finish]
+        if stop_reason == "complete" and not _has_answer(scope):
+            raise ProviderError(
+                ErrorCode.PROTOCOL,
+                f"the model ended its answer ({turn.finish_reason}) without saying anything",
+                provider=scope.provider,
+            )
+        return stop_reason
 
     async def _after_tool_turn(self, scope: QueryScope, progress: _Progress) -> StopReason | None:
         """Go on with the tools that a turn asks for, unless it names none or may have none."""
@@ -260,6 +267,18 @@ class QueryRunner:
         queued = InputQueued(**scope.stamp(), input_id=input_id, message=message, delivery="steer")
         promoted = InputPromoted(**scope.stamp(), input_id=input_id)
         await scope.recorder.record([queued, promoted])
+
+
+def _has_answer(scope: QueryScope) -> bool:
+    """Whether the model said anything in this query: a turn that holds nothing leaves no message.
+
+    After a tool's result a model may well have nothing to add; its earlier message stands.
+    """
+    own = {scope.query_id, scope.input.resumes}
+    return any(
+        isinstance(message, AssistantMessage) and message.query_id in own
+        for message in reversed(scope.fold.conversation.messages)
+    )
 
 
 def _refuse_unknown(name: str, tools: tuple[ToolSpec, ...]) -> None:
