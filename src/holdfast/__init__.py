@@ -1,10 +1,8 @@
 """Holdfast: LLM agent sessions that hold."""
 
-from holdfast.administration.local_models import (
-    list_local_models,
-    pull_model,
-    remove_local_model,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from holdfast.agent.agent import Agent
 from holdfast.agent.one_call import create_agent_session, run_agent, run_agent_stream
 from holdfast.agent.query_stream import QueryStream
@@ -53,6 +51,13 @@ from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, ToolRes
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Limits, ModelStep, RetrySettings, Settings, Timeouts
 from holdfast.vocabulary.usage import Usage
+
+if TYPE_CHECKING:
+    from holdfast.administration.local_models import (
+        list_local_models,
+        pull_model,
+        remove_local_model,
+    )
 
 __version__ = "0.1.0"
 
@@ -117,3 +122,20 @@ __all__ = [
     "to_agent_error",
     "tool",
 ]
+
+_LOADED_WHEN_USED = {
+    "list_local_models": "holdfast.administration.local_models",
+    "pull_model": "holdfast.administration.local_models",
+    "remove_local_model": "holdfast.administration.local_models",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load what few programs use when it is first asked for."""
+    if name not in _LOADED_WHEN_USED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LOADED_WHEN_USED[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

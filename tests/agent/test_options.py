@@ -32,7 +32,7 @@ from holdfast import (
     tool,
 )
 from holdfast.agent.keywords import AgentOptions, QueryOptions, SessionOptions, SettingsOptions
-from holdfast.engine.tool_dispatcher import Block, Proceed
+from holdfast.ports.tool_hooks import Block, Proceed
 from holdfast.providers.transport.protocol import HttpRequest, Reply
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, Gate, ReplayClient, ScriptedProvider, calls, says
@@ -173,6 +173,12 @@ async def _(folder: Path) -> None:
     script = [calls(("meet", {"name": "a"}), ("meet", {"name": "b"})), says("met")]
     result, _ = await run_script(script, tools=[meet], parallel_tools=True)
     assert result.text == "met"
+
+
+@observes("parallel_tool_calls")
+async def _(folder: Path) -> None:
+    assert (await request_with()).parallel_tool_calls
+    assert not (await request_with(parallel_tool_calls=False)).parallel_tool_calls
 
 
 @observes("allowed_tools")
@@ -486,6 +492,17 @@ async def _(folder: Path) -> None:
 async def _(folder: Path) -> None:
     request = await request_of(reminders=["be quick"])
     assert request.messages[-1].parts[-1] == ReminderPart(text="be quick")
+
+
+@observes("require_tool")
+async def _(folder: Path) -> None:
+    script = [calls(("look", {})), says("done")]
+    result, provider = await run_script(script, {"require_tool": "look"}, tools=[look])
+    required = [request.require_tool for request in provider.requests]
+    assert (required, result.text) == (["look", None], "done")
+    async with playing([], tools=[look]) as (session, _):
+        error = await failure_of(session.chat("go", require_tool="poke"))
+    assert (error.code, "'poke'" in error.message) == (ErrorCode.CONFIG_INVALID, True)
 
 
 @observes("transform")

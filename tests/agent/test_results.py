@@ -207,11 +207,37 @@ async def test_a_call_of_an_answer_that_was_cut_off_is_not_run(finish: FinishKin
     assert len(result.tool_calls) == 1
 
 
-async def test_an_answer_without_anything_in_it_adds_no_message() -> None:
-    async with playing([[finished("stop", "end_turn")]]) as (session, _):
-        result = await session.chat("go")
-        assert (result.text, result.message_id) == ("", None)
+@pytest.mark.parametrize("empty", [[finished("stop", "STOP")], says("", reason="STOP")])
+async def test_an_answer_without_anything_in_it_adds_no_message_and_is_an_error(
+    empty: Step,
+) -> None:
+    async with playing([empty, says("here")]) as (session, _):
+        error = await failure_of(session.chat("go"))
+        assert (error.code, error.retryable, "(STOP)" in error.message) == (
+            ErrorCode.PROTOCOL,
+            False,
+            True,
+        )
+        assert error.result is not None
+        assert (error.result.text, error.result.message_id) == ("", None)
+        assert (error.result.stop_reason, error.result.finish_reason) == ("error", "STOP")
         assert [type(message) for message in session.messages] == [UserMessage]
+        assert (await session.chat("again")).text == "here"
+
+
+@pytest.mark.parametrize("finish", ["length", "context_window", "refusal"])
+async def test_an_answer_that_was_cut_off_before_it_began_says_so(finish: FinishKind) -> None:
+    result, _ = await run_script([[finished(finish, "cut")]])
+    assert (result.text, result.stop_reason) == ("", FINISHES[finish])
+
+
+async def test_a_model_may_have_nothing_to_add_after_its_tools() -> None:
+    script: list[Step] = [
+        calls(("look", {"path": "a"}), text="I look."),
+        [finished("stop", "end_turn")],
+    ]
+    result, _ = await run_script(script, tools=[look])
+    assert (result.stop_reason, result.text, result.turns) == ("complete", "I look.", 2)
 
 
 async def test_an_answer_that_ends_without_saying_so_was_interrupted() -> None:

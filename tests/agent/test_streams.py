@@ -202,6 +202,42 @@ async def test_a_handler_hears_what_a_stream_shows() -> None:
         assert heard == ["a", "b"]
 
 
+async def test_an_async_handler_that_falls_behind_holds_the_provider_back_and_misses_nothing() -> (
+    None
+):
+    steps: list[Step] = [[[part] for part in says(*"abcdefghij")]]
+    async with playing(steps, runtime=RuntimeSettings(buffer_size=2)) as (session, provider):
+        heard: list[str] = []
+        go_on = asyncio.Event()
+
+        async def slow(event: TextDelta) -> None:
+            await go_on.wait()
+            heard.append(event.text)
+
+        session.on(TextDelta, slow)
+        answer = asyncio.ensure_future(session.chat("go"))
+        await turn_the_loop(200)
+        assert (answer.done(), provider.open_streams) == (False, 1)
+        go_on.set()
+        assert (await answer).text == "abcdefghij"
+        await turn_the_loop()
+        assert "".join(heard) == "abcdefghij"
+
+
+async def test_an_async_handler_may_wait_for_the_answer_to_a_prompt_of_its_own() -> None:
+    steps: list[Step] = [[[part] for part in says(*"abcdefghij")], says("more")]
+    async with playing(steps, runtime=RuntimeSettings(buffer_size=1)) as (session, _):
+        answers: asyncio.Queue[str] = asyncio.Queue()
+
+        async def ask(event: TextDelta) -> None:
+            if event.text == "a":
+                answers.put_nowait((await session.chat("and?")).text)
+
+        session.on(TextDelta, ask)
+        assert (await session.chat("go")).text == "abcdefghij"
+        assert await answers.get() == "more"
+
+
 async def test_a_handler_may_close_the_session() -> None:
     agent, _ = make_agent([says("a")], runtime=RuntimeSettings(close_drain_seconds=0.01))
     async with agent:

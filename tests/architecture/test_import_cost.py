@@ -1,46 +1,59 @@
-"""`import holdfast` stays light: no HTTP client, no pydantic, no store driver comes with it."""
+"""`import holdfast` stays light: it loads its own vocabulary, asyncio, msgspec and nothing else."""
 
 import json
 import subprocess
 import sys
+from typing import Any
 
+import holdfast
 from tests.fixtures_report import Report
-
-HEAVY = {
-    "aiohttp",
-    "anthropic",
-    "apsw",
-    "click",
-    "http.client",
-    "httpx",
-    "openai",
-    "psycopg",
-    "pydantic",
-    "requests",
-    "rich",
-    "sqlite3",
-    "starlette",
-    "unittest",
-    "urllib.request",
-    "uvicorn",
-}
 
 # -S keeps what site-packages' .pth files load out of the count; the search path is handed over.
 PROBE = """
 import sys, time
 sys.path[:] = {path!r}
 before, started = set(sys.modules), time.process_time()
-import holdfast
+import {names}
 spent, loaded = time.process_time() - started, set(sys.modules) - before
 import json
 print(json.dumps({{"cpu_ms": spent * 1000, "loaded": sorted(loaded)}}))
 """
 
 
-def test_importing_the_package_loads_no_client_and_no_driver(report: Report) -> None:
-    command = [sys.executable, "-S", "-c", PROBE.format(path=sys.path)]
+def load(names: str) -> Any:
+    command = [sys.executable, "-S", "-c", PROBE.format(path=sys.path, names=names)]
     probe = subprocess.run(command, capture_output=True, text=True, check=True)
-    measured = json.loads(probe.stdout)
-    report(f"import holdfast: {len(measured['loaded'])} modules, {measured['cpu_ms']:.0f} ms CPU")
-    assert HEAVY.isdisjoint(measured["loaded"])
-    assert "holdfast" in measured["loaded"]
+    return json.loads(probe.stdout)
+
+
+def test_importing_the_package_loads_nothing_but_asyncio_msgspec_and_itself(report: Report) -> None:
+    floor, measured = load("asyncio, msgspec"), load("holdfast")
+    report(
+        f"import holdfast: {len(measured['loaded'])} modules, {measured['cpu_ms']:.0f} ms CPU; "
+        f"asyncio and msgspec alone: {floor['cpu_ms']:.0f} ms"
+    )
+    more = {name.partition(".")[0] for name in set(measured["loaded"]) - set(floor["loaded"])}
+    assert more == {"holdfast"}
+
+
+def test_importing_the_package_loads_none_of_what_only_an_agent_needs() -> None:
+    loaded = load("holdfast")["loaded"]
+    late = (
+        "holdfast.administration",
+        "holdfast.assembly.composition",
+        "holdfast.auth",
+        "holdfast.config",
+        "holdfast.engine.query_runner",
+        "holdfast.providers",
+        "holdfast.session.live_session",
+        "holdfast.stores",
+        "holdfast.vocabulary.local_models",
+    )
+    assert [name for name in loaded if name.startswith(late)] == []
+
+
+def test_names_that_are_loaded_when_used_are_seen_before() -> None:
+    assert set(holdfast.__all__) <= set(dir(holdfast))
+    assert "pull_model" not in vars(holdfast)
+    assert holdfast.pull_model.__module__ == "holdfast.administration.local_models"
+    assert not hasattr(holdfast, "no_such_name")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AgentError, ApprovalRequest, ErrorCode, tool
-from holdfast.engine.tool_dispatcher import Answer, Block, Proceed
+from holdfast.ports.tool_hooks import Answer, Block, Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, ScriptedProvider, calls, says
 from holdfast.vocabulary.approvals import Approve, Decision, Deny

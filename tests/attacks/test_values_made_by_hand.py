@@ -20,7 +20,7 @@ from holdfast import (
     TextPart,
     tool,
 )
-from holdfast.engine.tool_dispatcher import Answer, Block, Proceed
+from holdfast.ports.tool_hooks import Answer, Block, Proceed
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.vocabulary.parts import ToolCallPart
 from tests.scripted_agents import make_agent, outcomes_in, playing, run_script

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from holdfast.auth.origins import origin_of
 from holdfast.auth.token_sources import (
     BoundTokenSource,
     CallableTokenSource,
@@ -13,7 +14,7 @@ from holdfast.auth.token_sources import (
     EnvironmentTokenSource,
     StaticTokenSource,
 )
-from holdfast.ports.token_source import Origin, TokenSource, origin_of
+from holdfast.ports.token_source import Origin, TokenSource
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.secrets import Secret
 

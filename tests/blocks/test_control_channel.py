@@ -8,8 +8,8 @@ import pytest
 from holdfast import ErrorCode, SessionError, TextDelta
 from holdfast.blocks.control_channel import ControlChannel
 from holdfast.vocabulary.commands import AbortQuery, Command, CommandId
-from holdfast.vocabulary.events import Event, StatusChanged
-from holdfast.vocabulary.ids import PartId
+from holdfast.vocabulary.events import Event, StatusChanged, ToolProgress
+from holdfast.vocabulary.ids import CallId, PartId
 from holdfast.vocabulary.status import Busy, Idle
 
 
@@ -180,6 +180,111 @@ async def test_what_a_handler_did_not_hear_before_it_left_is_dropped() -> None:
     await channel.drain()
     await channel.close()
     assert texts(heard) == ["a"]
+
+
+class Slow:
+    """A handler that takes one event each time it is let go."""
+
+    def __init__(self) -> None:
+        self.heard: list[Event] = []
+        self._turns = asyncio.Semaphore(0)
+
+    async def __call__(self, event: Event) -> None:
+        await self._turns.acquire()
+        self.heard.append(event)
+
+    def let_go(self, times: int = 1) -> None:
+        for _ in range(times):
+            self._turns.release()
+
+
+async def others_run() -> None:
+    """Let everybody who is ready run, a few times over."""
+    for _ in range(5):
+        await asyncio.sleep(0)  # noqa: TID251 - one turn of the loop
+
+
+async def is_held_up(channel: ControlChannel) -> bool:
+    """Whether whoever publishes has to wait."""
+    waiting = asyncio.ensure_future(channel.room())
+    await others_run()
+    return waiting.cancel()
+
+
+async def test_a_handler_that_is_far_behind_holds_up_whoever_publishes() -> None:
+    channel, slow = ControlChannel(limit=2), Slow()
+    channel.subscribe(slow)
+    channel.publish([said("a"), said("b"), said("c")])
+    assert not await is_held_up(channel)
+    channel.publish([said("d")])
+    assert await is_held_up(channel)
+    slow.let_go()
+    assert not await is_held_up(channel)
+    slow.let_go(3)
+    await channel.drain()
+    assert texts(slow.heard) == ["a", "b", "c", "d"]
+
+
+async def test_events_of_other_kinds_do_not_wait_for_a_handler() -> None:
+    channel, slow = ControlChannel(limit=2), Slow()
+    channel.on(StatusChanged, slow)
+    channel.publish([StatusChanged(status=Busy()), *[said("a")] * 50])
+    channel.publish([said("b")] * 50)
+    assert not await is_held_up(channel)
+    slow.let_go()
+    await channel.drain()
+    assert slow.heard == [StatusChanged(status=Busy())]
+
+
+async def test_a_handler_that_left_or_was_stopped_holds_up_nobody() -> None:
+    channel, slow = ControlChannel(limit=0), Slow()
+    leave = channel.subscribe(slow)
+    channel.publish([said("a"), said("b")])
+    waiting = asyncio.ensure_future(channel.room())
+    leave()
+    await waiting
+    channel.subscribe(Slow())
+    channel.publish([said("c"), said("d")])
+    waiting = asyncio.ensure_future(channel.room())
+    await channel.close(within=0)
+    await waiting
+    slow.let_go()
+
+
+async def test_a_handler_that_is_behind_skips_a_tool_s_progress_and_nothing_else() -> None:
+    channel, slow = ControlChannel(limit=1), Slow()
+    channel.subscribe(slow)
+    progress = ToolProgress(call_id=CallId("call"), tool="count", progress=1)
+    channel.publish([progress, said("a"), said("b")])
+    channel.publish([progress, said("c")])
+    slow.let_go(4)
+    await channel.drain()
+    assert slow.heard[0] == progress
+    assert texts(slow.heard[1:]) == ["a", "b", "c"]
+
+
+async def test_a_handler_that_waits_for_whoever_publishes_is_excused_until_its_next_event() -> None:
+    channel = ControlChannel(limit=0)
+    published = asyncio.Event()
+    next_one = Slow()
+
+    async def wait_for_the_end(event: Event) -> None:
+        if texts([event]) == ["a"]:
+            channel.excuse(asyncio.current_task())
+            await published.wait()
+        else:
+            await next_one(event)
+
+    channel.subscribe(wait_for_the_end)
+    channel.publish([said("a")])
+    await others_run()
+    channel.publish([said("b"), said("c"), said("d")])
+    assert not await is_held_up(channel)
+    published.set()
+    assert await is_held_up(channel)
+    next_one.let_go(3)
+    await channel.drain()
+    assert texts(next_one.heard) == ["b", "c", "d"]
 
 
 async def test_commands_reach_whoever_is_in_charge() -> None:

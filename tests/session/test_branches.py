@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast import Agent, AgentSession
 from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.serialization.session_state import decode_state, encode_state
-from holdfast.session.opening import fold_log
+from holdfast.session.lineage import fold_log
 from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.messages import Message
 from tests.history_grammar import violations

@@ -40,6 +40,7 @@ def test_the_defaults_of_a_session() -> None:
         "cached_reminders": (),
         "compaction": CompactionSettings(),
         "parallel_tools": False,
+        "parallel_tool_calls": True,
         "allowed_tools": None,
         "denied_tools": (),
         "loop_threshold": 3,

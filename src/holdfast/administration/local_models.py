@@ -5,7 +5,7 @@ from pathlib import Path
 
 from holdfast.assembly import local_models
 from holdfast.assembly.configuration_places import ConfigurationPlaces
-from holdfast.assembly.configuring import configure
+from holdfast.assembly.making import configure
 from holdfast.vocabulary.local_models import LocalModel, OnPull
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from holdfast.agent.keywords import (
     AgentOptions,
@@ -10,6 +10,7 @@ from holdfast.agent.keywords import (
     QueryOptions,
     SessionOptions,
     ingredients_of,
+    make_prompt,
     places_of,
     settings_changes,
 )
@@ -18,20 +19,20 @@ from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.remote import AgentRemote
 from holdfast.agent.session import AgentSession
-from holdfast.agent.token_counting import count_session_tokens
-from holdfast.assembly.composition import Composition
-from holdfast.assembly.configuring import configure
+from holdfast.assembly.making import compose, configure
 from holdfast.assembly.models import split_model
 from holdfast.serialization.session_state import check_state
-from holdfast.session.live_session import LiveSession
-from holdfast.session.opening import Fork, SessionRequest, find_session, open_session
-from holdfast.session.remote import RemoteSession
+from holdfast.session.requests import Fork, SessionRequest
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.ids import new_query_id
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.text import writable
+
+if TYPE_CHECKING:
+    from holdfast.session.live_session import LiveSession
 
 
 class Agent:
@@ -59,7 +60,7 @@ class Agent:
         check_text(self._owner, of="the owner")
         check_text(self._project, of="the project")
         self._instrumentation = options.get("instrumentation")
-        self._composition = Composition(ingredients_of(options, resolved), self._configuration)
+        self._composition = compose(ingredients_of(options, resolved), self._configuration)
         self._sessions: list[LiveSession] = []
         self._closed = False
 
@@ -123,20 +124,16 @@ class Agent:
 
         """
         check_reference(reference)
-        parts = self._composition.parts()
         request = SessionRequest(reference=reference, owner=self._owner, project=self._project)
-        record = await find_session(parts, request)
-        if record is None:
-            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {reference!r}")
-        return AgentRemote(RemoteSession(parts.store, record.id))
+        return AgentRemote(await self._composition.reach(request))
 
     def _session_of(self, request: SessionRequest) -> AgentSession:
         check_reference(request.reference)
 
-        async def open_live() -> LiveSession:
+        async def open_live() -> "LiveSession":
             if self._closed:
                 raise SessionError(ErrorCode.CLOSED, "the agent is closed")
-            live = await open_session(self._composition.parts(), request)
+            live = await self._composition.open(request)
             if self._closed:
                 await live.close()
                 raise SessionError(ErrorCode.CLOSED, "the agent is closed")
@@ -148,8 +145,9 @@ class Agent:
                 SessionRequest(reference=name, owner=self._owner, project=self._project, fork=fork)
             )
 
-        async def count(live: LiveSession, prompt: Prompt | None) -> TokenCount:
-            return await count_session_tokens(self._composition, live.fold, prompt)
+        async def count(live: "LiveSession", prompt: Prompt | None) -> TokenCount:
+            message = None if prompt is None else make_prompt(prompt, {}, new_query_id())
+            return await self._composition.count_tokens(live.fold, message)
 
         session = AgentSession(
             open_live,
@@ -174,7 +172,7 @@ class Agent:
             if failure is not None:
                 raise failure
 
-    def _watch(self, live: LiveSession) -> None:
+    def _watch(self, live: "LiveSession") -> None:
         self._sessions.append(live)
         sink: Callable[[Instrumented], None] | None = self._instrumentation
         if sink is not None:

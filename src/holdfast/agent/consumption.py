@@ -8,14 +8,16 @@ import asyncio
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.keywords import OnAbort
 from holdfast.ports.abort import AbortController, AbortSignal
-from holdfast.session.query_handle import QueryHandle
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
 from holdfast.vocabulary.events import Event, TextDelta
 from holdfast.vocabulary.results import AgentResult
+
+if TYPE_CHECKING:
+    from holdfast.session.query_handle import QueryHandle
 
 
 class Consumption:
@@ -27,7 +29,7 @@ class Consumption:
 
     def __init__(
         self,
-        start: Callable[[], Awaitable[QueryHandle]],
+        start: Callable[[], Awaitable["QueryHandle"]],
         finish: Callable[[], Awaitable[None]],
         *,
         signal: AbortSignal | None = None,
@@ -56,14 +58,14 @@ class Consumption:
             raise SessionError(ErrorCode.STREAM_BUSY, "this stream already has a consumer")
         self._claimed = True
 
-    async def begin(self) -> QueryHandle:
+    async def begin(self) -> "QueryHandle":
         """Start the query, unless it was started; a signal that is aborted prevents it."""
         async with self._beginning:
             if self.handle is None:
                 self.handle = await self._begin()
             return self.handle
 
-    async def _begin(self) -> QueryHandle:
+    async def _begin(self) -> "QueryHandle":
         if self._refused is not None:
             raise self._refused
         if self._left:
@@ -78,7 +80,7 @@ class Consumption:
         self._forget = self._listen(handle.abort)
         return handle
 
-    async def _start_unless_aborted(self) -> QueryHandle:
+    async def _start_unless_aborted(self) -> "QueryHandle":
         """Start the query; an abort ends the wait for a session, a lease or a file, too."""
         loop, patience = asyncio.get_running_loop(), asyncio.timeout(None)
 
@@ -211,7 +213,7 @@ async def _drain(consumption: Consumption) -> None:
         await consumption.leave()
 
 
-def _drop(handle: QueryHandle) -> None:
+def _drop(handle: "QueryHandle") -> None:
     """Stop a query that nobody can see any more."""
     if not handle.ended:
         handle.abort("the stream was dropped")

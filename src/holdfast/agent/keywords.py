@@ -2,26 +2,24 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 import msgspec
 
 from holdfast.assembly.attachments import AttachmentInput
-from holdfast.assembly.composition import Ingredients
-from holdfast.assembly.configuration_places import ConfigurationPlaces
+from holdfast.assembly.configuration_places import ConfigurationPlaces, PathInput
+from holdfast.assembly.ingredients import Ingredients
 from holdfast.assembly.models import OwnAccess, TokenFunction, TransportFactory
-from holdfast.blocks.tool_registry.registry import OutputTransform
 from holdfast.blocks.tool_registry.running import run_in_thread
 from holdfast.blocks.tool_registry.tool import Tool
-from holdfast.engine.scopes import Unanswered
-from holdfast.engine.tool_dispatcher import BeforeTool
+from holdfast.engine.query_input import Unanswered
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.approver import Approver
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.session_store import Store
 from holdfast.ports.token_source import TokenSource
+from holdfast.ports.tool_hooks import BeforeTool, OutputTransform
 from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
@@ -66,6 +64,7 @@ class SettingsOptions(TypedDict, total=False):
     cached_reminders: Sequence[str]
     compaction: CompactionSettings
     parallel_tools: bool
+    parallel_tool_calls: bool
     allowed_tools: Sequence[str] | None
     denied_tools: Sequence[str]
     loop_threshold: int | None
@@ -88,13 +87,13 @@ class AgentOptions(SettingsOptions, total=False):
     headers: dict[str, str]
     transport: TransportFactory | None
     """Makes the way to a provider, instead of HTTP as the environment has it set up."""
-    record_to: str | Path | None
+    record_to: PathInput | None
     """A file for requests and answers, to be replayed by `holdfast.testing.ReplayClient`."""
     environment: Mapping[str, str] | None
     """Variables to use instead of the process's own."""
-    config_dir: str | Path | None
-    config_path: str | Path | None
-    cwd: str | Path | None
+    config_dir: PathInput | None
+    config_path: PathInput | None
+    cwd: PathInput | None
     approver: Approver | Callable[[ApprovalRequest], Decision] | None
     unanswered: Unanswered
     before_tool: BeforeTool | None
@@ -110,12 +109,14 @@ class QueryOptions(TypedDict, total=False):
     signal: AbortSignal | None
     on_abort: OnAbort
     timeout: float | None
-    """Seconds that one attempt of one model call may take."""
+    """Seconds that one attempt of one model call may take; a slow consumer's do not count."""
     total_timeout: float | None
-    """Seconds that the whole query may take."""
+    """Seconds that the whole query may take by the clock: everything that it waits for counts."""
     delivery: Delivery
     output_type: Any
     reminders: Sequence[str]
+    require_tool: str | None
+    """The tool that the model must call first; what it does after that is its own choice."""
     transform: OutputTransform | None
     sender: Sender | None
     attachments: Sequence[AttachmentInput]

@@ -1,7 +1,7 @@
 """One call: an agent that lives no longer than one prompt, one stream or one session."""
 
+import os
 from collections.abc import Container
-from pathlib import Path
 from typing import Any, Unpack
 
 from holdfast.agent.agent import Agent
@@ -41,7 +41,7 @@ def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> Query
     if signal is not None and signal.aborted:
         agent_options = {}  # nothing is built for a query that was stopped before it began
     agent = Agent(**agent_options)
-    cwd = Path(agent_options.get("cwd") or Path.cwd())
+    cwd = agent_options.get("cwd") or os.getcwd()  # noqa: PTH109 - pathlib is slow to import
     return stream_query(agent.session().open, query, query_options, finish=agent.close, cwd=cwd)
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.engine.scopes import Unanswered
+from holdfast.engine.query_input import Unanswered
 from holdfast.ports.abort import AbortSignal
 from holdfast.vocabulary.approvals import Decision, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
@@ -26,6 +26,7 @@ _PLAIN_OPTIONS: dict[str, Any] = {
     "owner": str,
     "project": str,
     "reminders": tuple[str, ...],
+    "require_tool": str | None,
     "runtime": RuntimeSettings,
     "sender": Sender | None,
     "timeout": _Seconds | None,

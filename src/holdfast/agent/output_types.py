@@ -10,12 +10,12 @@ from holdfast.blocks.tool_registry.foreign_types import (
     parse_json,
     understood,
 )
-from holdfast.engine.scopes import OutputSpec
+from holdfast.engine.query_input import OutputSpec
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.requests import OutputSchema
 
-_FENCED = re.compile(r"^\s*```(?:json)?\s*(.*?)\s*```\s*$", re.DOTALL | re.IGNORECASE)
+_FENCED = r"(?is)^\s*```(?:json)?\s*(.*?)\s*```\s*$"
 
 
 def output_spec(output_type: Any) -> OutputSpec | None:  # noqa: ANN401 - a type hint is any value
@@ -58,5 +58,5 @@ def _inlined(described: JsonObject, components: JsonObject) -> JsonObject:
 
 def _bare(text: str) -> str:
     """Return JSON text without the fence that some models put around it."""
-    fenced = _FENCED.match(text)
+    fenced = re.match(_FENCED, text)
     return fenced[1] if fenced else text

@@ -1,8 +1,7 @@
 """Queries: from what a user says to a stream that runs it, in a session that lasts or its own."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -12,11 +11,14 @@ from holdfast.agent.option_checks import check_options
 from holdfast.agent.output_types import output_spec
 from holdfast.agent.query_stream import QueryStream
 from holdfast.assembly.attachments import AttachmentInput, read_attachments
-from holdfast.engine.scopes import QueryInput
-from holdfast.session.live_session import LiveSession
-from holdfast.session.query_handle import QueryHandle
+from holdfast.assembly.configuration_places import PathInput
+from holdfast.engine.query_input import QueryInput
 from holdfast.session.recovery import resume_input
 from holdfast.vocabulary.ids import new_query_id
+
+if TYPE_CHECKING:
+    from holdfast.session.live_session import LiveSession
+    from holdfast.session.query_handle import QueryHandle
 
 
 def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
@@ -32,6 +34,7 @@ def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
         query_id=query_id,
         message=make_prompt(prompt, options, query_id),
         reminders=tuple(options.get("reminders", ())),
+        require_tool=options.get("require_tool"),
         transform=options.get("transform"),
         output=output_spec(options.get("output_type")),
         timeout=options.get("timeout"),
@@ -39,19 +42,19 @@ def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
 
 
 def stream_query(
-    open_live: Callable[[], Awaitable[LiveSession]],
+    open_live: Callable[[], Awaitable["LiveSession"]],
     query: QueryInput | None,
     options: QueryOptions,
     *,
     finish: Callable[[], Awaitable[None]],
-    cwd: Path,
+    cwd: PathInput,
 ) -> QueryStream[Any]:
     """Return the stream of a query; without one, it carries on what is unfinished.
 
     Attachments by a relative path are taken from `cwd`.
     """
 
-    async def start() -> QueryHandle:
+    async def start() -> "QueryHandle":
         asked = query and await _with_attachments(query, options.get("attachments", ()), cwd)
         live = await open_live()
         handle = live.new_handle(
@@ -68,7 +71,7 @@ def stream_query(
 
 
 async def _with_attachments(
-    query: QueryInput, sources: Sequence[AttachmentInput], cwd: Path
+    query: QueryInput, sources: Sequence[AttachmentInput], cwd: PathInput
 ) -> QueryInput:
     """Return the query with its attachments, which are read now."""
     if not sources or query.message is None:

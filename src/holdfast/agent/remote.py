@@ -1,10 +1,10 @@
 """Remote: a session of this agent's store that another process may hold."""
 
 from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
 
 from holdfast.agent.keywords import Prompt, QueryOptions, make_prompt
 from holdfast.agent.option_checks import check_options, decided
-from holdfast.session.remote import RemoteSession
 from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import SessionId, new_query_id
@@ -12,11 +12,14 @@ from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.settings import Delivery
 from holdfast.vocabulary.text import writable_or_none
 
+if TYPE_CHECKING:
+    from holdfast.session.remote import RemoteSession
+
 
 class AgentRemote:
     """Reaches a session in another process: made by `await agent.remote(name)`."""
 
-    def __init__(self, remote: RemoteSession) -> None:
+    def __init__(self, remote: "RemoteSession") -> None:
         self._remote = remote
 
     @property

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from pathlib import Path
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from holdfast.agent.keywords import (
     Prompt,
@@ -15,11 +14,11 @@ from holdfast.agent.keywords import (
 from holdfast.agent.option_checks import check_options, decided
 from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
+from holdfast.assembly.configuration_places import PathInput
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.branching import find_fork, rewind, undo_rewind
-from holdfast.session.live_session import LiveSession
-from holdfast.session.opening import Fork
 from holdfast.session.recovery import Unfinished, find_unfinished
+from holdfast.session.requests import Fork
 from holdfast.session.snapshots import SessionSnapshot, state_of, take_snapshot
 from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
@@ -32,6 +31,9 @@ from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.status import Idle, SessionStatus
 
+if TYPE_CHECKING:
+    from holdfast.session.live_session import LiveSession
+
 EventT = TypeVar("EventT", bound=Event)
 
 
@@ -43,11 +45,11 @@ class AgentSession:
 
     def __init__(
         self,
-        open_live: Callable[[], Awaitable[LiveSession]],
+        open_live: Callable[[], Awaitable["LiveSession"]],
         open_fork: "Callable[[Fork, str | None], AgentSession]",
-        count_tokens: Callable[[LiveSession, Prompt | None], Awaitable[TokenCount]],
+        count_tokens: Callable[["LiveSession", Prompt | None], Awaitable[TokenCount]],
         *,
-        cwd: Path,
+        cwd: PathInput,
         check_changes: Callable[[JsonObject], JsonObject],
     ) -> None:
         self._open_live = open_live
@@ -237,7 +239,11 @@ class AgentSession:
                 yield event
 
     def on(self, kind: type[EventT], handler: Callable[[EventT], Any]) -> Callable[[], None]:
-        """Call `handler` for every event of a kind; returns a function that ends this."""
+        """Call `handler` for every event of a kind; returns a function that ends this.
+
+        A coroutine function is awaited, one event at a time; if it falls far behind, the query
+        waits for it (`RuntimeSettings.buffer_size`), and only a tool's progress is skipped.
+        """
         return self._opened().channel.on(kind, handler)
 
     def when_closed(self, then: Callable[[], Awaitable[None]]) -> None:
@@ -252,12 +258,12 @@ class AgentSession:
         for then in self._on_close:
             await then()
 
-    def _opened(self) -> LiveSession:
+    def _opened(self) -> "LiveSession":
         if self._live is None:
             raise _not_open(self._closed)
         return self._live
 
-    async def open(self) -> LiveSession:
+    async def open(self) -> "LiveSession":
         """Open the session if it is not, and return what stands behind it."""
         if self._closed:
             raise _not_open(closed=True)

@@ -1,19 +1,20 @@
 """Attachments: what a user sends along, read and checked in a thread, as parts of a prompt."""
 
 import asyncio
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TypeAlias
 
+from holdfast.assembly.configuration_places import PathInput
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.parts import MediaPart, TextPart, check_content
 
-AttachmentInput: TypeAlias = MediaPart | Path | str | bytes
+AttachmentInput: TypeAlias = MediaPart | PathInput | bytes
 """A part as it is; a file; a path, or an address that begins like one; or content."""
 
 
 async def read_attachments(
-    sources: Sequence[AttachmentInput], *, cwd: Path
+    sources: Sequence[AttachmentInput], *, cwd: PathInput
 ) -> tuple[TextPart | MediaPart, ...]:
     """Read attachments; relative paths are taken from `cwd`.
 
@@ -24,7 +25,7 @@ async def read_attachments(
     from holdfast.providers.attachments import attachment_part  # noqa: PLC0415 - only if used
 
     for source in sources:
-        if not isinstance(source, str | bytes | Path | MediaPart):
+        if not isinstance(source, str | bytes | os.PathLike | MediaPart):
             kind = type(source).__name__
             raise _wrong(f"{kind!r} is neither a path, an address, bytes nor a part")
     return tuple(

@@ -1,55 +1,33 @@
 """Composition: the blocks of one agent, each built once and joined."""
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-import msgspec
-
-from holdfast.assembly.models import ClientOptions, ModelClients, OwnAccess, TransportFactory
+from holdfast.assembly.configuration import Configuration
+from holdfast.assembly.ingredients import Ingredients
+from holdfast.assembly.models import ClientOptions, ModelClients
 from holdfast.assembly.stores import make_store
-from holdfast.assembly.system import SystemClock, system_random
+from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
 from holdfast.blocks.stream_processor.processor import StreamProcessor
 from holdfast.blocks.tool_registry.registry import ToolRegistry
-from holdfast.blocks.tool_registry.tool import Tool
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_runner import QueryRunner
-from holdfast.engine.scopes import Unanswered
-from holdfast.engine.tool_dispatcher import BeforeTool, ToolDispatcher
+from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import ToolExecution
 from holdfast.engine.turn_runner import TurnRunner
-from holdfast.ports.approver import Approver
-from holdfast.ports.clock import Clock, Random
-from holdfast.ports.model_client import ModelClient
 from holdfast.ports.session_store import Store
-from holdfast.session.live_session import SessionParts
-from holdfast.vocabulary.settings import RuntimeSettings
-
-if TYPE_CHECKING:
-    from holdfast.assembly.configuration import Configuration
-
-
-class Ingredients(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent is made of; everything has a default but nothing is hidden."""
-
-    tools: Iterable[Tool | Callable[..., object]] = ()
-    providers: Iterable[ModelClient] = ()
-    own_access: OwnAccess = msgspec.field(default_factory=OwnAccess)
-    store: str | Store = "memory"
-    approver: Approver | None = None
-    unanswered: Unanswered = "stop"
-    before_tool: BeforeTool | None = None
-    transport: TransportFactory | None = None
-    record_to: str | Path | None = None
-    runtime: RuntimeSettings = msgspec.field(default_factory=RuntimeSettings)
-    clock: Clock = msgspec.field(default_factory=SystemClock)
-    random: Random = msgspec.field(default_factory=system_random)
+from holdfast.session.live_session import LiveSession, SessionParts
+from holdfast.session.opening import find_session, open_session
+from holdfast.session.remote import RemoteSession
+from holdfast.session.requests import SessionRequest
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.parts import media_of
+from holdfast.vocabulary.requests import TokenCount
 
 
 class Composition:
     """The joined blocks of one agent. Holds nothing of any query or session."""
 
-    def __init__(self, ingredients: Ingredients, configuration: "Configuration") -> None:
+    def __init__(self, ingredients: Ingredients, configuration: Configuration) -> None:
         self.clients = ModelClients(
             configuration,
             given=ingredients.providers,
@@ -57,7 +35,7 @@ class Composition:
             options=ClientOptions(
                 clock=ingredients.clock,
                 transport=ingredients.transport,
-                record_to=None if ingredients.record_to is None else Path(ingredients.record_to),
+                record_to=ingredients.record_to,
             ),
         )
         self.clock = ingredients.clock
@@ -86,6 +64,28 @@ class Composition:
             clock=self.clock,
         )
 
+    async def open(self, request: SessionRequest) -> LiveSession:
+        """Open a session, or make it.
+
+        Raises:
+            SessionError: BUSY when another process holds it, NOT_FOUND when it must exist.
+
+        """
+        return await open_session(self.parts(), request)
+
+    async def reach(self, request: SessionRequest) -> RemoteSession:
+        """Reach a session, whoever holds it.
+
+        Raises:
+            SessionError: NOT_FOUND when the store has no such session.
+
+        """
+        parts = self.parts()
+        record = await find_session(parts, request)
+        if record is None:
+            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
+        return RemoteSession(parts.store, record.id)
+
     def parts(self) -> SessionParts:
         """Return what sessions share; the store is made when the first session needs it."""
         if self._store is None:
@@ -99,6 +99,23 @@ class Composition:
             approver=self._ingredients.approver,
             unanswered=self._ingredients.unanswered,
         )
+
+    async def count_tokens(self, fold: SessionFold, message: UserMessage | None) -> TokenCount:
+        """Count what a session's next request would hold; with a message, if it were said now.
+
+        Raises:
+            SessionError: NOTHING_TO_SEND when nothing was said yet and there is no message.
+            ConfigError: CONFIG_INVALID when the message holds media that the model does not take.
+
+        """
+        settings = fold.settings
+        client, model = await self.clients.route(settings.model)
+        if message is not None:
+            message = lead_with_reminders(message, settings.cached_reminders, fold.sent_view())
+        tools = self.registry.view(settings.allowed_tools, settings.denied_tools).wire_tools
+        media = media_of(message.parts) if message is not None else ()
+        extras = RequestExtras(model=model, tools=tools, fresh_media=media)
+        return await client.count_tokens(build_request(settings, fold.sent_view(message), extras))
 
     async def close(self) -> None:
         """Close what was made here: clients, and the store unless it was handed in."""

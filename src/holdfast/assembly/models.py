@@ -1,25 +1,25 @@
 """Models: finds the client behind `provider/model`, making each client once."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from holdfast.assembly.configuration_places import PathInput
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.token_source import TokenSource
-from holdfast.providers.transport.protocol import Transport
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.secrets import Secret
 
 TokenFunction: TypeAlias = Callable[[], "str | Secret | Awaitable[str | Secret]"]
-TransportFactory: TypeAlias = Callable[[], Transport]
+TransportFactory: TypeAlias = Callable[[], "Transport"]
 """Makes the way to a provider; called once for each."""
 
 if TYPE_CHECKING:
     from holdfast.assembly.configuration import Configuration
     from holdfast.config.connections import Connection
+    from holdfast.providers.transport.protocol import Transport
 
 
 class OwnAccess(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     transport: TransportFactory | None = None
     """None is HTTP as the environment has it set up."""
-    record_to: Path | None = None
+    record_to: PathInput | None = None
     """The file that requests and answers are written to, for `holdfast.testing.ReplayClient`."""
 
 
@@ -128,7 +128,7 @@ class ModelClients:
         except MissingKeyError as error:
             raise missing_key(error.provider, file=configuration.file) from None
 
-    def _transport(self) -> Transport:
+    def _transport(self) -> "Transport":
         if self._options.transport is not None:
             return self._options.transport()
         from holdfast.providers.transport.http import AiohttpTransport  # noqa: PLC0415

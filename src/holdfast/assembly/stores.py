@@ -1,7 +1,5 @@
 """Stores by their strings: `memory`, `jsonl:DIR`, `sqlite:FILE`."""
 
-from pathlib import Path
-
 from holdfast.ports.session_store import Store
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 
@@ -14,6 +12,8 @@ def make_store(location: str) -> Store:
 
     """
     # Only what is used is imported: a driver costs time and memory.
+    from pathlib import Path  # noqa: PLC0415
+
     kind, _, place = location.partition(":")
     if location == "memory":
         from holdfast.stores.memory import MemoryStore  # noqa: PLC0415

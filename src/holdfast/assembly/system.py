@@ -1,7 +1,6 @@
 """The real world's clock and chance."""
 
 import asyncio
-import random
 import time
 
 from holdfast.ports.clock import Random
@@ -25,4 +24,6 @@ class SystemClock:
 
 def system_random() -> Random:
     """Return the machine's chance, good enough to spread retries."""
+    import random  # noqa: PLC0415 - a module full of distributions that an import need not pay for
+
     return random.Random()  # noqa: S311 - no secret depends on it

@@ -166,15 +166,6 @@ _PATTERNS: tuple[tuple[ErrorCode, str], ...] = (
 )
 
 
-def _compiled(
-    table: tuple[tuple[ErrorCode, str], ...],
-) -> tuple[tuple[ErrorCode, re.Pattern[str]], ...]:
-    return tuple((code, re.compile(pattern, re.IGNORECASE | re.DOTALL)) for code, pattern in table)
-
-
-_COMPILED_TEXTS = _compiled(_KNOWN_TEXTS)
-_COMPILED_PATTERNS = _compiled(_PATTERNS)
-
 _FALLBACKS: dict[type[AgentError], ErrorCode] = {
     ConfigError: ErrorCode.CONFIG_INVALID,
     HookError: ErrorCode.HOOK_FAILED,
@@ -207,15 +198,18 @@ def code_of_status(status: int) -> ErrorCode:
 
 def code_of_known_text(text: str) -> ErrorCode | None:
     """Return the code of a text that providers are known to send, if it is one."""
-    return next((code for code, pattern in _COMPILED_TEXTS if pattern.search(text)), None)
+    return _first_match(_KNOWN_TEXTS, text)
 
 
 def code_of_text(text: str) -> ErrorCode | None:
     """Return the code that a text speaks of, if any."""
-    known = code_of_known_text(text)
-    if known is not None:
-        return known
-    return next((code for code, pattern in _COMPILED_PATTERNS if pattern.search(text)), None)
+    return code_of_known_text(text) or _first_match(_PATTERNS, text)
+
+
+def _first_match(table: tuple[tuple[ErrorCode, str], ...], text: str) -> ErrorCode | None:
+    # Compiled (and then kept) by `re` when the first error is judged, not when the package loads.
+    flags = re.IGNORECASE | re.DOTALL
+    return next((code for code, pattern in table if re.search(pattern, text, flags)), None)
 
 
 def _findings(value: object, message: str) -> Iterator[tuple[ErrorCode, Basis, int | None]]:

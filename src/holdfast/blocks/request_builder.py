@@ -22,6 +22,7 @@ class RequestExtras(msgspec.Struct, frozen=True, kw_only=True):
     """Notes for this request alone; they are never stored."""
     output_schema: OutputSchema | None = None
     require_tool: str | None = None
+    """The one tool that the model must call."""
     fresh_media: tuple[MediaPart, ...] = ()
     """What the user has just handed in."""
 
@@ -54,6 +55,7 @@ def build_request(
         betas=settings.betas,
         timeouts=settings.timeouts,
         fresh_media=extras.fresh_media,
+        parallel_tool_calls=settings.parallel_tool_calls,
     )
 
 

@@ -1,5 +1,6 @@
 """Finds and reads the user's configuration file."""
 
+import os
 from pathlib import Path
 
 from holdfast.config.environment import Environment
@@ -13,8 +14,8 @@ def user_config(
     cwd: Path,
     home: Path,
     platform: str,
-    config_dir: Path | str | None = None,
-    config_path: Path | str | None = None,
+    config_dir: str | os.PathLike[str] | None = None,
+    config_path: str | os.PathLike[str] | None = None,
 ) -> ConfigFile:
     """Read the user's file.
 

@@ -1,6 +1,5 @@
 """ProviderAttempts: repeats a turn that failed, and goes on to the next model of a plan."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
@@ -86,8 +85,7 @@ class ProviderAttempts:
     async def _attempt(self, scope: QueryScope, plan: TurnPlan) -> TurnOutcome:
         limit = scope.input.timeout or None
         try:
-            async with asyncio.timeout(limit):
-                return await self._turns.run(scope, plan)
+            return await self._turns.run(scope, plan)
         except TimeoutError as error:
             message = f"the model took longer than {limit:g} s" if limit else str(error)
             raise RequestError(

@@ -22,13 +22,14 @@ from holdfast.vocabulary.entries import (
     ToolEnded,
     TurnDiscarded,
 )
-from holdfast.vocabulary.errors import ErrorCode, ProviderError, ToolError
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, ToolError
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
 from holdfast.vocabulary.messages import AssistantMessage, Sender, UserMessage
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, media_of
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.stream_parts import FinishKind
+from holdfast.vocabulary.tools import ToolSpec
 
 _EMPTY_RETRIES = 2
 
@@ -52,6 +53,7 @@ class _Progress(msgspec.Struct):
     reminders: tuple[str, ...]
     fresh_media: tuple[MediaPart, ...]
     """What the user handed in and no model has answered yet."""
+    require_tool: str | None
     empty_turns: int = 0
     repairs: int = 0
     wrapping_up: bool = False
@@ -104,6 +106,7 @@ class QueryRunner:
         prompt = scope.input.message
         progress = _Progress(
             reminders=scope.input.reminders,
+            require_tool=scope.input.require_tool,
             fresh_media=media_of(prompt.parts) if prompt is not None else (),
         )
         while True:
@@ -141,10 +144,13 @@ class QueryRunner:
         tools = self._registry.view(settings.allowed_tools, settings.denied_tools).wire_tools
         if progress.wrapping_up and tools:
             tools, reminders = (), (*reminders, WRAP_UP)
+        elif progress.require_tool is not None:
+            _refuse_unknown(progress.require_tool, tools)
         extras = RequestExtras(
             model=settings.model,
             tools=tools,
             reminders=reminders,
+            require_tool=progress.require_tool if tools else None,
             output_schema=scope.input.output.schema if scope.input.output else None,
             fresh_media=progress.fresh_media,
         )
@@ -156,7 +162,7 @@ class QueryRunner:
         }
         scope.recorder.show([Instrumented(name="query_summary", facts=facts)])
         outcome = await self._attempts.run(scope, extras)
-        progress.reminders, progress.fresh_media = (), ()
+        progress.reminders, progress.fresh_media, progress.require_tool = (), (), None
         return outcome
 
     async def _after_turn(
@@ -172,7 +178,14 @@ class QueryRunner:
             return None
         if progress.wrapping_up and scope.turns > 1:
             return "limit"
-        return _STOP_REASONS[turn.finish]
+        stop_reason = _STOP_REASONS[turn.finish]
+        if stop_reason == "complete" and not _has_answer(scope):
+            raise ProviderError(
+                ErrorCode.PROTOCOL,
+                f"the model ended its answer ({turn.finish_reason}) without saying anything",
+                provider=scope.provider,
+            )
+        return stop_reason
 
     async def _after_tool_turn(self, scope: QueryScope, progress: _Progress) -> StopReason | None:
         """Go on with the tools that a turn asks for, unless it names none or may have none."""
@@ -277,3 +290,23 @@ def _count_repair(scope: QueryScope, progress: _Progress, error: ValueError) -> 
             f"the answer does not fit {output.schema.name} after {progress.repairs} tries: {error}",
             provider=scope.provider,
         ) from error
+
+
+def _has_answer(scope: QueryScope) -> bool:
+    """Whether the model said anything in this query: a turn that holds nothing leaves no message.
+
+    After a tool's result a model may well have nothing to add; its earlier message stands.
+    """
+    own = {scope.query_id, scope.input.resumes}
+    return any(
+        isinstance(message, AssistantMessage) and message.query_id in own
+        for message in reversed(scope.fold.conversation.messages)
+    )
+
+
+def _refuse_unknown(name: str, tools: tuple[ToolSpec, ...]) -> None:
+    """Refuse to require a tool that the model is not offered."""
+    if all(tool.name != name for tool in tools):
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"tool {name!r} is required, and the model may not use it"
+        )

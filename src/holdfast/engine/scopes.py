@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -10,49 +9,17 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.stream_processor.assembly import Assembly
-from holdfast.blocks.tool_registry.registry import OutputTransform
 from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.engine.query_input import QueryInput, Unanswered
 from holdfast.ports.abort import AbortController
 from holdfast.ports.approver import Approver
 from holdfast.ports.recorder import Recorder
 from holdfast.ports.stamps import Stamp
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.ids import MessageId, QueryId, SessionId
-from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.requests import OutputSchema
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.status import SessionStatus
 from holdfast.vocabulary.usage import Usage, add_costs
-
-Unanswered: TypeAlias = Literal["stop", "deny"]
-"""What happens to an approval that nobody is there to give: the query rests, or it is denied."""
-
-
-class OutputSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The type that an answer must have."""
-
-    schema: OutputSchema
-    parse: Callable[[str], object]
-    """Returns the value, or raises ValueError saying what is wrong."""
-    max_repairs: int = 2
-
-
-class QueryInput(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What one query is given; everything else is the session's."""
-
-    query_id: QueryId
-    message: UserMessage | None
-    """The prompt; None to go on with what is there."""
-    reminders: tuple[str, ...] = ()
-    """Notes to the model with the first request only; never stored."""
-    transform: OutputTransform | None = None
-    """Changes tool output before it is encoded, in this query only."""
-    output: OutputSpec | None = None
-    timeout: float | None = None
-    """Seconds that one attempt of one turn may take."""
-    resumes: QueryId | None = None
-    input_id: str | None = None
-    """The queued input that this query promotes."""
 
 
 class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):

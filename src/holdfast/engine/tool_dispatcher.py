@@ -1,7 +1,7 @@
 """ToolDispatcher: the tool calls of one turn, from resolving through approval to their ends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -11,6 +11,7 @@ from holdfast.blocks.tool_registry.registry import InvalidInput, NotFound, Ready
 from holdfast.engine.approval_entries import settled
 from holdfast.engine.scopes import QueryScope
 from holdfast.engine.tool_execution import ToolExecution, record_failure
+from holdfast.ports.tool_hooks import Answer, BeforeTool, Block, Proceed, Verdict
 from holdfast.serialization.canonical import arguments_hash
 from holdfast.vocabulary.approvals import Approve, Decision, Deny, check_decision
 from holdfast.vocabulary.entries import ApprovalRequested, HookMessage, ToolEnded
@@ -22,33 +23,6 @@ from holdfast.vocabulary.parts import ResultContent, TextPart, ToolCallPart
 DispatchOutcome: TypeAlias = Literal["done", "approval", "loop"]
 
 _DENIED = "This call was not allowed. Do not try it again unless you are asked to."
-
-
-class Proceed(msgspec.Struct, frozen=True):
-    """A hook lets a call go on, with other arguments if given."""
-
-    arguments: Json | None = None
-    message: str | None = None
-    """What the hook has to say to people, as a `hook.message`."""
-
-
-class Block(msgspec.Struct, frozen=True):
-    """A hook refuses a call; the model is told why."""
-
-    reason: str
-    message: str | None = None
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """A hook answers a call itself; the tool is not run."""
-
-    content: tuple[ResultContent, ...]
-    message: str | None = None
-
-
-Verdict: TypeAlias = Proceed | Block | Answer
-BeforeTool: TypeAlias = Callable[[ToolCallPart], Awaitable[Verdict]]
-"""Asked about each call before its input is parsed."""
 
 
 class _Candidate(msgspec.Struct, kw_only=True):

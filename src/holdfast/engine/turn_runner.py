@@ -1,6 +1,7 @@
 """TurnRunner: one request to a model and its answer."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -41,7 +42,8 @@ class TurnRunner:
 
     Owns the order: build, record the start, stream, record what comes. Does not repeat a request
     (ProviderAttempts does), run tools or decide whether to go on (QueryRunner does). A turn that
-    fails is left open; whoever catches the error discards or ends it.
+    fails is left open; whoever catches the error discards or ends it. The time that a query gives
+    a model stands still while the log or a slow consumer is waited for.
     """
 
     def __init__(
@@ -62,14 +64,15 @@ class TurnRunner:
 
         Raises:
             AgentError: what the provider, the transport or the store said.
+            TimeoutError: when the model took longer than the query gives it.
 
         """
         request = build_request(plan.settings, scope.fold.sent_view(), plan.extras)
         assembly = await self._begin(scope, plan)
         ticker: asyncio.Task[None] | None = None
-        interruption = asyncio.timeout(None)
+        patience = asyncio.timeout(scope.input.timeout or None)
         try:
-            async with interruption, aclosing(plan.client.stream(request)) as stream:
+            async with patience, aclosing(plan.client.stream(request)) as stream:
                 async for batch in stream:
                     if assembly.finished is not None:
                         continue  # nothing counts after the end of an answer
@@ -79,15 +82,15 @@ class TurnRunner:
                     if assembly.finished is not None:
                         out.append(self._end(scope, plan, assembly.finished))
                     if out:
-                        await scope.recorder.record(out)
+                        await _record_in_own_time(scope, out, patience)
                     if ticker is None and assembly.unsaved_bytes:
                         ticker = scope.session.tasks.start(
-                            self._save_regularly(scope, assembly, interruption),
+                            self._save_regularly(scope, assembly, patience),
                             name="holdfast-checkpoints",
                         )
         except TimeoutError:
-            if interruption.expired():
-                await scope.recorder.record(())  # raises what the store said
+            if patience.expired():
+                await scope.recorder.record(())  # raises what the store said, if it did
             raise
         finally:
             if ticker is not None:
@@ -144,7 +147,7 @@ class TurnRunner:
             assembly.checkpoint(out)
 
     async def _save_regularly(
-        self, scope: QueryScope, assembly: Assembly, interruption: asyncio.Timeout
+        self, scope: QueryScope, assembly: Assembly, patience: asyncio.Timeout
     ) -> None:
         """Save what streamed so far once a second, also while the provider is silent.
 
@@ -158,4 +161,22 @@ class TurnRunner:
                 if out:
                     await scope.recorder.record(out)
         except StoreError:
-            interruption.reschedule(0)
+            patience.reschedule(0)
+
+
+async def _record_in_own_time(
+    scope: QueryScope, events: Sequence[Event], patience: asyncio.Timeout
+) -> None:
+    """Record events while the model's time stands still."""
+    deadline = patience.when()
+    if deadline is None:
+        await scope.recorder.record(events)
+        return
+    loop = asyncio.get_running_loop()
+    left = deadline - loop.time()
+    patience.reschedule(None)
+    try:
+        await scope.recorder.record(events)
+    finally:
+        if patience.when() is None:  # nobody else has ended the model's time meanwhile
+            patience.reschedule(loop.time() + left)

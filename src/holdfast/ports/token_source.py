@@ -1,7 +1,6 @@
 """The port to credentials: a token for each request, and the place it may be sent to."""
 
 from typing import Literal, Protocol, TypeAlias
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -9,8 +8,6 @@ from holdfast.vocabulary.secrets import Secret
 
 TokenKind: TypeAlias = Literal["key", "oauth"]
 """A plain key, or a token that a person's login stands behind."""
-
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -22,15 +19,6 @@ class Origin(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.host}:{self.port}"
-
-
-def origin_of(url: str) -> Origin:
-    """Return the origin of `url`; raises ValueError when it has none."""
-    parts = urlsplit(url)
-    port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
-    if not parts.hostname or port is None:
-        raise ValueError(f"{url!r} names no http or https host")
-    return Origin(scheme=parts.scheme, host=parts.hostname, port=port)
 
 
 class TokenSource(Protocol):

@@ -96,7 +96,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     filename: str | None = None
 
 
-AttachmentSource: TypeAlias = Attachment | Path | str | bytes
+AttachmentSource: TypeAlias = Attachment | os.PathLike[str] | str | bytes
 """A string is an address if it begins like one, else a path."""
 
 
@@ -111,7 +111,10 @@ USUAL_LIMITS = AttachmentLimits()
 
 
 def attachment_part(
-    source: AttachmentSource, *, cwd: Path, limits: AttachmentLimits = USUAL_LIMITS
+    source: AttachmentSource,
+    *,
+    cwd: str | os.PathLike[str],
+    limits: AttachmentLimits = USUAL_LIMITS,
 ) -> TextPart | MediaPart:
     """Read an attachment; a relative path is taken from `cwd`.
 
@@ -126,7 +129,7 @@ def attachment_part(
         attachment = _inline(attachment, attachment.url, limits)
     name = _name_of(attachment)
     if attachment.path is not None:
-        content = _read_file(cwd / attachment.path.expanduser(), name, largest=limits.media)
+        content = _read_file(Path(cwd) / attachment.path.expanduser(), name, largest=limits.media)
     else:
         content = attachment.data or b""
     return _part(content, name=name, attachment=attachment, limits=limits)
@@ -148,11 +151,9 @@ def _attachment(source: AttachmentSource) -> Attachment:
             return source
         case bytes():
             return Attachment(data=source)
-        case Path():
-            return Attachment(path=source)
         case str() if re.match(r"(?i)(https?://|data:)", source):
             return Attachment(url=source)
-        case str():
+        case str() | os.PathLike():
             return Attachment(path=Path(source))
         case _:
             raise _refused(repr(source), "is no path, address, content or media")

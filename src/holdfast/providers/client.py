@@ -7,10 +7,11 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.auth.origins import origin_of
 from holdfast.auth.token_sources import BoundTokenSource
 from holdfast.blocks.token_estimate import estimate_tokens
 from holdfast.ports.clock import Clock
-from holdfast.ports.token_source import Origin, TokenSource, origin_of
+from holdfast.ports.token_source import Origin, TokenSource
 from holdfast.providers.history import HistoryAdapter
 from holdfast.providers.reply_reader import ReplyReader, read_body
 from holdfast.providers.schema_fit import SchemaFit

@@ -87,7 +87,8 @@ class ReplyReader:
         self._decoder = ReplyDecoder(protocol, reply.headers)
         self._content_seconds = content_seconds
         self._clock = asyncio.get_running_loop().time
-        self._last_content = self._clock()
+        self._silence = 0.0
+        """Seconds that were waited for content; what a consumer does between reads is not in it."""
 
     @property
     def is_finished(self) -> bool:
@@ -108,24 +109,23 @@ class ReplyReader:
     async def next_parts(self) -> list[StreamPart]:
         """Wait for more of the reply and return its parts; there may be none."""
         out: list[StreamPart] = []
+        began = self._clock()
         try:
             if data := await self._reply.read():
                 self._decoder.take(data, out)
             else:
                 self._decoder.end(out)
-            self._note_content(out)
+            self._note_content(out, waited=self._clock() - began)
         except AgentError as error:
             self.failure = error
         if out:
             self.attempts = 0
         return out
 
-    def _note_content(self, out: list[StreamPart]) -> None:
+    def _note_content(self, out: list[StreamPart], *, waited: float) -> None:
         """Tell a provider that keeps the line open from one that answers."""
-        now = self._clock()
-        if out:
-            self._last_content = now
-        elif now - self._last_content > self._content_seconds:
+        self._silence = 0.0 if out else self._silence + waited
+        if self._silence > self._content_seconds:
             raise RequestError(
                 ErrorCode.TIMEOUT,
                 f"the provider kept the line open for {self._content_seconds:g} s without content",

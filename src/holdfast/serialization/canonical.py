@@ -1,7 +1,5 @@
 """One way to write a JSON value, so that equal values have equal bytes and digests."""
 
-import hashlib
-
 import msgspec
 
 from holdfast.vocabulary.json_types import Json
@@ -16,4 +14,6 @@ def canonical_json(value: Json) -> bytes:
 
 def arguments_hash(tool: str, arguments: Json) -> str:
     """Return the digest that binds an approval to one tool and its exact arguments."""
+    import hashlib  # noqa: PLC0415 - it brings OpenSSL's digests, which only tool calls need
+
     return hashlib.sha256(canonical_json([tool, arguments])).hexdigest()

@@ -1,19 +1,23 @@
 """Branching: going back in a conversation, and going on from any point of it in a new session."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.conversation.paths import last_rewind
 from holdfast.blocks.conversation.places import seq_of_message
 from holdfast.ports.session_store import Store
-from holdfast.session.live_session import LiveSession
-from holdfast.session.opening import Fork, fold_log, inherited_entries
+from holdfast.session.lineage import fold_log, inherited_entries
+from holdfast.session.requests import Fork
 from holdfast.vocabulary.entries import Entry, Rewound
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import MessageId
 
+if TYPE_CHECKING:
+    from holdfast.session.live_session import LiveSession
 
-async def rewind(live: LiveSession, store: Store, to: str) -> None:
+
+async def rewind(live: "LiveSession", store: Store, to: str) -> None:
     """Make a message the last one of the conversation.
 
     Raises:
@@ -27,7 +31,7 @@ async def rewind(live: LiveSession, store: Store, to: str) -> None:
         await _go_to(live, store, place, message_id=MessageId(to))
 
 
-async def undo_rewind(live: LiveSession, store: Store) -> None:
+async def undo_rewind(live: "LiveSession", store: Store) -> None:
     """Take the last rewind back.
 
     Raises:
@@ -43,7 +47,7 @@ async def undo_rewind(live: LiveSession, store: Store) -> None:
         await _go_to(live, store, last.seq - 1)
 
 
-async def find_fork(live: LiveSession, store: Store, after: str | None) -> Fork:
+async def find_fork(live: "LiveSession", store: Store, after: str | None) -> Fork:
     """Say where a branch begins: after a message (itself included), or at the end.
 
     Raises:
@@ -61,7 +65,7 @@ async def find_fork(live: LiveSession, store: Store, after: str | None) -> Fork:
     )
 
 
-async def _entries_of(live: LiveSession, store: Store) -> list[Entry]:
+async def _entries_of(live: "LiveSession", store: Store) -> list[Entry]:
     entries = await store.log.read(live.session_id)
     if not entries:
         raise SessionError(ErrorCode.NOT_FOUND, f"session {live.session_id} was deleted")
@@ -79,7 +83,7 @@ async def _place_of(store: Store, entries: Sequence[Entry], message_id: str) -> 
 
 
 async def _go_to(
-    live: LiveSession, store: Store, seq: int, *, message_id: MessageId | None = None
+    live: "LiveSession", store: Store, seq: int, *, message_id: MessageId | None = None
 ) -> None:
     await live.recorder.commit([Rewound(**live.stamp(), to_seq=seq, message_id=message_id)])
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,8 +12,8 @@ from holdfast.blocks.control_channel import ControlChannel
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.engine.approval_entries import cancelled, settled
 from holdfast.engine.owned_tasks import OwnedTasks
-from holdfast.engine.query_runner import QueryRunner
-from holdfast.engine.scopes import QueryInput, SessionScope, Unanswered
+from holdfast.engine.query_input import QueryInput, Unanswered
+from holdfast.engine.scopes import SessionScope
 from holdfast.ports.approver import Approver
 from holdfast.ports.clock import Clock
 from holdfast.ports.session_store import Lease, Store
@@ -34,6 +34,9 @@ from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
 from holdfast.vocabulary.status import Idle, Retrying, SessionStatus
 
+if TYPE_CHECKING:
+    from holdfast.engine.query_runner import QueryRunner
+
 _FORCED_SECONDS = 1.0
 """How long a closing session waits for what it has cancelled."""
 
@@ -42,7 +45,7 @@ class SessionParts(msgspec.Struct, frozen=True, kw_only=True):
     """What sessions of one agent share."""
 
     store: Store
-    runner: QueryRunner
+    runner: "QueryRunner"
     clock: Clock
     runtime: RuntimeSettings
     approver: Approver | None = None
@@ -63,7 +66,7 @@ class LiveSession:
         self.session_id: SessionId = lease.session_id
         self.status: SessionStatus = Idle()
         self.closed = False
-        self.channel = ControlChannel()
+        self.channel = ControlChannel(limit=parts.runtime.buffer_size)
         self._tasks = OwnedTasks()
         self._approvals = ApprovalCoordinator()
         self._observers = Observers(
@@ -137,6 +140,7 @@ class LiveSession:
 
         """
         self.check_open()
+        self.channel.excuse(asyncio.current_task())  # it may be a handler, and wait for the answer
         await self._make_way(handle)
         self.check_open()
         await self.queue.submit(handle, delivery)
@@ -192,6 +196,7 @@ class LiveSession:
             owner = OwnedTasks()
             self._closing = owner.start(self._close(), name="holdfast-close")
         self._closers.add(asyncio.current_task())
+        self.channel.excuse(asyncio.current_task())
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
@@ -254,3 +259,4 @@ class LiveSession:
         current = self.queue.current
         if current is not None:
             await current.stream.room()
+        await self.channel.room()

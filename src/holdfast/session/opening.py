@@ -2,45 +2,17 @@
 
 import os
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 
-from holdfast.blocks.conversation.fold import SessionFold, fold_entries
-from holdfast.blocks.conversation.paths import current_path
-from holdfast.ports.session_store import Lease, SessionLog, SessionRecord
+from holdfast.ports.session_store import Lease, SessionRecord
 from holdfast.ports.stamps import Stamp
+from holdfast.session.lineage import fold_log
 from holdfast.session.live_session import LiveSession, SessionParts
-from holdfast.vocabulary.entries import FORMAT_VERSION, Entry, SessionOpened
+from holdfast.session.requests import SessionRequest
+from holdfast.vocabulary.entries import Entry, SessionOpened
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError, StoreError
-from holdfast.vocabulary.ids import MessageId, SessionId, new_id, new_session_id, parse_session_id
-from holdfast.vocabulary.messages import Message
-from holdfast.vocabulary.settings import Settings
-
-
-class Fork(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a session branches off from another."""
-
-    parent: SessionId
-    forked_at: int
-    """The last `seq` of the parent that belongs to the branch."""
-    forked_after: MessageId | None = None
-    """The last message that does, where the parent itself had it from elsewhere."""
-    settings: Settings
-
-
-class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Which session to open, and what it starts with if it is new."""
-
-    reference: str | None = None
-    """An id or a name; None makes a new session without a name."""
-    owner: str = "local"
-    project: str = ""
-    settings: Settings = msgspec.field(default_factory=Settings)
-    busy: Literal["wait", "reject"] = "reject"
-    history: tuple[Message, ...] = ()
-    must_exist: bool = False
-    fork: Fork | None = None
+from holdfast.vocabulary.ids import SessionId, new_id, new_session_id, parse_session_id
 
 
 async def open_session(parts: SessionParts, request: SessionRequest) -> LiveSession:
@@ -160,38 +132,3 @@ async def _append_opening(
     )
     await parts.store.log.append(lease, [opened])
     return opened
-
-
-async def fold_log(log: SessionLog, entries: Sequence[Entry]) -> SessionFold:
-    """Fold a session's entries on top of what it inherits.
-
-    Raises:
-        StoreError: VERSION_UNSUPPORTED when a newer version wrote the session.
-
-    """
-    opened = entries[0] if entries else None
-    if isinstance(opened, SessionOpened) and opened.format > FORMAT_VERSION:
-        raise StoreError(
-            ErrorCode.VERSION_UNSUPPORTED,
-            f"this session was written in format {opened.format}; "
-            f"this version reads up to {FORMAT_VERSION}",
-        )
-    return fold_entries(entries, inherited=await inherited_entries(log, opened))
-
-
-async def inherited_entries(log: SessionLog, opened: Entry | None) -> list[Entry]:
-    """Read what a fork has from its parent, which may be a fork itself, and so on."""
-    generations: list[Sequence[Entry]] = []
-    while isinstance(opened, SessionOpened) and opened.parent is not None:
-        through = opened.forked_at or 0
-        entries = [
-            entry for entry in await log.read(opened.parent, limit=through) if entry.seq <= through
-        ]
-        if not entries:
-            raise StoreError(
-                ErrorCode.CORRUPT,
-                f"session {opened.session_id} was forked from {opened.parent}, which is gone",
-            )
-        generations.append(current_path(entries))
-        opened = entries[0]
-    return [entry for own in reversed(generations) for entry in own]

@@ -1,12 +1,11 @@
 """QueryDriver: runs one query to its end, whatever ends it, and records that end."""
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.query_closing import closing_events, query_ended, result_of
-from holdfast.engine.query_runner import QueryRunner
 from holdfast.engine.scopes import QueryOutcome, QueryScope, SessionScope
 from holdfast.ports.clock import Clock
 from holdfast.ports.stamps import Stamp
@@ -15,6 +14,9 @@ from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.entries import QueryEnded
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
 from holdfast.vocabulary.status import Busy, Failed, Idle
+
+if TYPE_CHECKING:
+    from holdfast.engine.query_runner import QueryRunner
 
 
 class QueryDriver:
@@ -28,7 +30,7 @@ class QueryDriver:
     def __init__(
         self,
         *,
-        runner: QueryRunner,
+        runner: "QueryRunner",
         session: SessionScope,
         recorder: SessionRecorder,
         clock: Clock,

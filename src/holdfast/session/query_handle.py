@@ -8,7 +8,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.blocks.event_stream import EventStream
-from holdfast.engine.scopes import QueryInput, QueryScope
+from holdfast.engine.query_input import QueryInput
+from holdfast.engine.scopes import QueryScope
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
 from holdfast.vocabulary.ids import InputId
 from holdfast.vocabulary.results import AgentResult

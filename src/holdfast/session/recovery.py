@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.engine.scopes import QueryInput
+from holdfast.engine.query_input import QueryInput
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entries import InputQueued
 from holdfast.vocabulary.errors import ErrorCode, SessionError

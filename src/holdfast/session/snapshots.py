@@ -1,14 +1,16 @@
 """Snapshots: a session at one moment, as a value to look at or to export."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from holdfast.serialization.session_state import SessionState
-from holdfast.session.live_session import LiveSession
 from holdfast.vocabulary.ids import InputId, SessionId
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.settings import Thinking
+
+if TYPE_CHECKING:
+    from holdfast.session.live_session import LiveSession
 
 
 class WaitingPrompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +34,7 @@ class SessionSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     queue_count: int
 
 
-def take_snapshot(live: LiveSession) -> SessionSnapshot:
+def take_snapshot(live: "LiveSession") -> SessionSnapshot:
     """Look at a session without changing it."""
     fold = live.fold
     provider, _, model = fold.settings.model.partition("/")
@@ -53,7 +55,7 @@ def take_snapshot(live: LiveSession) -> SessionSnapshot:
     )
 
 
-def state_of(live: LiveSession) -> SessionState:
+def state_of(live: "LiveSession") -> SessionState:
     """Return the committed conversation, ready to be restored elsewhere.
 
     It does not wait for a running query: abort first if its partial answer matters.

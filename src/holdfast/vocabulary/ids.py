@@ -5,7 +5,7 @@ characters. Ids of one factory never repeat and never go backwards, whatever the
 name things; order is always taken from a log's `seq`.
 """
 
-import secrets
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -33,6 +33,11 @@ def _system_milliseconds() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _system_bits(count: int) -> int:
+    """Return bits that nobody can guess, as `secrets.randbits` does, which is slow to import."""
+    return int.from_bytes(os.urandom((count + 7) // 8)) >> (-count % 8)
+
+
 class IdFactory:
     """Mints ids that ascend within this factory, across threads and clock changes.
 
@@ -43,7 +48,7 @@ class IdFactory:
         self,
         *,
         now_ms: Callable[[], int] = _system_milliseconds,
-        random_bits: Callable[[int], int] = secrets.randbits,
+        random_bits: Callable[[int], int] = _system_bits,
     ) -> None:
         self._now_ms = now_ms
         self._random_bits = random_bits

@@ -44,6 +44,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     betas: dict[str, bool] = msgspec.field(default_factory=dict)
     timeouts: Timeouts = Timeouts()
     parallel_tool_calls: bool = True
+    """Whether the model may call several tools at once."""
     fresh_media: tuple[MediaPart, ...] = ()
     """Media among the messages that the user has just handed in, and nobody has answered yet.
 

@@ -1,6 +1,5 @@
 """Secrets: values that cannot be printed, logged or stored by accident."""
 
-import hmac
 import re
 from collections.abc import Iterable
 
@@ -9,10 +8,9 @@ REDACTED = "****"
 _SHOWN = 8
 _LONG_ENOUGH_TO_SHOW_SOME = 16
 
-_LOOKS_SECRET = re.compile(
+_CREDENTIAL = (
     r"(?P<lead>\b(?:bearer|basic)\s+|\b(?:x-)?api[-_]key[\"']?\s*[:=]\s*[\"']?)[A-Za-z0-9._~+/=-]{8,}"
-    r"|\b(?:sk|rk|pk|gsk|xai|ghp|gho|AIza)[-_]?[A-Za-z0-9_-]{16,}",
-    re.IGNORECASE,
+    r"|\b(?:sk|rk|pk|gsk|xai|ghp|gho|AIza)[-_]?[A-Za-z0-9_-]{16,}"
 )
 
 
@@ -46,6 +44,8 @@ class Secret:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
+        import hmac  # noqa: PLC0415 - it brings OpenSSL's digests, and secrets are seldom compared
+
         return hmac.compare_digest(self._value.encode(), other._value.encode())
 
     def __hash__(self) -> int:
@@ -67,4 +67,6 @@ def scrub(text: str, secrets: Iterable[Secret] = ()) -> str:
     for secret in secrets:
         if secret:
             text = text.replace(secret.reveal(), REDACTED)
-    return _LOOKS_SECRET.sub(lambda match: (match["lead"] or "") + REDACTED, text)
+    return re.sub(
+        _CREDENTIAL, lambda match: (match["lead"] or "") + REDACTED, text, flags=re.IGNORECASE
+    )

@@ -96,6 +96,8 @@ class Settings(_Values, frozen=True, kw_only=True):
     compaction: CompactionSettings = CompactionSettings()
     parallel_tools: bool = False
     """Whether the tools of one turn run at once; otherwise in the model's order."""
+    parallel_tool_calls: bool = True
+    """Whether a model may ask for several tools in one turn, where its provider can be told."""
     allowed_tools: tuple[str, ...] | None = None
     """Names that may be used; None means all, an empty tuple none."""
     denied_tools: tuple[str, ...] = ()
@@ -120,7 +122,7 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
     auto_compaction: bool = True
     cross_session_context: bool = True
     buffer_size: int = 100
-    """Events a pulled stream may be ahead of its consumer."""
+    """Events that a pulled stream may be ahead of its consumer, or of an async handler."""
     observer_buffer: int = 1024
     """Events an observer may lag behind before it is told to resume from its `seq`."""
     checkpoint_bytes: int = 4096

@@ -17,12 +17,12 @@ from holdfast.blocks.tool_registry.registry import (
     FunctionFailed,
     InvalidInput,
     NotFound,
-    OutputTransform,
     Ready,
     Succeeded,
     ToolRegistry,
 )
 from holdfast.blocks.tool_registry.running import image
+from holdfast.ports.tool_hooks import OutputTransform
 from holdfast.vocabulary.ids import CallId, SessionId
 from holdfast.vocabulary.parts import ToolCallPart
 from tests.messages_by_hand import call

@@ -8,13 +8,11 @@ import msgspec
 from holdfast.blocks.tool_registry.running import call_function, to_content
 from holdfast.blocks.tool_registry.tool import Tool, as_tool
 from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tool_hooks import OutputTransform
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import ResultContent, ToolCallPart
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
-
-OutputTransform: TypeAlias = Callable[[str, object], object]
-"""Changes a tool's raw output before it is encoded; gets the tool's name and the output."""
 
 
 class Succeeded(msgspec.Struct, frozen=True):

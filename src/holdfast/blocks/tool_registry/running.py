@@ -5,7 +5,6 @@ import base64
 import contextlib
 import contextvars
 import inspect
-import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -133,6 +132,8 @@ def _to_json(value: object) -> str:
         return msgspec.json.encode(value, enc_hook=_encode_foreign).decode("utf-8")
     except UnicodeEncodeError:
         # Escapes can say what UTF-8 cannot: file names that are no text, for example.
+        import json  # noqa: PLC0415 - needed for this alone
+
         return json.dumps(msgspec.to_builtins(value, enc_hook=_encode_foreign))
 
 

@@ -12,7 +12,7 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.tools import ApprovalMode, Effect, ToolRules, ToolSpec
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_NAME = r"[A-Za-z0-9_-]{1,128}"
 
 
 class ToolOptions(TypedDict, total=False):
@@ -77,7 +77,7 @@ def make_tool(function: Callable[..., object], options: ToolOptions) -> Tool:
     name = str(options.get("name") or name_of(function))
     if unknown := set(options) - set(ToolOptions.__annotations__):
         raise TypeError(f"tool {name!r} has no option {', '.join(sorted(unknown))}")
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
             f"tool name {name!r} must be 1 to 128 letters, digits, '_' or '-'",

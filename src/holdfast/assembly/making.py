@@ -1,11 +1,13 @@
-"""Configuring: reads configuration when an agent is made, not when the package is imported."""
+"""Making: reads configuration and joins blocks when an agent is made, not when it is imported."""
 
 from typing import TYPE_CHECKING
 
 from holdfast.assembly.configuration_places import ConfigurationPlaces
+from holdfast.assembly.ingredients import Ingredients
 from holdfast.vocabulary.json_types import JsonObject
 
 if TYPE_CHECKING:
+    from holdfast.assembly.composition import Composition
     from holdfast.assembly.configuration import Configuration
 
 
@@ -14,3 +16,10 @@ def configure(arguments: JsonObject, places: ConfigurationPlaces) -> "Configurat
     from holdfast.assembly.configuration import Configuration  # noqa: PLC0415 - see above
 
     return Configuration(arguments, places)
+
+
+def compose(ingredients: Ingredients, configuration: "Configuration") -> "Composition":
+    """Return the joined blocks of an agent."""
+    from holdfast.assembly.composition import Composition  # noqa: PLC0415 - see above
+
+    return Composition(ingredients, configuration)
