@@ -306,6 +306,18 @@ async def test_an_answer_is_used_once(how: str) -> None:
     assert (["a"] if how == "approve" else []) == RAN
 
 
+async def test_changed_arguments_that_the_tool_does_not_take_leave_the_question_open() -> None:
+    steps = [calls(("erase", {"path": "a"})), says("done")]
+    async with playing(steps, tools=[erase]) as (session, _):
+        (request,) = (await session.chat("go")).pending
+        error = await failure_of(session.approve(request.id, arguments={"path": 3}))
+        assert error.code is ErrorCode.TOOL_INVALID_INPUT
+        assert "erase" in error.message
+        await session.approve(request.id, arguments={"path": "b"})
+        assert (await session.resume()).text == "done"
+    assert RAN == ["b"]
+
+
 async def test_an_answer_to_nothing_is_refused() -> None:
     async with playing([]) as (session, _):
         assert (await failure_of(session.approve("apr_x"))).code is ErrorCode.NOT_FOUND

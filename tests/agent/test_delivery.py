@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentError, AgentResult, AgentSession, ErrorCode, SessionError
+from holdfast import AgentError, AgentResult, AgentSession, ErrorCode, SessionError, tool
 from holdfast.ports.session_store import Lease
 from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import Gate, calls, says
@@ -14,7 +14,14 @@ from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry, InputQueued
 from holdfast.vocabulary.settings import RuntimeSettings
-from tests.scripted_agents import HeldWork, failure_of, make_agent, playing, texts_in
+from tests.scripted_agents import (
+    HeldWork,
+    failure_of,
+    make_agent,
+    outcomes_in,
+    playing,
+    texts_in,
+)
 
 Asking = asyncio.Future[AgentResult[Any]]
 
@@ -106,6 +113,27 @@ async def test_an_interrupting_prompt_stops_the_running_query_and_goes_first() -
         assert error.result is not None
         assert error.result.text == "half of one"
     assert texts_in(provider.requests[1]) == ["1", "half of one", "now"]
+
+
+async def test_a_tool_that_would_wait_for_its_own_session_is_told_so() -> None:
+    held: list[AgentSession] = []
+
+    @tool
+    async def ask_again(how: str) -> str:
+        """Ask the session that waits for this tool."""
+        if how == "steer":
+            await held[0].steer("and this")
+            return "said"
+        return (await held[0].chat("wait for me")).text
+
+    asks = [calls(("ask_again", {"how": how})) for how in ("chat", "steer")]
+    async with playing([*asks, says("ok")], tools=[ask_again]) as (session, provider):
+        held.append(session)
+        assert (await session.chat("go")).text == "ok"
+    (_, outcome, text), *_ = outcomes_in(provider.requests[1])
+    assert outcome == "error"
+    assert "cannot wait for an answer of the session" in text
+    assert "and this" in texts_in(provider.requests[2])[-1]
 
 
 # Steering.

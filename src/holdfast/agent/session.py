@@ -17,6 +17,7 @@ from holdfast.agent.query_stream import QueryStream
 from holdfast.assembly.configuration_places import PathInput
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.branching import find_fork, rewind, undo_rewind
+from holdfast.session.changed_arguments import refuse_misfit
 from holdfast.session.recovery import Unfinished, find_unfinished
 from holdfast.session.requests import Fork
 from holdfast.session.snapshots import SessionSnapshot, state_of, take_snapshot
@@ -172,10 +173,14 @@ class AgentSession:
         Raises:
             SessionError: NOT_FOUND when it was answered already or never asked.
             ConfigError: CONFIG_INVALID when the arguments or the scope cannot be meant.
+            ToolError: TOOL_INVALID_INPUT when the tool does not take the arguments; it waits on.
 
         """
         decision = decided(Approve(arguments=arguments, scope=scope, by=by))
-        await (await self.open()).decide(ApprovalId(approval_id), decision)
+        live = await self.open()
+        if arguments is not None:
+            refuse_misfit(live, ApprovalId(approval_id), arguments)
+        await live.decide(ApprovalId(approval_id), decision)
 
     async def deny(
         self, approval_id: str, reason: str | None = None, *, by: str | None = None

@@ -94,6 +94,7 @@ class Composition:
         return SessionParts(
             store=self._store,
             runner=self._runner,
+            tools=self.registry,
             clock=self.clock,
             runtime=self._ingredients.runtime,
             approver=self._ingredients.approver,

@@ -23,6 +23,9 @@ class OwnedTasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    def __contains__(self, task: object) -> bool:
+        return task in self._tasks
+
     def start(self, work: Coroutine[object, object, ValueT], *, name: str) -> asyncio.Task[ValueT]:
         """Start a task that belongs to this owner."""
         task = asyncio.get_running_loop().create_task(work, name=name)

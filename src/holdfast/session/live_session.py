@@ -10,6 +10,7 @@ import msgspec
 from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.control_channel import ControlChannel
 from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.approval_entries import cancelled, settled
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_input import QueryInput, Unanswered
@@ -46,6 +47,7 @@ class SessionParts(msgspec.Struct, frozen=True, kw_only=True):
 
     store: Store
     runner: "QueryRunner"
+    tools: ToolRegistry
     clock: Clock
     runtime: RuntimeSettings
     approver: Approver | None = None
@@ -63,6 +65,7 @@ class LiveSession:
         self._parts = parts
         self._lease = lease
         self.store = parts.store
+        self.tools = parts.tools
         self.session_id: SessionId = lease.session_id
         self.status: SessionStatus = Idle()
         self.closed = False
@@ -136,14 +139,25 @@ class LiveSession:
         """Take in a query; it runs now, later, or joins the one that runs.
 
         Raises:
-            SessionError: CLOSED, or BUSY when it is not to wait.
+            SessionError: CLOSED, or BUSY when it is not to wait, or would wait for itself.
 
         """
         self.check_open()
+        self._refuse_waiting_for_oneself(handle, delivery)
         self.channel.excuse(asyncio.current_task())  # it may be a handler, and wait for the answer
         await self._make_way(handle)
         self.check_open()
         await self.queue.submit(handle, delivery)
+
+    def _refuse_waiting_for_oneself(self, handle: QueryHandle, delivery: Delivery) -> None:
+        """Refuse a prompt whose answer could never come: its caller is what it would wait for."""
+        is_own = asyncio.current_task() in self._tasks
+        if is_own and self.queue.busy and delivery != "interrupt" and not handle.stream.abandoned:
+            raise SessionError(
+                ErrorCode.BUSY,
+                "a tool or an approver cannot wait for an answer of the session that waits for it; "
+                "use session.steer(), or another session",
+            )
 
     async def decide(self, approval_id: ApprovalId, decision: Decision) -> bool:
         """Answer an approval; True when its query runs, and records the answer itself.
