@@ -18,6 +18,7 @@ from holdfast.ports.approver import Approver
 from holdfast.ports.clock import Clock
 from holdfast.ports.session_store import Lease, Store
 from holdfast.ports.stamps import Stamp
+from holdfast.session.branching import Branches
 from holdfast.session.command_pump import CommandPump, SessionVerbs
 from holdfast.session.observers import Observers
 from holdfast.session.prompt_queue import PromptQueue
@@ -96,6 +97,13 @@ class LiveSession:
         )
         self.queue = PromptQueue(
             recorder=self.recorder, drive=driver.drive, tasks=self._tasks, stamp=self.stamp
+        )
+        self.branches = Branches(
+            self.session_id,
+            store=parts.store,
+            recorder=self.recorder,
+            queue=self.queue,
+            stamp=self.stamp,
         )
         self._pump = CommandPump(
             session_id=self.session_id,
