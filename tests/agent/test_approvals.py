@@ -103,6 +103,37 @@ async def test_an_answer_that_is_no_decision_is_a_denial(answer: Any) -> None:
     assert (RAN, outcomes_in(provider.requests[1])[0][1]) == ([], "denied")
 
 
+async def test_an_approver_can_decide_by_what_a_tool_does_to_the_world() -> None:
+    @tool(approval="ask", effect="read")
+    async def peek(path: str) -> str:
+        """Look into a file."""
+        return f"{path} is a file"
+
+    async def approver(request: ApprovalRequest) -> Decision:
+        return Approve() if request.effect == "read" else Deny(request.effect)
+
+    script: list[Step] = [
+        calls(("erase", {"path": "a"}), ("peek", {"path": "b"})),
+        says("done"),
+    ]
+    _, provider = await run_script(script, tools=[erase, peek], approver=approver)
+    assert outcomes_in(provider.requests[1]) == [
+        ("erase", "denied", "external"),
+        ("peek", "ok", "b is a file"),
+    ]
+
+
+async def test_what_a_tool_does_to_the_world_is_still_known_when_the_query_rests() -> None:
+    @tool(approval="ask", effect="write")
+    async def note() -> str:
+        """Write something down."""
+        return "noted"
+
+    async with playing([calls(("note", {}))], tools=[note]) as (session, _):
+        result = await session.chat("go")
+        assert [request.effect for request in result.pending] == ["write"]
+
+
 async def test_an_approver_that_fails_has_not_approved() -> None:
     async def broken(_request: ApprovalRequest) -> Decision:
         raise RuntimeError("with a secret in it")

@@ -16,6 +16,7 @@ from holdfast.session.lineage import fold_log
 from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.messages import Message
 from tests.history_grammar import violations
+from tests.scripted_agents import failure_of
 from tests.session.three_turns import ThreeTurns, durable_agent
 
 _KINDS = ("memory", "jsonl", "sqlite")
@@ -168,6 +169,23 @@ def test_any_order_of_going_back_and_branching_off_keeps_every_conversation(kind
 @pytest.mark.parametrize("kind", _KINDS)
 def test_many_orders_of_going_back_and_branching_off(kind: str) -> None:
     _walk_often(kind, 40 * _EXAMPLES[kind])
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+async def test_rewinds_are_taken_back_one_after_the_other(kind: str, tmp_path: Path) -> None:
+    async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as session:
+        first = await session.chat("next")
+        await session.chat("and next")
+        whole = session.messages
+        await session.rewind(to=whole[2].id)
+        shorter = session.messages
+        assert first.message_id is not None
+        await session.rewind(to=first.message_id)
+        await session.undo_rewind()
+        assert session.messages == shorter
+        await session.undo_rewind()
+        assert session.messages == whole
+        assert (await failure_of(session.undo_rewind())).code is ErrorCode.NOT_FOUND
 
 
 @pytest.mark.parametrize("kind", _KINDS)

@@ -16,8 +16,6 @@ from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.assembly.configuration_places import PathInput
 from holdfast.serialization.session_state import SessionState
-from holdfast.session.branching import find_fork, rewind, undo_rewind
-from holdfast.session.changed_arguments import refuse_misfit
 from holdfast.session.recovery import Unfinished, find_unfinished
 from holdfast.session.requests import Fork
 from holdfast.session.snapshots import SessionSnapshot, state_of, take_snapshot
@@ -33,6 +31,7 @@ from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.status import Idle, SessionStatus
 
 if TYPE_CHECKING:
+    from holdfast.session.branching import Branches
     from holdfast.session.live_session import LiveSession
 
 EventT = TypeVar("EventT", bound=Event)
@@ -178,9 +177,7 @@ class AgentSession:
         """
         decision = decided(Approve(arguments=arguments, scope=scope, by=by))
         live = await self.open()
-        if arguments is not None:
-            refuse_misfit(live, ApprovalId(approval_id), arguments)
-        await live.decide(ApprovalId(approval_id), decision)
+        await live.decide(ApprovalId(approval_id), decision, refuses_misfit=True)
 
     async def deny(
         self, approval_id: str, reason: str | None = None, *, by: str | None = None
@@ -209,8 +206,7 @@ class AgentSession:
             SessionError: MESSAGE_NOT_FOUND when there is no such message.
 
         """
-        live = await self.open()
-        return self._open_fork(await find_fork(live, live.store, after), name)
+        return self._open_fork(await (await self._branches()).fork(after), name)
 
     async def rewind(self, *, to: str) -> None:
         """Make a message the last one of the conversation; nothing is lost by it.
@@ -219,8 +215,7 @@ class AgentSession:
             SessionError: BUSY while a query runs, MESSAGE_NOT_FOUND when there is no such message.
 
         """
-        live = await self.open()
-        await rewind(live, live.store, to)
+        await (await self._branches()).rewind(to)
 
     async def undo_rewind(self) -> None:
         """Take the last rewind back.
@@ -229,8 +224,7 @@ class AgentSession:
             SessionError: BUSY while a query runs, NOT_FOUND when nothing was rewound.
 
         """
-        live = await self.open()
-        await undo_rewind(live, live.store)
+        await (await self._branches()).undo_rewind()
 
     async def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""
@@ -277,6 +271,11 @@ class AgentSession:
         if self._live is None:
             raise _not_open(closed=True)
         return self._live
+
+    async def _branches(self) -> "Branches":
+        live = await self.open()
+        live.check_open()
+        return live.branches
 
     async def _open_once(self) -> None:
         """Open the session for whoever comes first, and close it again if that was too late."""

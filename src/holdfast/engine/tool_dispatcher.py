@@ -166,6 +166,7 @@ class ToolDispatcher:
                 tool=item.call.name,
                 arguments=item.arguments,
                 arguments_hash=arguments_hash(item.call.name, item.arguments),
+                effect=item.ready.rules.effect,
                 reason=item.reason,
             )
             for item in candidates

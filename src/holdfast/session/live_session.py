@@ -19,6 +19,8 @@ from holdfast.ports.approver import Approver
 from holdfast.ports.clock import Clock
 from holdfast.ports.session_store import Lease, Store
 from holdfast.ports.stamps import Stamp
+from holdfast.session.branching import Branches
+from holdfast.session.changed_arguments import refuse_misfit
 from holdfast.session.command_pump import CommandPump, SessionVerbs
 from holdfast.session.observers import Observers
 from holdfast.session.prompt_queue import PromptQueue
@@ -65,7 +67,6 @@ class LiveSession:
         self._parts = parts
         self._lease = lease
         self.store = parts.store
-        self.tools = parts.tools
         self.session_id: SessionId = lease.session_id
         self.status: SessionStatus = Idle()
         self.closed = False
@@ -99,6 +100,13 @@ class LiveSession:
         )
         self.queue = PromptQueue(
             recorder=self.recorder, drive=driver.drive, tasks=self._tasks, stamp=self.stamp
+        )
+        self.branches = Branches(
+            self.session_id,
+            store=parts.store,
+            recorder=self.recorder,
+            queue=self.queue,
+            stamp=self.stamp,
         )
         self._pump = CommandPump(
             session_id=self.session_id,
@@ -159,14 +167,19 @@ class LiveSession:
                 "use session.steer(), or another session",
             )
 
-    async def decide(self, approval_id: ApprovalId, decision: Decision) -> bool:
+    async def decide(
+        self, approval_id: ApprovalId, decision: Decision, *, refuses_misfit: bool = False
+    ) -> bool:
         """Answer an approval; True when its query runs, and records the answer itself.
 
         Raises:
             SessionError: NOT_FOUND when it was answered already or never asked.
+            ToolError: TOOL_INVALID_INPUT, if asked for, when the tool does not take new arguments.
 
         """
         self.check_open()
+        if refuses_misfit:
+            refuse_misfit(self._parts.tools, self.fold.approvals.get(approval_id), decision)
         if self._approvals.respond(approval_id, decision):
             return True
         await self.queue.recover()

@@ -1,15 +1,17 @@
 """Recovery: what an earlier process, or an earlier query, left unfinished."""
 
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.engine.query_input import QueryInput
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entries import InputQueued
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import CallId, QueryId, new_query_id
+
+if TYPE_CHECKING:
+    from holdfast.blocks.conversation.fold import SessionFold
 
 CallFate: TypeAlias = Literal["done", "not_started", "unknown"]
 
@@ -34,7 +36,7 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[InputQueued, ...] = ()
 
 
-def find_unfinished(fold: SessionFold) -> Unfinished:
+def find_unfinished(fold: "SessionFold") -> Unfinished:
     """Name what is unfinished, call by call."""
     partial = fold.open_turn.message(interrupted=True) if fold.open_turn else None
     return Unfinished(
@@ -57,7 +59,7 @@ def find_unfinished(fold: SessionFold) -> Unfinished:
     )
 
 
-def resume_input(fold: SessionFold) -> QueryInput:
+def resume_input(fold: "SessionFold") -> QueryInput:
     """Return the input that carries an unfinished query on, or the next prompt that waits.
 
     Raises:

@@ -1,8 +1,9 @@
 """Portal: one background event loop per process, and the way in for blocking callers."""
 
 import asyncio
+import os
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import Coroutine
 from concurrent import futures
 from typing import Any, Generic, TypeVar
 
@@ -13,11 +14,17 @@ _CLEANUP_SECONDS = 20.0
 
 
 class Portal:
-    """Runs coroutines on a loop in a daemon thread that starts with the first call."""
+    """Runs coroutines on a loop in a daemon thread that starts with the first call.
+
+    A thread does not come along when a process forks: the child starts a loop of its own.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._parents: list[asyncio.AbstractEventLoop | None] = []
+        self.generation = 0
+        """How many forks lie between the first process and this one."""
 
     def call(self, work: Coroutine[Any, Any, ValueT]) -> ValueT:
         """Run a coroutine to its end; an interrupt from the keyboard cancels it first."""
@@ -36,17 +43,6 @@ class Portal:
                 futures.wait([errand.outcome], timeout=_CLEANUP_SECONDS)
             raise
 
-    def iterate(self, values: AsyncGenerator[ValueT, None]) -> Iterator[ValueT]:
-        """Iterate over an async generator from here; leaving early closes it."""
-        try:
-            while True:
-                try:
-                    yield self.call(_next(values))
-                except StopAsyncIteration:
-                    return
-        finally:
-            self.call(values.aclose())
-
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the loop, starting its thread if need be."""
         with self._lock:
@@ -56,6 +52,14 @@ class Portal:
                     target=self._loop.run_forever, name="holdfast-loop", daemon=True
                 ).start()
             return self._loop
+
+    def begin_anew(self) -> None:
+        """Leave the loop to the parent of a fork."""
+        # Kept as it is: taking it apart would reach into files that the parent still uses.
+        self._parents.append(self._loop)
+        self._loop = None
+        self._lock = threading.Lock()  # nobody is left to release the other one
+        self.generation += 1
 
 
 class _Errand(Generic[ValueT]):
@@ -100,9 +104,7 @@ def _is_inside(loop: asyncio.AbstractEventLoop) -> bool:
         return False
 
 
-async def _next(values: AsyncGenerator[ValueT, None]) -> ValueT:
-    return await anext(values)
-
-
 # The one background loop: blocking callers of all agents share it.
 portal = Portal()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=portal.begin_anew)

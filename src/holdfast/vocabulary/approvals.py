@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.vocabulary.ids import ApprovalId, CallId, SessionId
 from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.tools import Effect
 
 ApprovalScope: TypeAlias = Literal["once", "query", "session"]
 
@@ -19,6 +20,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     arguments: Json
     arguments_hash: str
     session_id: SessionId | None = None
+    effect: Effect = "external"
+    """What the tool says of itself: `read`, `write` or `external`."""
     reason: str | None = None
     """Why it is asked, where it is not the tool's own rule (a loop, for example)."""
 

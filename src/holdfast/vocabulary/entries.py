@@ -25,6 +25,7 @@ from holdfast.vocabulary.parts import Part, PartKind, ResultContent
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import Delivery, Settings
 from holdfast.vocabulary.stream_parts import FinishKind
+from holdfast.vocabulary.tools import Effect
 from holdfast.vocabulary.usage import Usage
 
 FORMAT_VERSION = 1
@@ -190,6 +191,7 @@ class ApprovalRequested(Entry, frozen=True, kw_only=True, tag="approval.requeste
     tool: str
     arguments: Json
     arguments_hash: str
+    effect: Effect = "external"
     reason: str | None = None
 
 

@@ -72,6 +72,10 @@ class IdFactory:
         value |= 0b10 << 62 | (counter & 0xF) << 58 | self._random_bits(58)
         return SessionId(str(UUID(int=value)))
 
+    def renew_lock(self) -> None:
+        """Go on in the child of a fork, where nobody is left to release the lock."""
+        self._lock = threading.Lock()
+
     def _tick(self) -> int:
         """Advance to a head of milliseconds and counter; an overflow borrows from the next ms."""
         with self._lock:
@@ -89,6 +93,8 @@ class IdFactory:
 
 # One factory per process, because ids must ascend across every session in it.
 _process_ids = IdFactory()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_process_ids.renew_lock)
 
 
 def new_id(prefix: str) -> str:

@@ -7,6 +7,7 @@ import msgspec
 from holdfast.vocabulary.json_types import JsonObject
 
 Effect: TypeAlias = Literal["read", "write", "external"]
+"""What a run does to the world: it only looks, it changes what is here, or it reaches elsewhere."""
 ApprovalMode: TypeAlias = Literal["never", "ask"]
 
 
@@ -32,3 +33,4 @@ class ToolRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retries: Annotated[int, msgspec.Meta(ge=0)] = 0
     """How often a failed run is repeated; only for idempotent tools."""
     effect: Effect = "external"
+    """Told to whoever approves; it decides neither whether that is asked nor what runs again."""

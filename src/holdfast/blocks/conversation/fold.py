@@ -144,6 +144,7 @@ class SessionFold:
                 arguments=msgspec.to_builtins(entry.arguments),
                 arguments_hash=entry.arguments_hash,
                 session_id=session_id,
+                effect=entry.effect,
                 reason=entry.reason,
             )
             for entry in self.approvals.values()

@@ -49,8 +49,12 @@ def _off_path(entry: Entry) -> Entry | None:
 
 
 def last_rewind(entries: Sequence[Entry]) -> Rewound | None:
-    """Return the rewind that brought the conversation where it is, if one did."""
+    """Return the rewind that brought the conversation where it is, if one did.
+
+    Taking a rewind back is written as a rewind to no message. It is none itself: who takes back
+    twice gets to where the rewind before that one began.
+    """
     for entry in reversed(current_path(entries)):
-        if isinstance(entry, Rewound):
+        if isinstance(entry, Rewound) and entry.message_id is not None:
             return entry
     return None

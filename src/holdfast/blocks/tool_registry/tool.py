@@ -58,7 +58,8 @@ def tool(
     """Make a tool of a plain typed function; its docstring tells the model what it does.
 
     Options are `name`, `description`, `approval` ("never" or "ask"), `timeout` in seconds,
-    `idempotent`, `retry` (only for idempotent tools) and `effect`.
+    `idempotent`, `retry` (only for idempotent tools) and `effect` ("read", "write" or "external"),
+    which whoever approves a call is told.
     """
     if function is not None:
         return make_tool(function, options)
