@@ -44,14 +44,22 @@ class JsonlIndex:
         self, owned: tuple[str, str], session_id: SessionId | None, name: str | None
     ) -> SessionRecord | None:
         if session_id is not None and parse_session_id(session_id) is not None:
-            with translating(self._room.folder.root):
-                record = self._room.summaries.of(session_id).record
+            record = self._record(session_id)
             if record is not None and (record.owner, record.project) == owned:
                 return record
         if name is None:
             return None
+        # A name that was seen before is most likely still that session's.
+        for known in self._room.summaries.named(name):
+            record = self._record(known)
+            if record is not None and (record.owner, record.project, record.name) == (*owned, name):
+                return record
         named = (record for record in self._records(owned) if record.name == name)
         return next(named, None)
+
+    def _record(self, session_id: SessionId) -> SessionRecord | None:
+        with translating(self._room.folder.root):
+            return self._room.summaries.of(session_id).record
 
     def _records(self, owned: tuple[str, str]) -> list[SessionRecord]:
         with translating(self._room.folder.root):

@@ -113,6 +113,14 @@ class Summaries:
             self.save()
         return [record for record in records if record is not None]
 
+    def named(self, name: str) -> list[SessionId]:
+        """Return the sessions that had a name when they were last looked at."""
+        return [
+            session_id
+            for session_id, known in list(self._load().items())
+            if known.record is not None and known.record.name == name
+        ]
+
     def forget(self) -> None:
         """Read everything anew at the next look."""
         self._known = {}
