@@ -149,9 +149,11 @@ async def test_what_a_client_changes_later_does_not_change_the_conversation() ->
         assert "changed afterwards" not in str(session.messages)
 
 
-async def test_an_answer_of_nothing_is_complete_and_the_next_request_is_valid() -> None:
+async def test_an_answer_of_nothing_is_an_error_and_the_next_request_is_valid() -> None:
     async with _session(_nothing_said, _answer) as session:
-        assert (await session.chat("go")).stop_reason == "complete"
+        with pytest.raises(AgentError) as raised:
+            await session.chat("go")
+        assert raised.value.code is ErrorCode.PROTOCOL
         assert (await session.chat("again")).text == "fine"
 
 
