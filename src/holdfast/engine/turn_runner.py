@@ -1,7 +1,7 @@
 """TurnRunner: one request to a model and its answer."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -13,6 +13,7 @@ from holdfast.engine.scopes import QueryScope
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_catalogue import ModelCatalogue
 from holdfast.ports.model_client import ModelClient
+from holdfast.ports.recorder import Recorder
 from holdfast.vocabulary.entries import TurnEnded, TurnStarted
 from holdfast.vocabulary.errors import ErrorCode, RequestError, StoreError
 from holdfast.vocabulary.events import Event
@@ -71,6 +72,7 @@ class TurnRunner:
         assembly = await self._begin(scope, plan)
         ticker: asyncio.Task[None] | None = None
         patience = asyncio.timeout(scope.input.timeout or None)
+        record = _recording_in_own_time(scope.recorder, patience)
         try:
             async with patience, aclosing(plan.client.stream(request)) as stream:
                 async for batch in stream:
@@ -82,7 +84,7 @@ class TurnRunner:
                     if assembly.finished is not None:
                         out.append(self._end(scope, plan, assembly.finished))
                     if out:
-                        await _record_in_own_time(scope, out, patience)
+                        await record(out)
                     if ticker is None and assembly.unsaved_bytes:
                         ticker = scope.session.tasks.start(
                             self._save_regularly(scope, assembly, patience),
@@ -164,19 +166,21 @@ class TurnRunner:
             patience.reschedule(0)
 
 
-async def _record_in_own_time(
-    scope: QueryScope, events: Sequence[Event], patience: asyncio.Timeout
-) -> None:
-    """Record events while the model's time stands still."""
-    deadline = patience.when()
-    if deadline is None:
-        await scope.recorder.record(events)
-        return
-    loop = asyncio.get_running_loop()
-    left = deadline - loop.time()
-    patience.reschedule(None)
-    try:
-        await scope.recorder.record(events)
-    finally:
-        if patience.when() is None:  # nobody else has ended the model's time meanwhile
-            patience.reschedule(loop.time() + left)
+def _recording_in_own_time(
+    recorder: Recorder, patience: asyncio.Timeout
+) -> Callable[[Sequence[Event]], Awaitable[None]]:
+    """Return what records events while the model's time, if it is limited, stands still."""
+    if patience.when() is None:
+        return recorder.record
+    clock = asyncio.get_running_loop().time
+
+    async def record(events: Sequence[Event]) -> None:
+        left = (patience.when() or 0.0) - clock()
+        patience.reschedule(None)
+        try:
+            await recorder.record(events)
+        finally:
+            if patience.when() is None:  # nobody else has ended the model's time meanwhile
+                patience.reschedule(clock() + left)
+
+    return record
