@@ -26,8 +26,10 @@ async def main() -> None:
     async with Agent(tools=[delete_file]) as agent, agent.session() as session:
         result = await session.chat("Delete scratch/b.txt")
         print(result.stop_reason, [request.tool for request in result.pending])
-        await session.approve(result.pending[0].id)
-        print((await session.resume()).text)
+        for request in result.pending:
+            await session.approve(request.id)
+        if result.pending:  # a small model may not have called the tool
+            print((await session.resume()).text)
 
 
 if __name__ == "__main__":

@@ -232,6 +232,14 @@ async def test_a_request_that_no_model_would_take_is_not_handed_on(code: ErrorCo
     assert (error.code, b.requests) == (code, [])
 
 
+async def test_the_last_error_of_a_plan_tells_of_those_before_it() -> None:
+    (error, _), _ = await play_plan(
+        [OVERLOADED], ("b", [REFUSED]), fallbacks=["b/x"], retry=NO_RETRY
+    )
+    assert error.code is ErrorCode.AUTH
+    assert error.__notes__ == [f"before it, scripted/one: {OVERLOADED.message}"]
+
+
 async def test_the_next_turn_begins_with_the_first_model_again() -> None:
     (_, messages), _ = await play_plan([REFUSED], ("b", [says("b")]), fallbacks=["b/x"])
     assert messages == ["go", "b"]

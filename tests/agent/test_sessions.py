@@ -393,3 +393,30 @@ async def test_what_is_resumed_is_what_was_left() -> None:
         answer = session.messages[-1]
         assert isinstance(answer, AssistantMessage)
         assert msgspec.structs.asdict(answer)["finish_reason"] == "end_turn"
+
+
+async def test_events_are_chosen_by_their_class() -> None:
+    async with playing([says("fine")]) as (session, _):
+        for kind, handler in (("text.delta", print), (None, print), (TextDelta, "print")):
+            with pytest.raises(ConfigError):
+                session.on(kind, handler)  # type: ignore[type-var, arg-type]
+        assert (await session.chat("go")).text == "fine"
+        assert repr(session) == f"<AgentSession {session.session_id} idle>"
+
+
+async def test_a_session_that_is_open_here_says_so() -> None:
+    agent, _ = make_agent([])
+    async with agent, agent.session("one"):
+        error = await failure_of(agent.session("one").open())
+    assert "open in this program already" in error.message
+
+
+@pytest.mark.parametrize("mode", ["deny", "plan", "auto"])
+def test_a_permission_mode_that_is_not_kept_is_refused(mode: str) -> None:
+    with pytest.raises(ConfigError, match="permission_mode"):
+        make_agent([], environment={"HOLDFAST_PERMISSION_MODE": mode})
+
+
+def test_a_mistyped_option_is_told_what_may_have_been_meant() -> None:
+    with pytest.raises(TypeError, match=r"temprature \(did you mean temperature\?\)"):
+        make_agent([], temprature=1)

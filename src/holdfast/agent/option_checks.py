@@ -1,7 +1,7 @@
 """Option checks: whether what a user handed in can be what was meant, before anything is built."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -82,7 +82,7 @@ def check_options(options: Mapping[str, Any], known: Any, *, of: str) -> None:  
 
     """
     if unknown := set(options) - set(known.__annotations__):
-        raise TypeError(f"{of} has no option {', '.join(sorted(unknown))}")
+        raise TypeError(f"{of} has no option {_with_hints(unknown, list(known.__annotations__))}")
     for name, value in options.items():
         if name in _PLAIN_OPTIONS:
             _check_plain(name, value)
@@ -93,6 +93,32 @@ def check_options(options: Mapping[str, Any], known: Any, *, of: str) -> None:  
                     ErrorCode.CONFIG_INVALID,
                     f"option {name!r} must be {wanted}, not {type(value).__name__}",
                 )
+
+
+def _with_hints(unknown: Collection[str], known: Sequence[str]) -> str:
+    """Name what is not known, each with what may have been meant."""
+    from difflib import get_close_matches  # noqa: PLC0415 - for those who mistype only
+
+    close = {name: get_close_matches(name, known, n=1) for name in sorted(unknown)}
+    return ", ".join(
+        f"{name} (did you mean {near[0]}?)" if near else name for name, near in close.items()
+    )
+
+
+def check_subscription(kind: object, handler: object) -> None:
+    """Refuse a subscription that could never be served.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when the kind is no class or the handler no function.
+
+    """
+    if not isinstance(kind, type):
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"events are chosen by their class, such as TextDelta, not by {kind!r}",
+        )
+    if not callable(handler):
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"a handler is a function, not {handler!r}")
 
 
 def check_reference(reference: object) -> None:

@@ -11,7 +11,7 @@ from holdfast.agent.keywords import (
     SettingsOptions,
     settings_changes,
 )
-from holdfast.agent.option_checks import check_options, decided
+from holdfast.agent.option_checks import check_options, check_subscription, decided
 from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.assembly.configuration_places import PathInput
@@ -61,6 +61,10 @@ class AgentSession:
         self._opening = asyncio.Lock()
         self._live: LiveSession | None = None
         self._closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else type(self.status).__name__ if self._live else "new"
+        return f"<AgentSession {self.session_id or ''} {state.lower()}>"
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -242,7 +246,12 @@ class AgentSession:
 
         A coroutine function is awaited, one event at a time; if it falls far behind, the query
         waits for it (`RuntimeSettings.buffer_size`), and only a tool's progress is skipped.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when the kind is no class or the handler no function.
+
         """
+        check_subscription(kind, handler)
         return self._opened().channel.on(kind, handler)
 
     def when_closed(self, then: Callable[[], Awaitable[None]]) -> None:

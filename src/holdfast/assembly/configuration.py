@@ -24,6 +24,7 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.model_catalogue import ModelCatalogue
 from holdfast.providers.catalogue import Catalogue
 from holdfast.providers.known_models import KnownModels
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.settings import Settings
 
@@ -60,6 +61,7 @@ class Configuration:
         self.resolved = self._with_longest(
             resolve(arguments, environment=self.environment, file=self.file)
         )
+        _refuse_unknown_mode(self.resolved.agent.permission_mode)
 
     @property
     def model(self) -> str:
@@ -161,3 +163,13 @@ class Configuration:
             for name, entry in self.file.providers.items()
             if entry.kind and (entry.base_url is None or entry.kind.startswith("azure"))
         }
+
+
+def _refuse_unknown_mode(mode: str | None) -> None:
+    """Refuse a mode that nothing would keep: a switch for safety is never quietly ignored."""
+    if mode not in {None, "ask"}:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"permission_mode {mode!r} is not there yet; 'ask' is, and tools may be denied by name "
+            "with denied_tools",
+        )

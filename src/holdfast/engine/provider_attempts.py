@@ -53,11 +53,15 @@ class ProviderAttempts:
 
         """
         last: AgentError | None = None
+        tried: list[str] = []
         for settings in _plan(scope.fold.settings):
             try:
                 return await self._run_on_model(scope, extras, settings)
             except AgentError as error:
+                for earlier in tried:
+                    error.add_note(earlier)
                 last = error
+                tried.append(f"before it, {settings.model}: {error.message}")
                 if error.code in _NO_FALLBACK or not settings.fallbacks:
                     break
                 await self._discard(scope, error)

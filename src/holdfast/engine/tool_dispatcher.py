@@ -1,6 +1,7 @@
 """ToolDispatcher: the tool calls of one turn, from resolving through approval to their ends."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Iterable
 from typing import Literal, TypeAlias
 
@@ -21,6 +22,8 @@ from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import ResultContent, TextPart, ToolCallPart
 
 DispatchOutcome: TypeAlias = Literal["done", "approval", "loop"]
+
+_log = logging.getLogger(__name__)
 
 _DENIED = "This call was not allowed. Do not try it again unless you are asked to."
 
@@ -284,6 +287,7 @@ async def _ask_safely(answer: Awaitable[Decision]) -> Decision:
     try:
         decision = await answer
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's, and may raise anything
+        _log.exception("an approver failed; the call is denied")
         return Deny(f"the approver failed: {type(error).__name__}")
     if not isinstance(decision, Approve | Deny):
         return Deny(f"the approver gave {type(decision).__name__}, which is no decision")

@@ -1,6 +1,7 @@
 """The store in memory: the same promises as any other, for as long as the process lives."""
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import Literal
 
@@ -8,9 +9,9 @@ from holdfast.ports.session_store import Damage, Lease, SessionRecord
 from holdfast.stores.append_rules import fenced, fresh_entries, name_taken, refuse_foreign
 from holdfast.stores.blob_names import name_of_content, no_such_blob
 from holdfast.stores.index_record import update_record
+from holdfast.stores.lease_rules import held_already
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import EntryId, SessionId
 
 
@@ -201,9 +202,7 @@ class MemoryLeases:
         session = self._sessions.setdefault(session_id, _Session())
         while session.holder not in (None, holder):
             if busy == "reject":
-                raise SessionError(
-                    ErrorCode.BUSY, f"session {session_id} is held by {session.holder}"
-                )
+                raise held_already(session_id, session.holder, process=os.getpid())
             await session.changed.wait()
         session.holder = holder
         self._last_epoch += 1

@@ -24,8 +24,8 @@ class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, o
 
     text: str
     """The text of the last answer."""
-    output: OutputT | None = None
-    """The answer as the type that was asked for."""
+    output: OutputT = None  # type: ignore[assignment]  # None where no type was asked for
+    """The answer as the type that was asked for; None where there is none of that type."""
     messages: tuple[Message, ...] = ()
     """What this query added to the conversation."""
     tool_calls: tuple[ToolCallPart, ...] = ()

@@ -81,7 +81,8 @@ def make_tool(function: Callable[..., object], options: ToolOptions) -> Tool:
     if not re.fullmatch(_NAME, name):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
-            f"tool name {name!r} must be 1 to 128 letters, digits, '_' or '-'",
+            f"tool name {name!r} must be 1 to 128 letters, digits, '_' or '-'; "
+            "write a named function, or tool(name=...)",
         )
     signature = read_signature(function, tool=name)
     rules = _check_rules(name, options)

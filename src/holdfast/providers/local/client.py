@@ -157,7 +157,8 @@ class LocalModelClient:
             return await pull_weights(weights, folder=self._shelf.folder, progress=self._on_pull)
         raise ConfigError(
             ErrorCode.CONFIG_MISSING,
-            f"the model {weights.name!r} is not on this machine. To fetch it "
+            f"the model {weights.name!r} is not on this machine, and it is what answers when no "
+            "other is named and no key is found. To fetch it "
             f"({weights.download_size / 1e6:,.0f} MB, {weights.licence}) into "
             f"{self._shelf.folder}, run: {pull_command(weights.name)}",
             provider=_PROVIDER,

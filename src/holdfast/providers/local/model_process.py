@@ -175,8 +175,8 @@ class ModelProcess:
             self._fail(
                 ConfigError(
                     ErrorCode.CONFIG_MISSING,
-                    f"local models need the extra 'local': pip install 'holdfast[local]' "
-                    f"({message['message']})",
+                    f"local models need the extra 'local', which is one package: "
+                    f"pip install xllamacpp ({message['message']})",
                     provider="local",
                 )
             )

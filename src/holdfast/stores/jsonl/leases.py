@@ -1,6 +1,7 @@
 """The leases of a jsonl store: a lock file for each session."""
 
 import functools
+import os
 from typing import Literal
 
 from holdfast.ports.session_store import Lease
@@ -9,9 +10,9 @@ from holdfast.stores.file_failures import translating
 from holdfast.stores.jsonl.lease_file import read_lease
 from holdfast.stores.jsonl.room import JsonlRoom
 from holdfast.stores.jsonl.session_writer import SessionWriter
+from holdfast.stores.lease_rules import held_already
 from holdfast.stores.ticker import Ticker
 from holdfast.stores.waiting import wait_for_lease
-from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
 
 
@@ -56,9 +57,7 @@ class JsonlLeases:
             writer = self._room.writers.get(session_id)
             if writer is not None and writer.is_current():
                 if writer.holder != holder:
-                    raise SessionError(
-                        ErrorCode.BUSY, f"session {session_id} is held by {writer.holder!r}"
-                    )
+                    raise held_already(session_id, writer.holder, process=os.getpid())
                 writer.acquire_again()
                 return writer.lease
             if writer is not None:

@@ -15,12 +15,11 @@ from holdfast.stores.jsonl.lines import encode_batch, encode_consumption
 from holdfast.stores.jsonl.log_file import LogFile, read_from
 from holdfast.stores.jsonl.quarantine import set_aside
 from holdfast.stores.jsonl.scan import DamagedBytes, LogScan, entries_of, scan_log, unreadable_end
-from holdfast.stores.lease_rules import LEASE_SECONDS, may_be_replaced
+from holdfast.stores.lease_rules import LEASE_SECONDS, held_already, may_be_replaced
 from holdfast.stores.machine_clock import machine_seconds
 from holdfast.stores.process_identity import condition_of, parse_identity, this_process
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import EntryId, SessionId
 
 
@@ -160,9 +159,8 @@ class SessionWriter:
         # The lock itself shows that a process we cannot see is alive: it is on this machine.
         condition = "alive" if condition == "unknown" else condition
         if not may_be_replaced(condition, expired=machine_seconds() >= said.until):
-            by = f" (process {process.pid})" if process else ""
-            raise SessionError(
-                ErrorCode.BUSY, f"session {self.session_id} is held by {said.holder!r}{by}"
+            raise held_already(
+                self.session_id, said.holder, process=process.pid if process else None
             )
         return self._replace_lock(said)
 

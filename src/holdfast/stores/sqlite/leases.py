@@ -8,7 +8,7 @@ import apsw
 
 from holdfast.ports.session_store import Lease
 from holdfast.stores.append_rules import fenced
-from holdfast.stores.lease_rules import may_be_replaced
+from holdfast.stores.lease_rules import held_already, may_be_replaced
 from holdfast.stores.machine_clock import machine_seconds
 from holdfast.stores.process_identity import (
     condition_of,
@@ -20,7 +20,7 @@ from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import key_made_for
 from holdfast.stores.ticker import Ticker
 from holdfast.stores.waiting import wait_for_lease
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.errors import SessionError
 from holdfast.vocabulary.ids import SessionId
 
 
@@ -135,8 +135,7 @@ def _refuse_busy(connection: apsw.Connection, wanted: _Holder) -> None:
     identity = parse_identity(process)
     condition = condition_of(identity) if identity else "unknown"
     if not may_be_replaced(condition, expired=machine_seconds() >= until):
-        by = f" (process {identity.pid})" if identity else ""
-        raise SessionError(ErrorCode.BUSY, f"session {wanted.session_id} is held by {holder!r}{by}")
+        raise held_already(wanted.session_id, holder, process=identity.pid if identity else None)
 
 
 def _release(connection: apsw.Connection, lease: Lease) -> None:
