@@ -399,7 +399,7 @@ async def test_events_are_chosen_by_their_class() -> None:
     async with playing([says("fine")]) as (session, _):
         for kind, handler in (("text.delta", print), (None, print), (TextDelta, "print")):
             with pytest.raises(ConfigError):
-                session.on(kind, handler)  # type: ignore[type-var, arg-type]
+                session.on(kind, handler)  # type: ignore[arg-type]
         assert (await session.chat("go")).text == "fine"
         assert repr(session) == f"<AgentSession {session.session_id} idle>"
 
