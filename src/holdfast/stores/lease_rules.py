@@ -24,7 +24,7 @@ def held_already(
 ) -> SessionError:
     """Make the error of whoever wants a session that somebody holds."""
     if process == os.getpid():
-        where = "is open in this program already"
+        where = f"is open in this program already, held by {holder!r}"
     else:
         by = f" (process {process})" if process else ""
         where = f"is held by {holder!r}{by}; busy='wait' waits for it"
