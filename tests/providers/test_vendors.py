@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from holdfast.auth.token_sources import StaticTokenSource
+from holdfast.config.environment import PROVIDER_VARIABLES
 from holdfast.providers import gemini, ollama, openai, vertex
 from holdfast.providers.client import WireModelClient
 from holdfast.providers.transport.protocol import HttpRequest
@@ -176,8 +177,8 @@ def test_a_host_is_read_as_ollamas_own_client_reads_it(host: str, url: str) -> N
 
 
 def test_the_names_that_users_have_set_are_said_as_values() -> None:
-    assert openai.KEY_NAMES == ("OPENAI_API_KEY",)
-    assert openai.BASE_URL_NAMES == ("OPENAI_BASE_URL",)
-    assert openai.AZURE_KEY_NAMES == ("AZURE_OPENAI_API_KEY",)
-    assert gemini.KEY_NAMES == ("GEMINI_API_KEY", "GOOGLE_API_KEY")
-    assert ollama.BASE_URL_NAMES == ("OLLAMA_HOST",)
+    assert PROVIDER_VARIABLES["openai"].keys == ("OPENAI_API_KEY",)
+    assert PROVIDER_VARIABLES["openai"].base_url[0] == "OPENAI_BASE_URL"
+    assert PROVIDER_VARIABLES["azure"].keys == ("AZURE_OPENAI_API_KEY",)
+    assert PROVIDER_VARIABLES["gemini"].keys == ("GEMINI_API_KEY", "GOOGLE_API_KEY")
+    assert PROVIDER_VARIABLES["ollama"].base_url == ("OLLAMA_HOST",)

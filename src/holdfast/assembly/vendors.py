@@ -81,6 +81,7 @@ def _azure_responses(access: Access) -> ModelClient:
         endpoint=access.connection.base_url or "",
         headers=access.headers,
         name=access.connection.provider,
+        clock=access.clock,
     )
 
 
@@ -199,7 +200,8 @@ def make_client(access: Access) -> ModelClient:
     """Make the client of a provider by its kind; whoever is not known speaks Chat Completions.
 
     Raises:
-        ConfigError: CONFIG_INVALID for a kind that nobody is of, or a dialect of another protocol.
+        ConfigError: CONFIG_INVALID for a provider without an address, or a dialect of a protocol
+            that has none.
 
     """
     connection = access.connection

@@ -9,9 +9,6 @@ from holdfast.providers.transport.protocol import Transport
 from holdfast.providers.wire.gemini import PROTOCOL
 
 BASE_URL = "https://generativelanguage.googleapis.com"
-KEY_NAMES = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
-"""Names of the environment that users have set already, the more telling first."""
-BASE_URL_NAMES = ("GOOGLE_GEMINI_BASE_URL",)
 
 
 def gemini(

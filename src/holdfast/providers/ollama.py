@@ -10,9 +10,6 @@ from holdfast.providers.transport.protocol import Transport
 from holdfast.providers.wire.ollama import PROTOCOL
 
 BASE_URL = "http://127.0.0.1:11434"
-BASE_URL_NAMES = ("OLLAMA_HOST",)
-KEY_NAMES = ("OLLAMA_API_KEY",)
-"""Names of the environment that users have set already; only the hosted service wants a key."""
 
 _PORT = 11434
 

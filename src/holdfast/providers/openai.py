@@ -22,13 +22,6 @@ from holdfast.providers.wire.openai_responses.dialects import (
 )
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 
-KEY_NAMES = ("OPENAI_API_KEY",)
-BASE_URL_NAMES = ("OPENAI_BASE_URL",)
-"""Names of the environment that users have set already; read by whoever configures."""
-
-AZURE_KEY_NAMES = ("AZURE_OPENAI_API_KEY",)
-AZURE_ENDPOINT_NAMES = ("AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_BASE_URL")
-
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -106,10 +99,14 @@ def azure_openai(
     endpoint: str,
     headers: Mapping[str, str] = _NO_HEADERS,
     name: str = "azure-responses",
+    clock: Clock | None = None,
 ) -> WireModelClient:
-    """Make the client of an Azure resource, whose `endpoint` is the URL that its page shows."""
+    """Make the client of an Azure resource, whose `endpoint` is the URL that its page shows.
+
+    With a `clock` an answer in the background that broke off is read on.
+    """
     if not endpoint:
-        way = f"pass base_url or set {AZURE_ENDPOINT_NAMES[0]}"
+        way = "pass base_url or set AZURE_OPENAI_ENDPOINT"
         raise ConfigError(ErrorCode.CONFIG_MISSING, f"no base URL for {name!r}: {way}")
     base_url = endpoint.rstrip("/").removesuffix("/openai/v1").removesuffix("/openai")
     return WireModelClient(
@@ -120,4 +117,5 @@ def azure_openai(
         ),
         tokens=tokens,
         transport=transport,
+        clock=clock,
     )

@@ -11,11 +11,6 @@ from holdfast.providers.transport.protocol import Transport
 from holdfast.providers.wire.gemini import gemini_protocol
 from holdfast.providers.wire.gemini.dialects import VERTEX
 
-PROJECT_NAMES = ("GOOGLE_CLOUD_PROJECT",)
-LOCATION_NAMES = ("GOOGLE_CLOUD_LOCATION",)
-"""Names of the environment that users have set already."""
-BASE_URL_NAMES = ("GOOGLE_VERTEX_BASE_URL",)
-
 
 class VertexPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where in Vertex AI the models are."""

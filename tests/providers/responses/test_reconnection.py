@@ -10,7 +10,7 @@ import pytest
 from holdfast import Agent, TurnDiscarded, tool
 from holdfast.auth.token_sources import StaticTokenSource
 from holdfast.providers.client import WireModelClient
-from holdfast.providers.openai import openai
+from holdfast.providers.openai import azure_openai, openai
 from holdfast.providers.transport.http import AiohttpTransport
 from holdfast.testing import FakeClock
 from holdfast.testing.fake_clock import AutoClock
@@ -119,6 +119,21 @@ async def test_the_rest_is_asked_for_with_the_key_and_where_it_broke_off() -> No
     assert second.body == b""
     assert "content-type" not in second.headers
     assert second.headers["authorization"] == "Bearer sk-made-up"
+
+
+async def test_azure_keeps_what_runs_in_the_background_too() -> None:
+    async with faulty_server(Keeper(answer(), Cut(4))) as server:
+        client = azure_openai(
+            tokens=StaticTokenSource("sk-made-up"),
+            transport=AiohttpTransport(),
+            endpoint=server.url,
+            clock=AutoClock(),
+        )
+        parts, error = await ask(client)
+        await client.close()
+    assert (text_of(parts), error) == ("One two three four", None)
+    assert server.requests[1].path == "/openai/v1/responses/resp_7?stream=true&starting_after=3"
+    assert server.requests[1].headers["api-key"] == "sk-made-up"
 
 
 async def test_whoever_gets_something_each_time_never_gives_up() -> None:
