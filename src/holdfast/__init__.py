@@ -53,7 +53,7 @@ from holdfast.vocabulary.settings import Limits, ModelStep, RetrySettings, Setti
 from holdfast.vocabulary.usage import Usage
 
 if TYPE_CHECKING:
-    from holdfast.administration.local_models import (
+    from holdfast.administration import (
         list_local_models,
         pull_model,
         remove_local_model,
@@ -124,9 +124,9 @@ __all__ = [
 ]
 
 _LOADED_WHEN_USED = {
-    "list_local_models": "holdfast.administration.local_models",
-    "pull_model": "holdfast.administration.local_models",
-    "remove_local_model": "holdfast.administration.local_models",
+    "list_local_models": "holdfast.administration",
+    "pull_model": "holdfast.administration",
+    "remove_local_model": "holdfast.administration",
 }
 
 

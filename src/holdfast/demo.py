@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-from holdfast.administration.local_models import data_folder
+from holdfast.administration import data_folder
 from holdfast.sync import Agent, list_local_models, pull_model
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.events import TextDelta

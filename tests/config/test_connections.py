@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.assembly.configuration import provider_variables
 from holdfast.config.connections import connection_to, missing_key
 from holdfast.config.environment import Environment
 from holdfast.config.file import ConfigFile, parse_config
+from holdfast.config.locations import user_config
 from holdfast.config.schema import KeyReference
-from holdfast.config.user_file import user_config
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 
 FILE = parse_config(
@@ -30,63 +31,67 @@ dialect = "vllm"
 )
 
 
+def variables(values: dict[str, str]) -> Environment:
+    return Environment(values, provider_variables())
+
+
 def test_a_provider_needs_nothing_but_its_variable() -> None:
-    environment = Environment({"GROQ_API_KEY": "x"})
+    environment = variables({"GROQ_API_KEY": "x"})
     found = connection_to("groq", environment=environment, file=ConfigFile())
     assert (found.kind, found.base_url) == ("groq", None)
     assert found.key == KeyReference(env="GROQ_API_KEY")
 
 
 def test_the_environment_goes_before_the_file() -> None:
-    environment = Environment({"OPENAI_API_KEY": "x", "OPENAI_ORG_ID": "org-env"})
+    environment = variables({"OPENAI_API_KEY": "x", "OPENAI_ORG_ID": "org-env"})
     found = connection_to("openai", environment=environment, file=FILE)
     assert found.key == KeyReference(env="OPENAI_API_KEY")
     assert found.organization == "org-env"
-    alone = connection_to("openai", environment=Environment({}), file=FILE)
+    alone = connection_to("openai", environment=variables({}), file=FILE)
     assert alone.key == KeyReference(keyring="openai/me")
     assert alone.organization == "org-file"
 
 
 def test_a_key_of_the_environment_is_not_sent_to_another_provider_of_the_same_kind() -> None:
-    environment = Environment({"OPENAI_API_KEY": "x", "OPENAI_BASE_URL": "https://other.example"})
+    environment = variables({"OPENAI_API_KEY": "x", "OPENAI_BASE_URL": "https://other.example"})
     found = connection_to("house", environment=environment, file=FILE)
     assert (found.kind, found.key) == ("openai", None)
     assert found.base_url == "https://house.example/v1"
 
 
 def test_a_key_of_the_file_is_not_sent_where_the_environment_points() -> None:
-    environment = Environment({"OPENAI_BASE_URL": "https://other.example"})
+    environment = variables({"OPENAI_BASE_URL": "https://other.example"})
     with pytest.raises(ConfigError, match=r"line 3: providers.openai.key: would be sent to"):
         connection_to("openai", environment=environment, file=FILE)
 
 
 def test_a_named_provider_carries_everything_its_table_says() -> None:
-    found = connection_to("proxy", environment=Environment({}), file=FILE)
+    found = connection_to("proxy", environment=variables({}), file=FILE)
     assert (found.kind, found.dialect) == ("anthropic", "vllm")
     assert found.key == KeyReference(env="PROXY_KEY")
 
 
 def test_an_auth_token_is_told_by_its_variable() -> None:
-    environment = Environment({"ANTHROPIC_AUTH_TOKEN": "x"})
+    environment = variables({"ANTHROPIC_AUTH_TOKEN": "x"})
     found = connection_to("anthropic", environment=environment, file=ConfigFile())
     assert (found.key, found.auth_token) == (None, KeyReference(env="ANTHROPIC_AUTH_TOKEN"))
 
 
 def test_an_address_that_is_none_names_its_variable() -> None:
-    environment = Environment({"OPENAI_BASE_URL": "localhost:8000"})
+    environment = variables({"OPENAI_BASE_URL": "localhost:8000"})
     with pytest.raises(ConfigError, match=r"OPENAI_BASE_URL: must begin with http") as caught:
         connection_to("openai", environment=environment, file=ConfigFile())
     assert caught.value.code is ErrorCode.CONFIG_INVALID
 
 
 def test_a_missing_key_says_where_one_can_be_put() -> None:
-    error = missing_key("gemini", file=ConfigFile(path=Path("/c.toml")))
+    error = missing_key("gemini", environment=variables({}), file=ConfigFile(path=Path("/c.toml")))
     assert error.code is ErrorCode.CONFIG_MISSING
     assert error.message == (
         "there is no key for 'gemini': set GEMINI_API_KEY or GOOGLE_API_KEY, or "
         'write key = { env = "VARIABLE" } into [providers.gemini] of /c.toml'
     )
-    assert "set " not in missing_key("house", file=ConfigFile()).message
+    assert "set " not in missing_key("house", environment=variables({}), file=ConfigFile()).message
 
 
 def written(path: Path, model: str) -> None:
@@ -101,8 +106,8 @@ def test_the_file_is_the_one_that_was_asked_for(tmp_path: Path) -> None:
     written(cwd / "named.toml", "by/path")
     written(cwd / "folder" / "config.toml", "by/folder")
 
-    def model(variables: dict[str, str], **options: str) -> str:
-        environment = Environment({"HOLDFAST_HOME": str(home)} | variables)
+    def model(values: dict[str, str], **options: str) -> str:
+        environment = variables({"HOLDFAST_HOME": str(home)} | values)
         file = user_config(environment, cwd=cwd, home=home, platform="linux", **options)
         return str(file.defaults["model"])
 
@@ -114,23 +119,23 @@ def test_the_file_is_the_one_that_was_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_named_file_must_exist_and_the_usual_one_need_not(tmp_path: Path) -> None:
-    nothing = user_config(Environment({}), cwd=tmp_path, home=tmp_path, platform="linux")
+    nothing = user_config(variables({}), cwd=tmp_path, home=tmp_path, platform="linux")
     assert nothing == ConfigFile()
-    environment = Environment({"HOLDFAST_CONFIG_PATH": "gone.toml"})
+    environment = variables({"HOLDFAST_CONFIG_PATH": "gone.toml"})
     with pytest.raises(ConfigError, match=r"gone.toml does not exist"):
         user_config(environment, cwd=tmp_path, home=tmp_path, platform="linux")
 
 
 def test_a_second_name_of_an_account_goes_by_its_variables_and_its_table() -> None:
-    environment = Environment({"XAI_API_KEY": "x", "XAI_BASE_URL": "https://xai.example/v1"})
+    environment = variables({"XAI_API_KEY": "x", "XAI_BASE_URL": "https://xai.example/v1"})
     found = connection_to("xai-responses", environment=environment, file=ConfigFile())
     assert (found.kind, found.base_url) == ("xai-responses", "https://xai.example/v1")
     assert found.key == KeyReference(env="XAI_API_KEY")
-    shared = connection_to("openai-chat", environment=Environment({}), file=FILE)
+    shared = connection_to("openai-chat", environment=variables({}), file=FILE)
     assert (shared.kind, shared.provider) == ("openai-chat", "openai-chat")
     assert shared.key == KeyReference(keyring="openai/me")
     assert shared.organization == "org-file"
-    redirected = Environment({"OPENAI_BASE_URL": "https://other.example"})
+    redirected = variables({"OPENAI_BASE_URL": "https://other.example"})
     with pytest.raises(ConfigError, match=r"line 3: providers.openai.key: would be sent to"):
         connection_to("openai-chat", environment=redirected, file=FILE)
 
@@ -147,8 +152,8 @@ kind = "vllm"
 key = { env = "THREE" }
 """
     )
-    own = connection_to("xai-responses", environment=Environment({}), file=file)
+    own = connection_to("xai-responses", environment=variables({}), file=file)
     assert (own.kind, own.key) == ("xai-responses", None)
     assert own.base_url == "https://two.example/v1"
-    other = connection_to("deepseek-responses", environment=Environment({}), file=file)
+    other = connection_to("deepseek-responses", environment=variables({}), file=file)
     assert (other.kind, other.key) == ("deepseek-responses", None)

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
+from holdfast.config.connections import key_source
 from holdfast.config.environment import Environment
-from holdfast.config.key_sources import key_source
 from holdfast.config.schema import KeyReference
 from holdfast.ports.token_source import Origin
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from holdfast.auth.token_sources import CallableTokenSource, StaticTokenSource
 from holdfast.ports.model_client import ModelClient
-from holdfast.providers.anthropic import IDENTITY, anthropic
 from holdfast.providers.client import Endpoint, WireModelClient
 from holdfast.providers.transport.http import AiohttpTransport
+from holdfast.providers.vendor_clients import IDENTITY, Access, make_client
+from holdfast.providers.vendors import VENDORS
 from holdfast.providers.wire.anthropic_messages import PROTOCOL
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import CallId
@@ -44,12 +45,13 @@ async def test_a_request_carries_key_version_and_name() -> None:
 
 async def test_feature_headers_come_from_the_request_and_the_users_headers_win() -> None:
     async with faulty_server(replies(TEXT)) as server:
-        client = anthropic(
+        access = Access(
             tokens=StaticTokenSource(KEY),
             transport=AiohttpTransport(),
             base_url=server.url,
             headers={"User-Agent": "mine", "X-Team": "tern"},
         )
+        client = make_client(VENDORS["anthropic"], access)
         await ask(client, replace(REQUEST, betas={"a-2025": True}))
         await client.close()
         headers = server.requests[0].headers
@@ -232,9 +234,8 @@ def test_a_transport_serves_one_loop_after_another() -> None:
 
     async def once() -> str:
         async with faulty_server(replies(TEXT, size=400)) as server:
-            client = anthropic(
-                tokens=StaticTokenSource(KEY), transport=transport, base_url=server.url
-            )
+            access = Access(tokens=StaticTokenSource(KEY), transport=transport, base_url=server.url)
+            client = make_client(VENDORS["anthropic"], access)
             stream = client.stream(REQUEST)
             parts = [part async for batch in stream for part in batch]
             # The server waits for its connections to end; a pool keeps them.
@@ -248,7 +249,7 @@ def test_a_transport_serves_one_loop_after_another() -> None:
 
 def test_nothing_is_loaded_before_a_request_is_made() -> None:
     code = (
-        "import sys; from holdfast.providers.anthropic import anthropic;"
+        "import sys; from holdfast.providers.vendor_clients import make_client;"
         "from holdfast.providers.transport.http import AiohttpTransport;"
         "AiohttpTransport(); sys.exit('aiohttp' in sys.modules)"
     )

@@ -4,8 +4,7 @@ from decimal import Decimal
 
 from holdfast.blocks.pricing import Price, Rates
 from holdfast.ports.model_catalogue import ModelCatalogue
-from holdfast.providers.catalogue import Catalogue
-from holdfast.providers.known_models import KnownModels
+from holdfast.providers.catalogue import Catalogue, KnownModels
 from holdfast.vocabulary.usage import Usage
 
 CONTENT = b"""{"source": "s", "providers": {"p": {"models": [

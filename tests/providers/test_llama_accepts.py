@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.auth.token_sources import StaticTokenSource
-from holdfast.providers.anthropic import anthropic
 from holdfast.providers.client import WireModelClient
-from holdfast.providers.openai import RESPONSES_VENDORS, openai
-from holdfast.providers.openai_compatible import VENDORS, openai_compatible
 from holdfast.providers.transport.http import AiohttpTransport
+from holdfast.providers.vendor_clients import Access, make_client
+from holdfast.providers.vendors import VENDORS
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import Timeouts
@@ -28,17 +27,15 @@ LOGS = 5
 
 def clients(url: str) -> dict[str, WireModelClient]:
     tokens = StaticTokenSource("x")
+
+    def client(vendor: str, base_url: str) -> WireModelClient:
+        access = Access(tokens=tokens, transport=AiohttpTransport(), base_url=base_url)
+        return make_client(VENDORS[vendor], access)
+
     return {
-        "Messages": anthropic(tokens=tokens, transport=AiohttpTransport(), base_url=url),
-        "Chat Completions": openai_compatible(
-            VENDORS["llamacpp"], tokens=tokens, transport=AiohttpTransport(), base_url=f"{url}/v1"
-        ),
-        "Responses": openai(
-            RESPONSES_VENDORS["compatible-responses"],
-            tokens=tokens,
-            transport=AiohttpTransport(),
-            base_url=f"{url}/v1",
-        ),
+        "Messages": client("anthropic", url),
+        "Chat Completions": client("llamacpp", f"{url}/v1"),
+        "Responses": client("compatible-responses", f"{url}/v1"),
     }
 
 

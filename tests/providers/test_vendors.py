@@ -4,13 +4,17 @@ import json
 from collections.abc import Mapping
 
 import pytest
+from msgspec.structs import replace
+from ollama._client import _parse_host
 
 from holdfast.auth.token_sources import StaticTokenSource
-from holdfast.config.environment import PROVIDER_VARIABLES
-from holdfast.providers import gemini, ollama, openai, vertex
+from holdfast.config.connections import Connection
 from holdfast.providers.client import WireModelClient
 from holdfast.providers.transport.protocol import HttpRequest
-from holdfast.vocabulary.errors import ConfigError
+from holdfast.providers.vendor_clients import Access, make_client
+from holdfast.providers.vendors import VENDORS, Vendor, ollama_url
+from holdfast.providers.wire import chat_completions, openai_responses
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import StreamFinished
 from tests.providers.conversations import user
@@ -80,38 +84,44 @@ async def sent_by(client: WireModelClient, transport: KeptRequests, model: str) 
 )
 async def test_openai_gets_its_key_as_a_bearer_token(base_url: str | None, url: str) -> None:
     transport = KeptRequests(ANSWER["responses"])
-    client = openai.openai(tokens=KEY, transport=transport, base_url=base_url)
+    client = make_client(
+        VENDORS["openai"], Access(tokens=KEY, transport=transport, base_url=base_url)
+    )
     request = await sent_by(client, transport, "gpt-5.5")
     assert (request.url, request.headers["authorization"]) == (url, "Bearer secret-key")
     assert client.provider == "openai"
 
 
-@pytest.mark.parametrize("vendor", openai.RESPONSES_VENDORS.values(), ids=lambda each: each.name)
-async def test_a_vendor_of_the_same_protocol_is_a_dialect_and_an_address(
-    vendor: openai.ResponsesVendor,
-) -> None:
+RESPONSES = [row for row in VENDORS.values() if row.protocol == "responses"]
+
+
+@pytest.mark.parametrize(
+    "vendor", [row for row in RESPONSES if row.url_form == "plain"], ids=lambda each: each.name
+)
+async def test_a_vendor_of_the_same_protocol_is_a_dialect_and_a_url(vendor: Vendor) -> None:
     transport = KeptRequests(ANSWER["responses"])
     place = None if vendor.base_url else "https://models.example.org/v1"
-    client = openai.openai(vendor, tokens=KEY, transport=transport, base_url=place)
+    client = make_client(vendor, Access(tokens=KEY, transport=transport, base_url=place))
     request = await sent_by(client, transport, "some-model")
     assert (client.provider, request.headers["authorization"]) == (vendor.name, "Bearer secret-key")
     assert request.url == f"{place or vendor.base_url}/responses"
 
 
-def test_a_vendor_whose_address_nobody_knows_says_so() -> None:
-    vendor = openai.RESPONSES_VENDORS["compatible-responses"]
-    with pytest.raises(ConfigError, match="no base URL for 'compatible-responses'"):
-        openai.openai(vendor, tokens=None, transport=KeptRequests())
-    with pytest.raises(ConfigError, match="set AZURE_OPENAI_ENDPOINT"):
-        openai.azure_openai(tokens=KEY, transport=KeptRequests(), endpoint="")
+@pytest.mark.parametrize("name", ["azure", "azure-responses", "compatible", "compatible-responses"])
+def test_a_vendor_whose_url_has_to_be_given_says_so(name: str) -> None:
+    vendor = VENDORS[name]
+    with pytest.raises(ConfigError, match=f"no base URL for {name!r}: pass base_url") as caught:
+        make_client(vendor, Access(tokens=KEY, transport=KeptRequests()))
+    assert caught.value.code is ErrorCode.CONFIG_MISSING
+    assert all(variable in caught.value.message for variable in vendor.url_variables)
 
 
 @pytest.mark.parametrize("end", ["", "/", "/openai", "/openai/v1/"])
 async def test_azure_gets_its_key_in_its_own_header(end: str) -> None:
     transport = KeptRequests(ANSWER["responses"])
-    client = openai.azure_openai(
-        tokens=KEY, transport=transport, endpoint=f"https://mine.openai.azure.com{end}"
-    )
+    url = f"https://mine.openai.azure.com{end}"
+    access = Access(tokens=KEY, transport=transport, base_url=url)
+    client = make_client(VENDORS["azure-responses"], access)
     request = await sent_by(client, transport, "my-gpt-5")
     assert request.url == "https://mine.openai.azure.com/openai/v1/responses"
     assert request.headers["api-key"] == "secret-key"
@@ -121,7 +131,8 @@ async def test_azure_gets_its_key_in_its_own_header(end: str) -> None:
 @pytest.mark.parametrize("base_url", [None, "https://generativelanguage.googleapis.com/v1beta"])
 async def test_gemini_gets_its_key_in_its_own_header(base_url: str | None) -> None:
     transport = KeptRequests(ANSWER["gemini"])
-    client = gemini.gemini(tokens=KEY, transport=transport, base_url=base_url)
+    access = Access(tokens=KEY, transport=transport, base_url=base_url)
+    client = make_client(VENDORS["gemini"], access)
     request = await sent_by(client, transport, "gemini-2.5-flash")
     assert request.url == (
         "https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-flash"
@@ -139,8 +150,8 @@ async def test_gemini_gets_its_key_in_its_own_header(base_url: str | None) -> No
 )
 async def test_vertex_gets_a_token_in_a_project_and_a_place(location: str, host: str) -> None:
     transport = KeptRequests(ANSWER["gemini"])
-    place = vertex.VertexPlace(project="p1", location=location)
-    client = vertex.vertex(tokens=LOGIN, transport=transport, place=place)
+    access = Access(tokens=LOGIN, transport=transport, project="p1", location=location)
+    client = make_client(VENDORS["vertex"], access)
     request = await sent_by(client, transport, "gemini-2.5-flash")
     assert request.url == (
         f"https://{host}/v1/projects/p1/locations/{location}/publishers/google/models/"
@@ -151,34 +162,84 @@ async def test_vertex_gets_a_token_in_a_project_and_a_place(location: str, host:
 
 async def test_ollama_needs_no_key() -> None:
     transport = KeptRequests(ANSWER["ollama"])
-    client = ollama.ollama(transport=transport)
+    client = make_client(VENDORS["ollama"], Access(transport=transport))
     request = await sent_by(client, transport, "qwen3:4b")
     assert request.url == "http://127.0.0.1:11434/api/chat"
     assert "authorization" not in request.headers
 
 
 @pytest.mark.parametrize(
-    ("host", "url"),
+    "host",
     [
-        ("", "http://127.0.0.1:11434"),
-        ("0.0.0.0", "http://127.0.0.1:11434"),  # noqa: S104
-        ("0.0.0.0:9000", "http://127.0.0.1:9000"),
-        ("box", "http://box:11434"),
-        ("box:80", "http://box:80"),
-        ("http://box", "http://box:80"),
-        ("https://ollama.com", "https://ollama.com:443"),
-        ("https://box/path/", "https://box:443/path"),
-        ("[::1]:5000", "http://[::1]:5000"),
-        ("[::]", "http://[::1]:11434"),
+        "",
+        "box",
+        "box:80",
+        ":9000",
+        "box/path/",
+        "http://box",
+        "http://box:1234",
+        "https://ollama.com",
+        "https://ollama.example/",
+        "https://box/path/",
+        "[::1]",
+        "[::1]:5000",
     ],
 )
-def test_a_host_is_read_as_ollamas_own_client_reads_it(host: str, url: str) -> None:
-    assert ollama.base_url_of(host) == url
+def test_a_host_is_read_as_ollamas_own_client_reads_it(host: str) -> None:
+    assert ollama_url(host) == _parse_host(host)
 
 
-def test_the_names_that_users_have_set_are_said_as_values() -> None:
-    assert PROVIDER_VARIABLES["openai"].keys == ("OPENAI_API_KEY",)
-    assert PROVIDER_VARIABLES["openai"].base_url[0] == "OPENAI_BASE_URL"
-    assert PROVIDER_VARIABLES["azure"].keys == ("AZURE_OPENAI_API_KEY",)
-    assert PROVIDER_VARIABLES["gemini"].keys == ("GEMINI_API_KEY", "GOOGLE_API_KEY")
-    assert PROVIDER_VARIABLES["ollama"].base_url == ("OLLAMA_HOST",)
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:11434"),  # noqa: S104
+        ("0.0.0.0:9000", "http://127.0.0.1:9000"),
+        ("[::]", "http://[::1]:11434"),
+        (" box ", "http://box:11434"),
+    ],
+)
+def test_a_servers_wildcard_is_this_machine(host: str, url: str) -> None:
+    assert ollama_url(host) == url
+    assert ollama_url(url) == url
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("box:port", "http://box:port"),
+        ("ftp://box", "ftp://box"),
+        ("http://me:word@box", "http://me:word@box"),
+        ("http://box?x=1", "http://box?x=1"),
+    ],
+)
+def test_what_is_no_host_is_left_for_the_check_of_urls(host: str, url: str) -> None:
+    assert ollama_url(host) == url
+
+
+def test_every_row_can_be_reached() -> None:
+    dialects = {"chat": chat_completions.dialects, "responses": openai_responses.dialects}
+    for name, vendor in VENDORS.items():
+        assert vendor.name == name
+        assert bool(vendor.dialect) == (vendor.protocol in dialects)
+        if vendor.dialect:
+            assert vendor.dialect in dialects[vendor.protocol].DIALECTS
+        if vendor.needs_key:
+            assert vendor.key_variables or vendor.url_form == "vertex"
+            assert vendor.base_url or vendor.url_form in {"azure", "vertex"}
+        assert all(field in vendor.more_variables for field in vendor.needs)
+        assert {*vendor.more_variables, *vendor.needs} <= set(Connection.__struct_fields__)
+
+
+def test_a_second_name_of_an_account_shares_everything_but_its_protocol() -> None:
+    for vendor in VENDORS.values():
+        if vendor.account:
+            first = VENDORS[vendor.account]
+            assert not first.account
+            assert vendor == replace(
+                first,
+                name=vendor.name,
+                protocol=vendor.protocol,
+                account=first.name,
+                default_model="",
+            )
+        assert vendor.same_models_as in {"", *VENDORS}

@@ -11,8 +11,9 @@ from holdfast.auth.token_sources import StaticTokenSource
 from holdfast.blocks.tool_registry.signature import Signature
 from holdfast.blocks.tool_registry.tool import Tool
 from holdfast.ports.model_client import ModelClient
-from holdfast.providers.openai_compatible import VENDORS, openai_compatible
 from holdfast.providers.transport.http import AiohttpTransport
+from holdfast.providers.vendor_clients import Access, make_client
+from holdfast.providers.vendors import VENDORS
 from holdfast.testing.fake_clock import AutoClock
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
@@ -38,8 +39,8 @@ def clients_for(api: str, url: str) -> list[ModelClient]:
     """Return clients for what no name of a provider stands for."""
     tokens, transport = StaticTokenSource("x"), AiohttpTransport()
     if api == "ollama-chat":
-        vendor = VENDORS["ollama"]
-        return [openai_compatible(vendor, tokens=tokens, transport=transport, base_url=url)]
+        vendor = msgspec.structs.replace(VENDORS["compatible"], name="ollama", dialect="ollama")
+        return [make_client(vendor, Access(tokens=tokens, transport=transport, base_url=url))]
     return []
 
 

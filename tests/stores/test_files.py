@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.assembly.stores import make_store
+from holdfast.assembly.composition import make_store
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.store_conformance.samples import command, new_session, note

@@ -10,7 +10,7 @@ import pytest
 import holdfast
 import holdfast.sync
 from holdfast import AgentError, ErrorCode, TextDelta, tool
-from holdfast.sync.portal import portal
+from holdfast.sync.background_loop import background_loop
 from holdfast.testing import FakeClock, ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step
 from tests.scripted_agents import MODEL
@@ -187,4 +187,4 @@ def test_a_handler_that_blocks_its_own_loop_is_refused_instead_of_hanging() -> N
 
 
 def test_all_blocking_callers_share_one_loop() -> None:
-    assert portal.loop() is portal.loop()
+    assert background_loop.loop() is background_loop.loop()

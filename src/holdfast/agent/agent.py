@@ -9,18 +9,18 @@ from holdfast.agent.keywords import (
     Prompt,
     QueryOptions,
     SessionOptions,
-    ingredients_of,
+    components_of,
     make_prompt,
-    places_of,
     settings_changes,
+    sources_of,
 )
 from holdfast.agent.option_checks import check_options, check_reference, check_text
 from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.remote import AgentRemote
 from holdfast.agent.session import AgentSession
-from holdfast.assembly.making import compose, configure
-from holdfast.assembly.models import split_model
+from holdfast.assembly import compose, configure
+from holdfast.assembly.components import split_model
 from holdfast.serialization.session_state import check_state
 from holdfast.session.requests import Fork, SessionRequest
 from holdfast.vocabulary.errors import ErrorCode, SessionError
@@ -51,7 +51,7 @@ class Agent:
         for name in ("store", "owner", "project"):
             if isinstance(options.get(name), str):
                 arguments[name] = options[name]
-        self._configuration = configure(arguments, places_of(options))
+        self._configuration = configure(arguments, sources_of(options))
         resolved = self._configuration.resolved
         self._settings = self._configuration.settings
         split_model(self._settings.model)
@@ -60,7 +60,7 @@ class Agent:
         check_text(self._owner, of="the owner")
         check_text(self._project, of="the project")
         self._instrumentation = options.get("instrumentation")
-        self._composition = compose(ingredients_of(options, resolved), self._configuration)
+        self._composition = compose(components_of(options, resolved), self._configuration)
         self._sessions: list[LiveSession] = []
         self._closed = False
 

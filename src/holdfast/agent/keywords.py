@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 import msgspec
 
 from holdfast.assembly.attachments import AttachmentInput
-from holdfast.assembly.configuration_places import ConfigurationPlaces, PathInput
-from holdfast.assembly.ingredients import Ingredients
-from holdfast.assembly.models import OwnAccess, TokenFunction, TransportFactory
+from holdfast.assembly.components import (
+    Components,
+    ConfigurationSources,
+    OwnAccess,
+    PathInput,
+    TokenFunction,
+    TransportFactory,
+)
 from holdfast.blocks.tool_registry.running import run_in_thread
 from holdfast.blocks.tool_registry.tool import Tool
 from holdfast.engine.query_input import Unanswered
@@ -131,7 +136,7 @@ class SessionOptions(TypedDict, total=False):
     must_exist: bool
 
 
-_INGREDIENTS = frozenset(
+_COMPONENTS = frozenset(
     {
         "tools",
         "store",
@@ -156,11 +161,9 @@ _GROUPS: dict[str, type[msgspec.Struct]] = {
 }
 
 
-def ingredients_of(options: AgentOptions, resolved: "Resolved") -> Ingredients:
+def components_of(options: AgentOptions, resolved: "Resolved") -> Components:
     """Pick what an agent is made of from its options, and from what configuration says."""
-    chosen: dict[str, Any] = {
-        name: value for name, value in options.items() if name in _INGREDIENTS
-    }
+    chosen: dict[str, Any] = {name: value for name, value in options.items() if name in _COMPONENTS}
     runtime = chosen.get("runtime", resolved.runtime)
     chosen["runtime"] = msgspec.convert(msgspec.to_builtins(runtime), RuntimeSettings)
     chosen.setdefault("store", resolved.agent.store or "memory")
@@ -171,12 +174,12 @@ def ingredients_of(options: AgentOptions, resolved: "Resolved") -> Ingredients:
         base_url=options.get("base_url"),
         headers=options.get("headers", {}),
     )
-    return Ingredients(**chosen)
+    return Components(**chosen)
 
 
-def places_of(options: AgentOptions) -> ConfigurationPlaces:
+def sources_of(options: AgentOptions) -> ConfigurationSources:
     """Pick where configuration is looked for from an agent's options."""
-    return ConfigurationPlaces(
+    return ConfigurationSources(
         environment=options.get("environment"),
         config_dir=options.get("config_dir"),
         config_path=options.get("config_path"),

@@ -1,7 +1,7 @@
 """Option checks: whether what a user handed in can be what was meant, before anything is built."""
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -12,7 +12,7 @@ from holdfast.vocabulary.approvals import Decision, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.messages import Sender
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
-from holdfast.vocabulary.text import writable
+from holdfast.vocabulary.text import did_you_mean, writable
 
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -82,7 +82,9 @@ def check_options(options: Mapping[str, Any], known: Any, *, of: str) -> None:  
 
     """
     if unknown := set(options) - set(known.__annotations__):
-        raise TypeError(f"{of} has no option {_with_hints(unknown, list(known.__annotations__))}")
+        hints = {name: did_you_mean(name, known.__annotations__) for name in sorted(unknown)}
+        named = ", ".join(f"{name} ({hint})" if hint else name for name, hint in hints.items())
+        raise TypeError(f"{of} has no option {named}")
     for name, value in options.items():
         if name in _PLAIN_OPTIONS:
             _check_plain(name, value)
@@ -93,16 +95,6 @@ def check_options(options: Mapping[str, Any], known: Any, *, of: str) -> None:  
                     ErrorCode.CONFIG_INVALID,
                     f"option {name!r} must be {wanted}, not {type(value).__name__}",
                 )
-
-
-def _with_hints(unknown: Collection[str], known: Sequence[str]) -> str:
-    """Name what is not known, each with what may have been meant."""
-    from difflib import get_close_matches  # noqa: PLC0415 - for those who mistype only
-
-    close = {name: get_close_matches(name, known, n=1) for name in sorted(unknown)}
-    return ", ".join(
-        f"{name} (did you mean {near[0]}?)" if near else name for name, near in close.items()
-    )
 
 
 def check_subscription(kind: object, handler: object) -> None:

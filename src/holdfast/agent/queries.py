@@ -11,7 +11,7 @@ from holdfast.agent.option_checks import check_options
 from holdfast.agent.output_types import output_spec
 from holdfast.agent.query_stream import QueryStream
 from holdfast.assembly.attachments import AttachmentInput, read_attachments
-from holdfast.assembly.configuration_places import PathInput
+from holdfast.assembly.components import PathInput
 from holdfast.engine.query_input import QueryInput
 from holdfast.session.recovery import resume_input
 from holdfast.vocabulary.ids import new_query_id

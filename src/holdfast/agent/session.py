@@ -14,7 +14,7 @@ from holdfast.agent.keywords import (
 from holdfast.agent.option_checks import check_options, check_subscription, decided
 from holdfast.agent.queries import make_query, stream_query
 from holdfast.agent.query_stream import QueryStream
-from holdfast.assembly.configuration_places import PathInput
+from holdfast.assembly.components import PathInput
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.recovery import Unfinished, find_unfinished
 from holdfast.session.requests import Fork

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from holdfast.assembly.configuration_places import PathInput
+from holdfast.assembly.components import PathInput
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.parts import MediaPart, TextPart, check_content
 

@@ -1,9 +1,10 @@
-"""Composition: the blocks of one agent, each built once and joined."""
+"""Composition: the blocks of one agent, each built once and joined; its store by its string."""
 
+from pathlib import Path
+
+from holdfast.assembly.components import Components
 from holdfast.assembly.configuration import Configuration
-from holdfast.assembly.ingredients import Ingredients
 from holdfast.assembly.models import ClientOptions, ModelClients
-from holdfast.assembly.stores import make_store
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
 from holdfast.blocks.stream_processor.processor import StreamProcessor
@@ -18,7 +19,7 @@ from holdfast.session.live_session import LiveSession, SessionParts
 from holdfast.session.opening import find_session, open_session
 from holdfast.session.remote import RemoteSession
 from holdfast.session.requests import SessionRequest
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import media_of
 from holdfast.vocabulary.requests import TokenCount
@@ -27,38 +28,38 @@ from holdfast.vocabulary.requests import TokenCount
 class Composition:
     """The joined blocks of one agent. Holds nothing of any query or session."""
 
-    def __init__(self, ingredients: Ingredients, configuration: Configuration) -> None:
+    def __init__(self, components: Components, configuration: Configuration) -> None:
         self.clients = ModelClients(
             configuration,
-            given=ingredients.providers,
-            own=ingredients.own_access,
+            given=components.providers,
+            own=components.own_access,
             options=ClientOptions(
-                clock=ingredients.clock,
-                transport=ingredients.transport,
-                record_to=ingredients.record_to,
+                clock=components.clock,
+                transport=components.transport,
+                record_to=components.record_to,
             ),
         )
-        self.clock = ingredients.clock
-        self.registry = ToolRegistry(ingredients.tools)
-        self._ingredients = ingredients
+        self.clock = components.clock
+        self.registry = ToolRegistry(components.tools)
+        self._components = components
         self._store: Store | None = None
         turns = TurnRunner(
             processor=StreamProcessor(clock=self.clock),
             catalogue=configuration.known_models(self.clock),
             clock=self.clock,
-            runtime=ingredients.runtime,
+            runtime=components.runtime,
         )
         self._runner = QueryRunner(
             attempts=ProviderAttempts(
                 turns=turns,
                 route=self.clients.route,
                 clock=self.clock,
-                random=ingredients.random,
+                random=components.random,
             ),
             dispatcher=ToolDispatcher(
                 registry=self.registry,
                 execution=ToolExecution(clock=self.clock),
-                before_tool=ingredients.before_tool,
+                before_tool=components.before_tool,
             ),
             registry=self.registry,
             clock=self.clock,
@@ -89,16 +90,16 @@ class Composition:
     def parts(self) -> SessionParts:
         """Return what sessions share; the store is made when the first session needs it."""
         if self._store is None:
-            given = self._ingredients.store
+            given = self._components.store
             self._store = make_store(given) if isinstance(given, str) else given
         return SessionParts(
             store=self._store,
             runner=self._runner,
             tools=self.registry,
             clock=self.clock,
-            runtime=self._ingredients.runtime,
-            approver=self._ingredients.approver,
-            unanswered=self._ingredients.unanswered,
+            runtime=self._components.runtime,
+            approver=self._components.approver,
+            unanswered=self._components.unanswered,
         )
 
     async def count_tokens(self, fold: SessionFold, message: UserMessage | None) -> TokenCount:
@@ -122,5 +123,34 @@ class Composition:
         """Close what was made here: clients, and the store unless it was handed in."""
         await self.clients.close()
         store, self._store = self._store, None
-        if store is not None and isinstance(self._ingredients.store, str):
+        if store is not None and isinstance(self._components.store, str):
             await store.close()
+
+
+def make_store(location: str) -> Store:
+    """Make the store that a string names: `memory`, `jsonl:DIR` or `sqlite:FILE`.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when no store is called that.
+
+    """
+    # Only what is used is imported: a driver costs time and memory.
+    kind, _, place = location.partition(":")
+    if location == "memory":
+        from holdfast.stores.memory import MemoryStore  # noqa: PLC0415
+
+        return MemoryStore()
+    if kind in {"jsonl", "sqlite"} and not place:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"store {location!r} does not say where")
+    if kind == "jsonl":
+        from holdfast.stores.jsonl.store import JsonlStore  # noqa: PLC0415
+
+        return JsonlStore(Path(place).expanduser().absolute())
+    if kind == "sqlite":
+        from holdfast.stores.sqlite.store import SqliteStore  # noqa: PLC0415
+
+        return SqliteStore(Path(place).expanduser().absolute())
+    raise ConfigError(
+        ErrorCode.CONFIG_INVALID,
+        f"{location!r} names no store; use 'memory', 'jsonl:FOLDER' or 'sqlite:FILE'",
+    )

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.assembly.configuration_places import ConfigurationPlaces
+from holdfast.assembly.components import ConfigurationSources
 from holdfast.config.connections import Connection, connection_to
-from holdfast.config.environment import Environment, process_environment
+from holdfast.config.environment import Environment, ProviderVariables, process_environment
 from holdfast.config.file import ConfigFile
-from holdfast.config.locations import Locations, locate
+from holdfast.config.locations import Locations, locate, user_config
 from holdfast.config.resolution import (
     Resolved,
     check_arguments,
@@ -19,44 +19,34 @@ from holdfast.config.resolution import (
     resolve,
 )
 from holdfast.config.schema import ModelEntry
-from holdfast.config.user_file import user_config
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_catalogue import ModelCatalogue
-from holdfast.providers.catalogue import Catalogue
-from holdfast.providers.known_models import KnownModels
+from holdfast.providers.catalogue import Catalogue, KnownModels
+from holdfast.providers.vendors import VENDORS, ollama_url
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.settings import Settings
 
-# What is asked when a key is there and no model is named: a good general model of that provider.
-_DEFAULT_MODELS = {
-    "anthropic": "anthropic/claude-sonnet-5",
-    "openai": "openai/gpt-5",
-    "gemini": "gemini/gemini-2.5-flash",
-    "openrouter": "openrouter/openrouter/auto",
-    "groq": "groq/llama-3.3-70b-versatile",
-    "deepseek": "deepseek/deepseek-chat",
-    "mistral": "mistral/mistral-large-latest",
-    "xai": "xai/grok-4",
-}
 EMBEDDED_MODEL = "local/smollm2"
 
 
 class Configuration:
     """What holds for one agent, and where its providers are."""
 
-    def __init__(self, arguments: JsonObject, places: ConfigurationPlaces) -> None:
-        variables = places.environment
-        self.environment = Environment(process_environment() if variables is None else variables)
-        self.cwd = Path(places.cwd) if places.cwd is not None else Path.cwd()
+    def __init__(self, arguments: JsonObject, sources: ConfigurationSources) -> None:
+        variables = sources.environment
+        self.environment = Environment(
+            process_environment() if variables is None else variables, provider_variables()
+        )
+        self.cwd = Path(sources.cwd) if sources.cwd is not None else Path.cwd()
         self.home = Path(self.environment.get("HOME") or Path.home())
         self.file: ConfigFile = user_config(
             self.environment,
             cwd=self.cwd,
             home=self.home,
             platform=sys.platform,
-            config_dir=places.config_dir,
-            config_path=places.config_path,
+            config_dir=sources.config_dir,
+            config_path=sources.config_path,
         )
         self.resolved = self._with_longest(
             resolve(arguments, environment=self.environment, file=self.file)
@@ -69,8 +59,8 @@ class Configuration:
         if self.resolved.settings.model:
             return self.resolved.settings.model
         for provider in self.environment.providers_with_keys():
-            if provider in _DEFAULT_MODELS:
-                return _DEFAULT_MODELS[provider]
+            if model := VENDORS[provider].default_model:
+                return f"{provider}/{model}"
         return EMBEDDED_MODEL
 
     @property
@@ -83,14 +73,14 @@ class Configuration:
         return replace(settings, model=self.model, fallbacks=fallbacks)
 
     @property
-    def places(self) -> Locations:
+    def folders(self) -> Locations:
         """The user's folders on this machine."""
         return locate(self.environment, home=self.home, platform=sys.platform)
 
     @property
     def model_folder(self) -> Path:
         """Where weights of local models are kept."""
-        return self.places.cache / "models"
+        return self.folders.cache / "models"
 
     def connection(self, provider: str) -> Connection:
         """Return the way to a provider."""
@@ -134,8 +124,9 @@ class Configuration:
         """Return how much a model is asked for at most, where its protocol demands a number."""
         if alias is None or alias.max_output is None:
             return None
-        kind = self.connection(alias.model.partition("/")[0]).kind
-        return alias.max_output if kind == "anthropic" else None
+        vendor = VENDORS.get(self.connection(alias.model.partition("/")[0]).kind)
+        is_demanded = vendor is not None and vendor.protocol == "messages"
+        return alias.max_output if is_demanded else None
 
     def known_models(self, clock: Clock) -> ModelCatalogue:
         """Return what is known of models: the user's own facts first, then the catalogue's."""
@@ -155,13 +146,13 @@ class Configuration:
     def _same_models(self) -> dict[str, str]:
         """Return which known provider each table of the file is, if it is one.
 
-        A table with an address of its own is somebody else's server, whose prices are not known.
-        At Azure every user has an address.
+        A table with a URL of its own is another server, whose prices are not known. At Azure every
+        customer has one.
         """
         return {
             name: entry.kind
             for name, entry in self.file.providers.items()
-            if entry.kind and (entry.base_url is None or entry.kind.startswith("azure"))
+            if entry.kind and (entry.base_url is None or _is_azure(entry.kind))
         }
 
 
@@ -173,3 +164,22 @@ def _refuse_unknown_mode(mode: str | None) -> None:
             f"permission_mode {mode!r} is not there yet; 'ask' is, and tools may be denied by name "
             "with denied_tools",
         )
+
+
+def _is_azure(kind: str) -> bool:
+    vendor = VENDORS.get(kind)
+    return vendor is not None and vendor.url_form == "azure"
+
+
+def provider_variables() -> dict[str, ProviderVariables]:
+    """Return the variables of all vendors, as configuration reads them."""
+    return {
+        vendor.name: ProviderVariables(
+            keys=vendor.key_variables,
+            base_url=vendor.url_variables,
+            more=vendor.more_variables,
+            account=vendor.account,
+            read_url=ollama_url if vendor.url_form == "ollama" else None,
+        )
+        for vendor in VENDORS.values()
+    }

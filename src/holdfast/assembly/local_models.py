@@ -1,26 +1,48 @@
-"""Weights of local models, with what fetches them imported when it is used."""
+"""Local models: fetching, listing and removing weights in the user's cache.
 
+What does it is imported when it is used.
+"""
+
+import asyncio
 from pathlib import Path
 
+from holdfast.assembly import configure
+from holdfast.assembly.components import ConfigurationSources
 from holdfast.vocabulary.local_models import LocalModel, OnPull
 
 
-async def fetch(name: str, *, folder: Path, progress: OnPull | None) -> Path:
-    """Fetch weights unless they are there."""
-    from holdfast.providers.local.download import pull_model  # noqa: PLC0415 - only what is used
+async def pull_model(
+    name: str, *, folder: Path | None = None, progress: OnPull | None = None
+) -> Path:
+    """Fetch the weights of a local model, unless they are there, and return their path.
 
-    return await pull_model(name, folder=folder, progress=progress)
+    `progress` is told size and place first, then how far it is.
+
+    Raises:
+        ConfigError: CONFIG_MISSING when they cannot be reached, with what to do.
+        StoreError: CORRUPT when they are not what they should be, FULL when there is no room.
+
+    """
+    from holdfast.providers.local import download  # noqa: PLC0415 - only if used
+
+    return await download.pull_model(name, folder=folder or model_folder(), progress=progress)
 
 
-def known(folder: Path) -> tuple[LocalModel, ...]:
-    """List the models that are known."""
-    from holdfast.providers.local.model_shelf import list_local_models  # noqa: PLC0415
+async def list_local_models(*, folder: Path | None = None) -> tuple[LocalModel, ...]:
+    """List the local models that are known, and which of them are here."""
+    from holdfast.providers.local import model_shelf  # noqa: PLC0415 - only if used
 
-    return list_local_models(folder)
+    return await asyncio.to_thread(model_shelf.list_local_models, folder or model_folder())
 
 
-def remove(name: str, folder: Path) -> int:
-    """Remove weights."""
-    from holdfast.providers.local.model_shelf import remove_local_model  # noqa: PLC0415
+async def remove_local_model(name: str, *, folder: Path | None = None) -> int:
+    """Remove the weights of a local model; returns how many bytes that frees."""
+    from holdfast.providers.local import model_shelf  # noqa: PLC0415 - only if used
 
-    return remove_local_model(name, folder=folder)
+    where = folder or model_folder()
+    return await asyncio.to_thread(model_shelf.remove_local_model, name, folder=where)
+
+
+def model_folder() -> Path:
+    """Return where weights are kept for this user."""
+    return configure({}, ConfigurationSources()).model_folder

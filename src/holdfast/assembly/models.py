@@ -1,37 +1,29 @@
 """Models: finds the client behind `provider/model`, making each client once."""
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.assembly.configuration_places import PathInput
+from holdfast.assembly.components import OwnAccess, PathInput, TransportFactory, split_model
+from holdfast.assembly.configuration import Configuration
+from holdfast.auth.token_sources import CallableTokenSource, StaticTokenSource
+from holdfast.config.checking import unknown_name
+from holdfast.config.connections import Connection, key_source, missing_key
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.token_source import TokenSource
+from holdfast.providers.vendors import VENDORS, Vendor
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.secrets import Secret
 
-TokenFunction: TypeAlias = Callable[[], "str | Secret | Awaitable[str | Secret]"]
-TransportFactory: TypeAlias = Callable[[], "Transport"]
-"""Makes the way to a provider; called once for each."""
-
 if TYPE_CHECKING:
-    from holdfast.assembly.configuration import Configuration
-    from holdfast.config.connections import Connection
     from holdfast.providers.transport.protocol import Transport
-
-
-class OwnAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """What the program itself says of the way to its model's provider."""
-
-    api_key: str | Secret | TokenSource | TokenFunction | None = None
-    base_url: str | None = None
-    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    from holdfast.providers.wire.chat_completions.dialects import Dialect
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the program says of all its clients, whoever they speak to."""
+    """What the program says of all its clients."""
 
     clock: Clock
     transport: TransportFactory | None = None
@@ -40,31 +32,12 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The file that requests and answers are written to, for `holdfast.testing.ReplayClient`."""
 
 
-def split_model(model: str) -> tuple[str, str]:
-    """Split `provider/model`.
-
-    Raises:
-        ConfigError: CONFIG_INVALID when one of them is missing.
-
-    """
-    if model.startswith("local:"):
-        return "local", model.removeprefix("local:")
-    provider, _, name = model.partition("/")
-    if not provider or not name:
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID,
-            f"model {model!r} must be written as 'provider/model', "
-            "for example 'anthropic/claude-sonnet-5'",
-        )
-    return provider, name
-
-
 class ModelClients:
     """The clients of one agent, by provider. Owns and closes those that it made itself."""
 
     def __init__(
         self,
-        configuration: "Configuration",
+        configuration: Configuration,
         *,
         given: Iterable[ModelClient],
         own: OwnAccess,
@@ -94,39 +67,48 @@ class ModelClients:
             await client.close()
 
     def _make(self, provider: str) -> ModelClient:
-        # Only what is used is imported: HTTP, and one vendor.
-        from holdfast.assembly.vendors import (  # noqa: PLC0415
-            Access,
-            MissingKeyError,
-            local_client,
-            make_client,
-            refuse_unknown_words,
-        )
-        from holdfast.config.connections import missing_key  # noqa: PLC0415
-        from holdfast.providers.entry_points import offered_client  # noqa: PLC0415
-
+        # Only what is used is imported: HTTP and wire protocols, or models on this machine.
         configuration = self._configuration
         if provider == "local":
-            return local_client(configuration)
+            from holdfast.providers.local.client import LocalModelClient  # noqa: PLC0415
+
+            return LocalModelClient(folder=configuration.model_folder)
+        from holdfast.providers.vendor_clients import (  # noqa: PLC0415
+            Access,
+            make_client,
+            offered_client,
+        )
+
         connection = configuration.connection(provider)
-        refuse_unknown_words(connection, configuration.file)
+        _refuse_unknown_words(connection, configuration)
         own = self._own if provider == self._own_provider else OwnAccess()
         if own.base_url is not None:
             connection = msgspec.structs.replace(connection, base_url=own.base_url)
         if connection.base_url is None and (offered := offered_client(provider)) is not None:
             return offered
-        access = Access(
-            connection=connection,
-            tokens=self._tokens(connection, own),
-            headers={**_headers(connection, configuration), **own.headers},
-            transport=self._transport(),
-            clock=self._options.clock,
-            is_bearer=own.api_key is None and connection.key is None,
+        vendor = _vendor_of(connection)
+        dialect = _dialect_of(connection, vendor)
+        tokens = self._tokens(connection, own)
+        if vendor.needs_key and tokens is None:
+            environment = configuration.environment
+            raise missing_key(provider, environment=environment, file=configuration.file)
+        return make_client(
+            vendor,
+            Access(
+                transport=self._transport(),
+                tokens=tokens,
+                provider=provider,
+                base_url=connection.base_url,
+                headers={**_headers(connection, configuration), **own.headers},
+                dialect=dialect,
+                api_version=connection.api_version,
+                organization=connection.organization,
+                project=connection.project,
+                location=connection.location,
+                clock=self._options.clock,
+                is_bearer=own.api_key is None and connection.key is None,
+            ),
         )
-        try:
-            return make_client(access)
-        except MissingKeyError as error:
-            raise missing_key(error.provider, file=configuration.file) from None
 
     def _transport(self) -> "Transport":
         if self._options.transport is not None:
@@ -146,13 +128,7 @@ class ModelClients:
             path = path.with_name(f"{path.stem}.{client.provider}{path.suffix}")
         return RecordingClient(client, path, clock=self._options.clock)
 
-    def _tokens(self, connection: "Connection", own: OwnAccess) -> TokenSource | None:
-        from holdfast.auth.token_sources import (  # noqa: PLC0415 - only what is used
-            CallableTokenSource,
-            StaticTokenSource,
-        )
-        from holdfast.config.key_sources import key_source  # noqa: PLC0415
-
+    def _tokens(self, connection: Connection, own: OwnAccess) -> TokenSource | None:
         given = own.api_key
         if isinstance(given, str | Secret):
             return StaticTokenSource(given)
@@ -166,7 +142,95 @@ class ModelClients:
         return key_source(reference, environment=self._configuration.environment)
 
 
-def _headers(connection: "Connection", configuration: "Configuration") -> dict[str, str]:
+def _refuse_unknown_words(connection: Connection, configuration: Configuration) -> None:
+    """Raise CONFIG_INVALID for a kind or a dialect of the file that is none."""
+    entry = configuration.file.providers.get(connection.provider)
+    if entry is None:
+        return
+    from holdfast.providers.wire.chat_completions.dialects import DIALECTS  # noqa: PLC0415
+
+    for field, word, known in (("kind", entry.kind, VENDORS), ("dialect", entry.dialect, DIALECTS)):
+        if isinstance(word, str) and word not in known:
+            told = f"{unknown_name(word, known)}; known are {', '.join(sorted(known))}"
+            raise configuration.file.error(("providers", connection.provider, field), told)
+
+
+def _vendor_of(connection: Connection) -> Vendor:
+    """Return the row of a connection; a server that is not known speaks Chat Completions.
+
+    Raises:
+        ConfigError: CONFIG_INVALID for a provider that is not known and has no URL, CONFIG_MISSING
+            for one that is not told what it needs.
+
+    """
+    vendor = VENDORS.get(connection.kind)
+    if vendor is None and connection.base_url is None:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"there is no provider {connection.provider!r}; write its base_url into "
+            f"[providers.{connection.provider}] of the configuration file, or pass base_url",
+            provider=connection.provider,
+        )
+    vendor = vendor or VENDORS["compatible"]
+    for field in vendor.needs:
+        if not getattr(connection, field):
+            variables = " or ".join(vendor.more_variables[field])
+            raise ConfigError(
+                ErrorCode.CONFIG_MISSING,
+                f"{connection.provider} needs a {field}: set {variables}, or write {field} "
+                f"into [providers.{connection.provider}] of the configuration file",
+                provider=connection.provider,
+            )
+    return vendor
+
+
+def _dialect_of(connection: Connection, vendor: Vendor) -> "Dialect | None":
+    """Return the dialect that a table asks for: one by its name, or single differences.
+
+    Raises:
+        ConfigError: CONFIG_INVALID for a field or a value that a dialect does not have, and for a
+            protocol without dialects.
+
+    """
+    wanted = connection.dialect
+    if wanted is None:
+        return None
+    if vendor.protocol != "chat":
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"[providers.{connection.provider}]: only Chat Completions has dialects, and "
+            f"{connection.kind!r} speaks something else",
+            provider=connection.provider,
+        )
+    from holdfast.providers.wire.chat_completions.dialects import (  # noqa: PLC0415
+        DIALECTS,
+        Dialect,
+    )
+
+    if isinstance(wanted, str):
+        if wanted not in DIALECTS:
+            raise _no_dialect(connection, unknown_name(wanted, DIALECTS))
+        return DIALECTS[wanted]
+    fields = [name for name in Dialect.__struct_fields__ if name != "name"]
+    for name in wanted:
+        if name not in fields:
+            raise _no_dialect(connection, f"{name!r} is {unknown_name(name, fields)}")
+    try:
+        usual = msgspec.to_builtins(DIALECTS[vendor.dialect])
+        return msgspec.convert(usual | wanted, Dialect)
+    except msgspec.ValidationError as error:
+        raise _no_dialect(connection, str(error)) from None
+
+
+def _no_dialect(connection: Connection, reason: str) -> ConfigError:
+    return ConfigError(
+        ErrorCode.CONFIG_INVALID,
+        f"[providers.{connection.provider}]: dialect: {reason}",
+        provider=connection.provider,
+    )
+
+
+def _headers(connection: Connection, configuration: Configuration) -> dict[str, str]:
     """Return the headers of a connection; one that refers to a variable is looked up."""
     found: dict[str, str] = {}
     for name, value in connection.headers.items():

@@ -1,9 +1,8 @@
 """Checks plain values against our types, and says where the first wrong one stands."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
-from difflib import get_close_matches
 from types import UnionType
 from typing import Any, TypeAlias, TypeVar, Union, get_args, get_origin
 
@@ -12,6 +11,7 @@ import msgspec
 from holdfast.config.toml_lines import KeyPath
 from holdfast.vocabulary.errors import ConfigError
 from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.text import did_you_mean
 
 T = TypeVar("T")
 
@@ -82,10 +82,10 @@ def refuse_unknown(values: Json, kind: Any, *, at: KeyPath, complain: Complain) 
         refuse_unknown(value, fields[name], at=(*at, name), complain=complain)
 
 
-def unknown_name(name: str, known: Mapping[str, object]) -> str:
+def unknown_name(name: str, known: Iterable[str]) -> str:
     """Say that a name is not known, and which one may have been meant."""
-    close = get_close_matches(name, known, n=1)
-    return "unknown" + (f"; did you mean {close[0]!r}?" if close else "")
+    hint = did_you_mean(name, known)
+    return f"unknown; {hint}" if hint else "unknown"
 
 
 def refuse_out_of_range(values: Json, *, at: KeyPath, complain: Complain, inside: str = "") -> None:

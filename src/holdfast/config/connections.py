@@ -1,15 +1,25 @@
-"""How to reach a provider: its address and where its key is, from environment and file.
+"""How to reach a provider: its URL, where its key is, and the source that reads the key.
 
-A key is bound to its address. A key in a variable named after a provider is for that provider
-only, not for others of the same kind; a key in the file is not sent to an address that the
-environment put in the file's place.
+A key is bound to its URL. A key in a variable named after a provider is for that provider
+only, not for others of the same kind; a key in the file is not sent to a URL that the environment
+put in the file's place.
 """
+
+import importlib
+from collections.abc import Callable
+from typing import Protocol, cast
 
 import msgspec
 
-from holdfast.config.environment import PROVIDER_VARIABLES, SAME_ACCOUNT, Environment
+from holdfast.auth.token_sources import (
+    CallableTokenSource,
+    CommandTokenSource,
+    EnvironmentTokenSource,
+)
+from holdfast.config.environment import Environment, ProviderVariables
 from holdfast.config.file import ConfigFile, url_fault
 from holdfast.config.schema import KeyReference, ProviderEntry
+from holdfast.ports.token_source import TokenKind, TokenSource
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 
@@ -35,11 +45,12 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def connection_to(provider: str, *, environment: Environment, file: ConfigFile) -> Connection:
-    """Return the way to a provider; raises CONFIG_INVALID for an address that cannot be one."""
-    table, entry = _table_of(provider, file)
+    """Return the way to a provider; raises CONFIG_INVALID for a URL that cannot be one."""
+    known = environment.providers.get(provider, ProviderVariables())
+    table, entry = _table_of(provider, known.account or provider, file)
     told = environment.provider(provider)
     if told.base_url is not None and (wrong := url_fault(told.base_url)):
-        variables = " or ".join(PROVIDER_VARIABLES[provider].base_url)
+        variables = " or ".join(known.base_url)
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{variables}: {wrong}")
     key = KeyReference(env=told.key_variable) if told.key_variable is not None else entry.key
     token = told.more.get("auth_token")
@@ -48,7 +59,7 @@ def connection_to(provider: str, *, environment: Environment, file: ConfigFile) 
         raise file.error(
             ("providers", table, "key"),
             f"would be sent to {told.base_url}, which is set in the environment; "
-            "write that address as base_url beside the key if this is meant",
+            "write that URL as base_url beside the key if this is meant",
         )
     return Connection(
         provider=provider,
@@ -65,22 +76,21 @@ def connection_to(provider: str, *, environment: Environment, file: ConfigFile) 
     )
 
 
-def _table_of(provider: str, file: ConfigFile) -> tuple[str, ProviderEntry]:
+def _table_of(provider: str, account: str, file: ConfigFile) -> tuple[str, ProviderEntry]:
     """Return the table that speaks for a provider: its own, else that of its account.
 
-    A key and the address that it is for are in one table, so they stay together.
+    A key and the URL that it is for are in one table, so they stay together.
     """
-    account = SAME_ACCOUNT.get(provider, provider)
     own, shared = file.providers.get(provider), file.providers.get(account)
     if own is None and shared is not None and shared.kind in {None, account}:
         return account, shared
     return provider, own or ProviderEntry()
 
 
-def missing_key(provider: str, *, file: ConfigFile) -> ConfigError:
+def missing_key(provider: str, *, environment: Environment, file: ConfigFile) -> ConfigError:
     """Make the error for a provider whose key is nowhere: it says where one can be put."""
-    known = PROVIDER_VARIABLES.get(provider)
-    variable = f"set {' or '.join(known.keys)}, or " if known is not None and known.keys else ""
+    known = environment.providers.get(provider, ProviderVariables())
+    variable = f"set {' or '.join(known.keys)}, or " if known.keys else ""
     place = f" of {file.path}" if file.path is not None else " of the configuration file"
     return ConfigError(
         ErrorCode.CONFIG_MISSING,
@@ -88,3 +98,46 @@ def missing_key(provider: str, *, file: ConfigFile) -> ConfigError:
         f'write key = {{ env = "VARIABLE" }} into [providers.{provider}]{place}',
         provider=provider,
     )
+
+
+class Keyring(Protocol):
+    """What is used of the `keyring` package."""
+
+    def get_password(self, service_name: str, username: str) -> str | None:
+        """Return a password, or None if there is none."""
+        ...
+
+
+def installed_keyring() -> Keyring:
+    """Return the `keyring` package; raises CONFIG_MISSING where it is not installed."""
+    try:
+        return cast("Keyring", importlib.import_module("keyring"))
+    except ImportError:
+        raise ConfigError(
+            ErrorCode.CONFIG_MISSING,
+            "a key is said to be in the keyring, and the package 'keyring' is not installed",
+        ) from None
+
+
+def key_source(
+    reference: KeyReference,
+    *,
+    environment: Environment,
+    kind: TokenKind = "key",
+    keyring: Callable[[], Keyring] = installed_keyring,
+) -> TokenSource:
+    """Return the source of a secret, which is not read before a request needs it.
+
+    Raises CONFIG_MISSING for a secret in the keyring where there is no keyring to ask.
+    """
+    if reference.env is not None:
+        return EnvironmentTokenSource(reference.env, environment.variables, kind=kind)
+    if reference.command is not None:
+        return CommandTokenSource(reference.command, kind=kind)
+    service, _, user = (reference.keyring or "").rpartition("/")
+    ring = keyring()
+
+    def password() -> str:
+        return ring.get_password(service, user) or ""
+
+    return CallableTokenSource(password, kind=kind)

@@ -6,6 +6,7 @@ what is said of a key is the name of the variable that holds it.
 
 import os
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -35,76 +36,10 @@ class ProviderVariables(msgspec.Struct, frozen=True, kw_only=True):
     base_url: tuple[str, ...] = ()
     more: dict[str, tuple[str, ...]] = {}
     """Other things that a provider can be told: its name in our words, and its variables."""
-
-
-def _key_only(prefix: str) -> ProviderVariables:
-    return ProviderVariables(keys=(f"{prefix}_API_KEY",), base_url=(f"{prefix}_BASE_URL",))
-
-
-_OWN_VARIABLES: Mapping[str, ProviderVariables] = {
-    "anthropic": ProviderVariables(
-        keys=("ANTHROPIC_API_KEY",),
-        base_url=("ANTHROPIC_BASE_URL",),
-        more={"auth_token": ("ANTHROPIC_AUTH_TOKEN",)},
-    ),
-    "openai": ProviderVariables(
-        keys=("OPENAI_API_KEY",),
-        base_url=("OPENAI_BASE_URL",),
-        more={"organization": ("OPENAI_ORG_ID",), "project": ("OPENAI_PROJECT_ID",)},
-    ),
-    "gemini": ProviderVariables(
-        keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        base_url=("GOOGLE_GEMINI_BASE_URL", "GEMINI_BASE_URL"),
-    ),
-    "vertex": ProviderVariables(
-        more={
-            "project": ("GOOGLE_CLOUD_PROJECT",),
-            "location": ("GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_REGION"),
-        }
-    ),
-    "openrouter": _key_only("OPENROUTER"),
-    "azure": ProviderVariables(
-        keys=("AZURE_OPENAI_API_KEY",),
-        base_url=("AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_BASE_URL"),
-        more={"api_version": ("AZURE_OPENAI_API_VERSION", "OPENAI_API_VERSION")},
-    ),
-    "groq": _key_only("GROQ"),
-    "deepseek": _key_only("DEEPSEEK"),
-    "mistral": _key_only("MISTRAL"),
-    "xai": _key_only("XAI"),
-    "together": ProviderVariables(
-        keys=("TOGETHER_API_KEY", "TOGETHERAI_API_KEY"), base_url=("TOGETHER_BASE_URL",)
-    ),
-    "fireworks": _key_only("FIREWORKS"),
-    "cerebras": _key_only("CEREBRAS"),
-    "cohere": ProviderVariables(
-        keys=("COHERE_API_KEY", "CO_API_KEY"), base_url=("COHERE_BASE_URL",)
-    ),
-    "moonshot": _key_only("MOONSHOT"),
-    "perplexity": ProviderVariables(
-        keys=("PERPLEXITY_API_KEY", "PPLX_API_KEY"), base_url=("PERPLEXITY_BASE_URL",)
-    ),
-    "zai": _key_only("ZAI"),
-    "ollama": ProviderVariables(keys=("OLLAMA_API_KEY",), base_url=("OLLAMA_HOST",)),
-    "vllm": _key_only("VLLM"),
-    "lmstudio": _key_only("LMSTUDIO"),
-    "llamacpp": _key_only("LLAMACPP"),
-}
-
-SAME_ACCOUNT: Mapping[str, str] = {
-    "openai-chat": "openai",
-    "azure-responses": "azure",
-    "deepseek-responses": "deepseek",
-    "openrouter-responses": "openrouter",
-    "xai-responses": "xai",
-}
-"""Providers that are another one's account by a second protocol, with its key and address."""
-
-PROVIDER_VARIABLES: Mapping[str, ProviderVariables] = {
-    **_OWN_VARIABLES,
-    **{name: _OWN_VARIABLES[account] for name, account in SAME_ACCOUNT.items()},
-}
-"""By our name of the provider, in the order in which a found key decides the default one."""
+    account: str = ""
+    """The provider whose table of the file it goes by, if it has none of its own."""
+    read_url: Callable[[str], str] | None = None
+    """Makes the base URL of a value that need not be one yet."""
 
 
 def _text(value: str) -> Json:
@@ -152,6 +87,9 @@ OPTIONS: Mapping[str, tuple[str, Callable[[str], Json]]] = {
 """What can be set, without the prefix: the option's path, and how its text is read."""
 
 
+_NONE: Mapping[str, ProviderVariables] = MappingProxyType({})
+
+
 class ProviderEnvironment(msgspec.Struct, frozen=True, kw_only=True):
     """What the environment says of one provider."""
 
@@ -163,11 +101,18 @@ class ProviderEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment:
-    """Variables as they were handed in. Shows their names, never their values."""
+    """Variables as they were handed in. Shows their names, never their values.
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
+    `providers` says which variables belong to which provider, in the order in which a key that is
+    found decides the default one; configuration itself knows no provider.
+    """
+
+    def __init__(
+        self, variables: Mapping[str, str], providers: Mapping[str, ProviderVariables] = _NONE
+    ) -> None:
         self.variables = variables
         """For token sources, which look a variable up anew for each request."""
+        self.providers = providers
 
     def __repr__(self) -> str:
         return f"Environment({', '.join(sorted(self.options()))})"
@@ -204,14 +149,9 @@ class Environment:
             inner[last] = value
         return values
 
-    def unknown_options(self) -> tuple[str, ...]:
-        """Return variables that have our prefix and mean nothing to us."""
-        ours = (name for name in self.variables if name.startswith(PREFIX))
-        return tuple(sorted(name for name in ours if name.removeprefix(PREFIX) not in OPTIONS))
-
     def provider(self, name: str) -> ProviderEnvironment:
         """Return what is set for a provider that has variables of its own."""
-        known = PROVIDER_VARIABLES.get(name, ProviderVariables())
+        known = self.providers.get(name, ProviderVariables())
         base_url = self.get(*known.base_url)
         more = {}
         for what, variables in known.more.items():
@@ -220,27 +160,13 @@ class Environment:
                 more[what] = variable if what == "auth_token" else self.get(variable) or ""
         return ProviderEnvironment(
             key_variable=self._first_set(known.keys),
-            base_url=_host_url(base_url) if name == "ollama" and base_url else base_url,
+            base_url=known.read_url(base_url) if known.read_url and base_url else base_url,
             more=more,
         )
 
     def providers_with_keys(self) -> tuple[str, ...]:
         """Return the providers for which a key is set, the default one first."""
-        return tuple(
-            name for name, known in PROVIDER_VARIABLES.items() if self._first_set(known.keys)
-        )
+        return tuple(name for name, known in self.providers.items() if self._first_set(known.keys))
 
     def _first_set(self, names: tuple[str, ...]) -> str | None:
         return next((name for name in names if self.get(name) is not None), None)
-
-
-def _host_url(host: str) -> str:
-    """Make a URL of a host as Ollama takes it: the scheme and the port may be missing."""
-    scheme, _, rest = host.rpartition("://")
-    address = rest.rstrip("/")
-    # A server is told to listen everywhere by this address; nobody can be reached at it.
-    address = address.replace("0.0.0.0", "127.0.0.1", 1)  # noqa: S104
-    has_port = address.rpartition("]")[2].count(":") == 1 or scheme == "https"
-    if address.startswith(":"):
-        address, has_port = "127.0.0.1" + address, True
-    return f"{scheme or 'http'}://{address}{'' if has_port else ':11434'}"

@@ -145,7 +145,7 @@ class _Reader:
     def read(self) -> ConfigFile:
         for name in self._raw:
             if name not in SECTIONS:
-                raise self._complain((name,), unknown_name(name, dict.fromkeys(SECTIONS)))
+                raise self._complain((name,), unknown_name(name, SECTIONS))
         return msgspec.structs.replace(
             self._nothing,
             defaults=self._read_defaults(),
@@ -268,7 +268,7 @@ def _names_a_model(name: str) -> bool:
 
 
 def url_fault(url: str) -> str | None:
-    """Say what is wrong with the address of a provider; None if nothing is."""
+    """Say what is wrong with the URL of a provider; None if nothing is."""
     try:
         parts = urlsplit(url)
         has_host = bool(parts.hostname) and parts.port != 0

@@ -1,15 +1,15 @@
-"""Where files belong on this machine: folders for configuration, data, state and cache."""
+"""Where files are on this machine: the user's folders, and the configuration file in one."""
 
+import os
 from pathlib import Path
 
 import msgspec
 
 from holdfast.config.environment import Environment
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.config.file import ConfigFile, load_config
 
 APPLICATION = "holdfast"
 CONFIG_FILE = "config.toml"
-_PRIVATE_FOLDER = 0o700
 
 
 class Locations(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,16 +50,27 @@ def locate(
     return msgspec.structs.replace(found, config=Path(chosen).expanduser())
 
 
-def private_folder(path: Path) -> Path:
-    """Make a folder that only its owner can enter, unless it is there, and return it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"the folder {path} cannot be made: {error.strerror}"
-        ) from error
-    return path
+def user_config(
+    environment: Environment,
+    *,
+    cwd: Path,
+    home: Path,
+    platform: str,
+    config_dir: str | os.PathLike[str] | None = None,
+    config_path: str | os.PathLike[str] | None = None,
+) -> ConfigFile:
+    """Read the user's file.
+
+    A file named by `config_path` or HOLDFAST_CONFIG_PATH must exist; the one in the folder of
+    `config_dir`, HOLDFAST_CONFIG_DIR or the platform need not. Relative paths are taken from `cwd`.
+    """
+    # A folder that the caller gives goes before a file that the environment names.
+    named = config_path or (None if config_dir else environment.get("HOLDFAST_CONFIG_PATH"))
+    if named is not None:
+        return load_config(cwd / Path(named).expanduser(), required=True)
+    folder = Path(config_dir) if config_dir is not None else None
+    places = locate(environment, home=home, platform=platform, config_dir=folder)
+    return load_config(cwd / places.config_file)
 
 
 def _under(roof: Path) -> Locations:

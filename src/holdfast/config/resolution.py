@@ -171,7 +171,7 @@ def check_arguments(arguments: Mapping[str, object]) -> JsonObject:
     def complain(path: KeyPath, message: str) -> ConfigError:
         return ConfigError(ErrorCode.CONFIG_INVALID, f"{dotted(path)}: {message}")
 
-    known = dict.fromkeys(_SETTINGS | _RUNTIME | _AGENT)
+    known = _SETTINGS | _RUNTIME | _AGENT
     for name in arguments:
         if name not in known and name not in _PLACES:
             raise complain((name,), unknown_name(name, known))

@@ -14,20 +14,15 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.blocks.pricing import Price, PriceList, PriceTier, Rates
+from holdfast.blocks.pricing import Price, PriceList, PriceTier, Pricing, Rates
+from holdfast.ports.clock import Clock
+from holdfast.providers.vendors import VENDORS
+from holdfast.vocabulary.usage import Usage
 
 Ability: TypeAlias = Literal["image", "document", "audio", "reasoning"]
 
-SAME_MODELS_AS: Mapping[str, str] = {
-    "azure-responses": "azure",
-    "claude-agent": "anthropic",
-    "deepseek-responses": "deepseek",
-    "openai-chat": "openai",
-    "openrouter-responses": "openrouter",
-    "vertex": "gemini",
-    "xai-responses": "xai",
-}
-"""Providers that offer the models of another one under the same names and prices."""
+_NATIVE_AGENTS = {"claude-agent": "anthropic"}
+"""Providers that are no vendors, and the vendor whose models they use."""
 
 _DATE_SUFFIX = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?(0[1-9]|[12]\d|3[01])$")
 
@@ -94,7 +89,7 @@ class Catalogue:
 
     def find(self, provider: str, model: str) -> ModelFacts | None:
         """Return what is known of a model, whatever date its name ends in; None if nothing."""
-        key = (SAME_MODELS_AS.get(provider, provider), model.lower())
+        key = (_owner_of_models(provider), model.lower())
         if key not in self._found:
             self._found[key] = self._search(*key)
         return self._found[key]
@@ -106,7 +101,7 @@ class Catalogue:
 
     def models(self, provider: str) -> tuple[ModelFacts, ...]:
         """Return every model that is listed for a provider."""
-        provider = SAME_MODELS_AS.get(provider, provider)
+        provider = _owner_of_models(provider)
         table = self._table(provider)
         return () if table is None else tuple(_facts(provider, row) for row in table.models)
 
@@ -146,6 +141,55 @@ class Catalogue:
                 if row is not None:
                     return _facts(owner, row)
         return None
+
+
+class KnownModels:
+    """The model catalogue of one agent; a `ModelCatalogue`.
+
+    `prices` and `windows` are the user's own, by `provider/model`. `same_as` says of providers
+    under names of the user's own which known provider they are.
+    """
+
+    def __init__(
+        self,
+        *,
+        catalogue: Catalogue,
+        clock: Clock,
+        prices: Mapping[str, PriceList] | None = None,
+        windows: Mapping[str, int] | None = None,
+        same_as: Mapping[str, str] | None = None,
+    ) -> None:
+        self._catalogue = catalogue
+        self._clock = clock
+        self._pricing = Pricing(known=self._known_prices, own=prices)
+        self._windows = dict(windows or {})
+        self._same_as = dict(same_as or {})
+
+    def cost(self, provider: str, model: str, usage: Usage) -> Decimal | None:
+        """Return what a call made now costs in US dollars; None if a price is not known."""
+        name = f"{provider}/{model}"
+        return self._pricing.cost(usage, model=name, at_ms=self._clock.time_ms())
+
+    def context_window(self, provider: str, model: str) -> int | None:
+        """Return how many tokens a model can hold; None if that is not known."""
+        own = self._windows.get(f"{provider}/{model}")
+        facts = self.facts(provider, model)
+        return own or (facts.context_window if facts is not None else None)
+
+    def facts(self, provider: str, model: str) -> ModelFacts | None:
+        """Return everything that the catalogue knows of a model."""
+        return self._catalogue.find(self._same_as.get(provider, provider), model)
+
+    def _known_prices(self, provider: str, model: str) -> PriceList | None:
+        return self._catalogue.prices(self._same_as.get(provider, provider), model)
+
+
+def _owner_of_models(provider: str) -> str:
+    """Return the provider under whose name the models of this one are listed."""
+    vendor = VENDORS.get(provider)
+    if vendor is None:
+        return _NATIVE_AGENTS.get(provider, provider)
+    return vendor.same_models_as or vendor.account or provider
 
 
 def _spellings(model: str) -> tuple[str, ...]:

@@ -1,8 +1,14 @@
 """The public names, blocking: the same session over one background event loop."""
 
-from holdfast.sync.agent import Agent
-from holdfast.sync.local_models import list_local_models, pull_model, remove_local_model
-from holdfast.sync.one_call import create_agent_session, run_agent, run_agent_stream
+from holdfast.sync.agent import (
+    Agent,
+    create_agent_session,
+    list_local_models,
+    pull_model,
+    remove_local_model,
+    run_agent,
+    run_agent_stream,
+)
 from holdfast.sync.query_stream import QueryStream
 from holdfast.sync.session import AgentSession
 

@@ -1,12 +1,17 @@
-"""Agent, blocking: every method is its async twin, waited for."""
+"""Agent and the functions beside it, blocking: each is its async twin, waited for."""
 
+from pathlib import Path
 from typing import Any, Self, Unpack
 
+from holdfast import administration
+from holdfast.agent import one_call
 from holdfast.agent.agent import Agent as AsyncAgent
 from holdfast.agent.keywords import AgentOptions, Prompt, QueryOptions, SessionOptions
-from holdfast.sync.doorway import Doorway
+from holdfast.agent.one_call import CreateSessionOptions, OneCallOptions
+from holdfast.sync.background_loop import LoopAccess, background_loop
 from holdfast.sync.query_stream import QueryStream
 from holdfast.sync.session import AgentSession
+from holdfast.vocabulary.local_models import LocalModel, OnPull
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
 
@@ -16,7 +21,7 @@ class Agent:
 
     def __init__(self, model: str = "", /, **options: Unpack[AgentOptions]) -> None:
         self._inner = AsyncAgent(model, **options)
-        self._door = Doorway()
+        self._access = LoopAccess()
 
     @property
     def settings(self) -> Settings:
@@ -31,18 +36,49 @@ class Agent:
 
     def run(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
         """Answer one prompt in a session of its own."""
-        return self._door.call(self._inner.run(prompt, **options))
+        return self._access.call(self._inner.run(prompt, **options))
 
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Answer one prompt in a session of its own, and watch the answer come."""
-        return QueryStream(self._inner.stream(prompt, **options), self._door)
+        return QueryStream(self._inner.stream(prompt, **options), self._access)
 
     def session(
         self, reference: str | None = None, **options: Unpack[SessionOptions]
     ) -> AgentSession:
         """Return a session by its name or id: a new one, or as the store has it."""
-        return AgentSession(self._inner.session(reference, **options), self._door)
+        return AgentSession(self._inner.session(reference, **options), self._access)
 
     def close(self) -> None:
         """Close every session, then what they share."""
-        self._door.close(self._inner.close)
+        self._access.close(self._inner.close)
+
+
+def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentResult[Any]:
+    """Answer one prompt."""
+    return LoopAccess().call(one_call.run_agent(prompt, **options))
+
+
+def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> QueryStream[Any]:
+    """Answer one prompt and watch the answer come."""
+    return QueryStream(one_call.run_agent_stream(prompt, **options), LoopAccess())
+
+
+def create_agent_session(**options: Unpack[CreateSessionOptions]) -> AgentSession:
+    """Open a session with an agent of its own; closing the session closes the agent."""
+    access = LoopAccess()
+    return AgentSession(access.call(one_call.create_agent_session(**options)), access)
+
+
+def pull_model(name: str, *, folder: Path | None = None, progress: OnPull | None = None) -> Path:
+    """Fetch the weights of a local model, unless they are there, and return their path."""
+    return background_loop.call(administration.pull_model(name, folder=folder, progress=progress))
+
+
+def list_local_models(*, folder: Path | None = None) -> tuple[LocalModel, ...]:
+    """List the local models that are known, and which of them are here."""
+    return background_loop.call(administration.list_local_models(folder=folder))
+
+
+def remove_local_model(name: str, *, folder: Path | None = None) -> int:
+    """Remove the weights of a local model; returns how many bytes that frees."""
+    return background_loop.call(administration.remove_local_model(name, folder=folder))

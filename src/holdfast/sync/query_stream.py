@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any, Generic, Self, TypeVar
 
 from holdfast.agent.query_stream import QueryStream as AsyncQueryStream
-from holdfast.sync.doorway import Doorway
+from holdfast.sync.background_loop import LoopAccess
 from holdfast.vocabulary.events import Event, TextDelta
 from holdfast.vocabulary.results import AgentResult
 
@@ -15,9 +15,9 @@ OutputT = TypeVar("OutputT")
 class QueryStream(Generic[OutputT]):
     """The blocking face of a query's stream; see `holdfast.QueryStream`."""
 
-    def __init__(self, inner: AsyncQueryStream[Any], door: Doorway) -> None:
+    def __init__(self, inner: AsyncQueryStream[Any], access: LoopAccess) -> None:
         self._inner = inner
-        self._door = door
+        self._access = access
 
     @property
     def phase(self) -> str:
@@ -25,7 +25,7 @@ class QueryStream(Generic[OutputT]):
         return self._inner.phase
 
     def __enter__(self) -> Self:
-        self._door.call(self._inner.__aenter__())
+        self._access.call(self._inner.__aenter__())
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -53,11 +53,11 @@ class QueryStream(Generic[OutputT]):
 
     def batches(self) -> Iterator[list[Event]]:
         """Iterate over events as they come in, many at a time: one hop to the loop for each."""
-        return self._door.iterate(self._inner.batches())
+        return self._access.iterate(self._inner.batches())
 
     def result(self) -> AgentResult[OutputT]:
         """Let the query run to its end and return what came of it."""
-        return self._door.call(self._inner.result())
+        return self._access.call(self._inner.result())
 
     def abort(self, reason: str | None = None) -> None:
         """Stop the query, from any thread; what was streamed is kept."""
@@ -65,4 +65,4 @@ class QueryStream(Generic[OutputT]):
 
     def close(self) -> None:
         """Leave the stream: a query that still runs is aborted, and its end waited for."""
-        self._door.close(self._inner.aclose)
+        self._access.close(self._inner.aclose)

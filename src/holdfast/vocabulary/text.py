@@ -1,6 +1,7 @@
-"""Text that can be written down: into a log, onto a wire, on a terminal."""
+"""Text that can be written down, into a log, onto a wire, on a terminal; and mistyped names."""
 
 import re
+from collections.abc import Iterable
 
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -16,3 +17,11 @@ def writable(text: str) -> str:
 def writable_or_none(text: str | None) -> str | None:
     """Do the same for a text that may be missing."""
     return None if text is None else writable(text)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Ask for the known name that a mistyped one may have been; empty if none is close."""
+    from difflib import get_close_matches  # noqa: PLC0415 - for those who mistype only
+
+    close = get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else ""

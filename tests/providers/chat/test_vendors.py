@@ -6,8 +6,9 @@ import pytest
 
 from holdfast.auth.token_sources import StaticTokenSource
 from holdfast.providers.client import WireModelClient
-from holdfast.providers.openai_compatible import VENDORS, azure_openai, openai_compatible
 from holdfast.providers.transport.protocol import HttpRequest
+from holdfast.providers.vendor_clients import Access, make_client
+from holdfast.providers.vendors import VENDORS
 from holdfast.providers.wire.chat_completions.dialects import DIALECTS
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.requests import ModelRequest
@@ -65,13 +66,15 @@ async def failure(client: WireModelClient) -> AgentError:
     return raised.value
 
 
-@pytest.mark.parametrize("name", [name for name in VENDORS if name != "azure"])
+CHAT = [row for row in VENDORS.values() if row.protocol == "chat"]
+
+
+@pytest.mark.parametrize("name", [row.name for row in CHAT if row.url_form == "plain"])
 async def test_a_vendor_is_asked_and_its_answer_is_read(name: str) -> None:
     vendor, transport = VENDORS[name], FixedTransport()
     place = None if vendor.base_url else "https://models.example.org/v1"
-    client = openai_compatible(
-        vendor, tokens=StaticTokenSource("sk-test"), transport=transport, base_url=place
-    )
+    tokens = StaticTokenSource("sk-test")
+    client = make_client(vendor, Access(tokens=tokens, transport=transport, base_url=place))
     parts = await ask(client)
     assert [part.text for part in parts if isinstance(part, PartDelta)] == ["yes"]
     assert isinstance(parts[-1], StreamFinished)
@@ -83,7 +86,7 @@ async def test_a_vendor_is_asked_and_its_answer_is_read(name: str) -> None:
 
 async def test_a_local_server_is_asked_without_a_key() -> None:
     transport = FixedTransport()
-    await ask(openai_compatible(VENDORS["llamacpp"], tokens=None, transport=transport))
+    await ask(make_client(VENDORS["llamacpp"], Access(transport=transport)))
     assert "authorization" not in transport.requests[0].headers
 
 
@@ -98,15 +101,16 @@ async def test_a_local_server_is_asked_without_a_key() -> None:
         (None, "https://me.openai.azure.com/openai/v1/chat/completions"),
     ],
 )
-async def test_azure_is_asked_at_its_resource(version: str | None, url: str) -> None:
+@pytest.mark.parametrize("end", ["", "/", "/openai", "/openai/v1/"])
+async def test_azure_is_asked_at_its_resource(version: str | None, url: str, end: str) -> None:
     transport = FixedTransport()
-    client = azure_openai(
+    access = Access(
         tokens=StaticTokenSource("key"),
         transport=transport,
-        endpoint="https://me.openai.azure.com/",
+        base_url=f"https://me.openai.azure.com{end}",
         api_version=version,
     )
-    await ask(client)
+    await ask(make_client(VENDORS["azure"], access))
     assert transport.requests[0].url == url
     assert transport.requests[0].headers["api-key"] == "key"
 
@@ -114,42 +118,31 @@ async def test_azure_is_asked_at_its_resource(version: str | None, url: str) -> 
 async def test_azure_takes_the_token_of_a_login_as_a_bearer() -> None:
     transport = FixedTransport()
     tokens = StaticTokenSource("token", kind="oauth")
-    await ask(azure_openai(tokens=tokens, transport=transport, endpoint="https://me.example.org"))
+    access = Access(tokens=tokens, transport=transport, base_url="https://me.example.org")
+    await ask(make_client(VENDORS["azure"], access))
     assert transport.requests[0].headers["authorization"] == "Bearer token"
-
-
-def test_a_server_nobody_named_is_missing() -> None:
-    with pytest.raises(AgentError, match="AZURE_OPENAI_ENDPOINT") as raised:
-        azure_openai(tokens=StaticTokenSource("x"), transport=FixedTransport(), endpoint="")
-    assert raised.value.code is ErrorCode.CONFIG_MISSING
-    with pytest.raises(AgentError, match="base_url"):
-        openai_compatible(VENDORS["compatible"], tokens=None, transport=FixedTransport())
 
 
 async def test_an_error_says_whose_it_is() -> None:
     body = b'{"error": {"message": "no such key", "code": "invalid_api_key"}}'
     transport = FixedTransport(body, status=401, content_type="application/json")
-    error = await failure(openai_compatible(VENDORS["groq"], tokens=None, transport=transport))
+    error = await failure(make_client(VENDORS["groq"], Access(transport=transport)))
     assert (error.code, error.provider, error.status) == (ErrorCode.AUTH, "groq", 401)
 
 
 async def test_an_error_with_the_status_of_a_success_is_an_error() -> None:
     body = b'{"error": {"message": "Rate limit exceeded", "code": 429}}'
     transport = FixedTransport(body, content_type="application/json")
-    error = await failure(
-        openai_compatible(VENDORS["openrouter"], tokens=None, transport=transport)
-    )
+    error = await failure(make_client(VENDORS["openrouter"], Access(transport=transport)))
     assert error.code is ErrorCode.RATE_LIMITED
 
 
 async def test_a_page_instead_of_an_answer_is_a_protocol_error() -> None:
     transport = FixedTransport(b"<title>Welcome</title>", content_type="text/html")
-    error = await failure(openai_compatible(VENDORS["vllm"], tokens=None, transport=transport))
+    error = await failure(make_client(VENDORS["vllm"], Access(transport=transport)))
     assert (error.code, error.message) == (ErrorCode.PROTOCOL, "Welcome")
 
 
-def test_every_dialect_has_its_vendor_and_every_hosted_one_its_variable() -> None:
-    assert {vendor.dialect.name for vendor in VENDORS.values()} == set(DIALECTS)
-    for vendor in VENDORS.values():
-        if vendor.needs_key:
-            assert vendor.key_variables
+def test_every_dialect_has_its_vendor() -> None:
+    # Ollama's own protocol is preferred to its Chat Completions, which a table can still choose.
+    assert {vendor.dialect for vendor in CHAT} == set(DIALECTS) - {"ollama"}

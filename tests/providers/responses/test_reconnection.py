@@ -10,8 +10,9 @@ import pytest
 from holdfast import Agent, TurnDiscarded, tool
 from holdfast.auth.token_sources import StaticTokenSource
 from holdfast.providers.client import WireModelClient
-from holdfast.providers.openai import azure_openai, openai
 from holdfast.providers.transport.http import AiohttpTransport
+from holdfast.providers.vendor_clients import Access, make_client
+from holdfast.providers.vendors import VENDORS
 from holdfast.testing import FakeClock
 from holdfast.testing.fake_clock import AutoClock
 from holdfast.vocabulary.errors import ErrorCode
@@ -82,12 +83,13 @@ def answer(*, is_background: bool = True) -> list[JsonObject]:
 
 
 def client_for(server: FaultyServer, clock: FakeClock | None) -> WireModelClient:
-    return openai(
+    access = Access(
         tokens=StaticTokenSource("sk-made-up"),
         transport=AiohttpTransport(),
         base_url=f"{server.url}/v1",
         clock=clock,
     )
+    return make_client(VENDORS["openai"], access)
 
 
 @pytest.mark.parametrize("way", ["end", "reset", "mid-frame", "stall"])
@@ -123,12 +125,13 @@ async def test_the_rest_is_asked_for_with_the_key_and_where_it_broke_off() -> No
 
 async def test_azure_keeps_what_runs_in_the_background_too() -> None:
     async with faulty_server(Keeper(answer(), Cut(4))) as server:
-        client = azure_openai(
+        access = Access(
             tokens=StaticTokenSource("sk-made-up"),
             transport=AiohttpTransport(),
-            endpoint=server.url,
+            base_url=server.url,
             clock=AutoClock(),
         )
+        client = make_client(VENDORS["azure-responses"], access)
         parts, error = await ask(client)
         await client.close()
     assert (text_of(parts), error) == ("One two three four", None)

@@ -7,13 +7,14 @@ after it has failed, and ends when the last lease on it is released.
 
 import asyncio
 import threading
+from urllib.parse import urlsplit
 
-from holdfast.providers.local.health import is_healthy
 from holdfast.providers.local.model_process import ModelProcess, ProcessEndpoint, ServeParameters
 from holdfast.vocabulary.errors import ErrorCode, RequestError, SessionError
 
 STARTUP_SECONDS = 180.0
 """How long a model may take to load, from a slow disk on a busy machine."""
+_HEALTH_REQUEST = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 
 
 class _Shared:
@@ -85,7 +86,7 @@ class ModelProcessLease:
             raise SessionError(ErrorCode.CLOSED, "the client of this local model is closed")
         process = self._pool.running(self._shared)
         if process is self._shared.doubted:
-            if await is_healthy(await _started(process)):
+            if await _is_healthy(await _started(process)):
                 self._shared.doubted = None
             else:
                 await asyncio.to_thread(process.stop)
@@ -104,6 +105,21 @@ class ModelProcessLease:
         process = self._pool.give_back(self._shared)
         if process is not None:
             await asyncio.to_thread(process.stop)
+
+
+async def _is_healthy(endpoint: ProcessEndpoint, *, seconds: float = 5.0) -> bool:
+    """Ask the process how it is; no answer within `seconds` is an answer, too."""
+    address = urlsplit(endpoint.url)
+    try:
+        async with asyncio.timeout(seconds):
+            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            try:
+                writer.write(_HEALTH_REQUEST)
+                return b" 200 " in await reader.readline()
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return False
 
 
 async def _started(process: ModelProcess) -> ProcessEndpoint:

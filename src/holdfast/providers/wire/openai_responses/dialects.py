@@ -115,3 +115,8 @@ PERPLEXITY = ResponsesDialect(
 )
 PLAIN = ResponsesDialect(name="plain", typed_answers=True, media=("image/",), result_media=())
 """Any other server: only what every one of them accepts."""
+
+DIALECTS = {
+    dialect.name: dialect
+    for dialect in (OPENAI, AZURE, OPENROUTER, XAI, DEEPSEEK, PERPLEXITY, PLAIN)
+}

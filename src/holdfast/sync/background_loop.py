@@ -1,11 +1,17 @@
-"""Portal: one background event loop per process, and the way in for blocking callers."""
+"""The background loop: one event loop per process, which blocking callers share.
+
+`BackgroundLoop` runs coroutines for any thread. `LoopAccess` is one agent's use of it, which ends
+where the process forks.
+"""
 
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent import futures
 from typing import Any, Generic, TypeVar
+
+from holdfast.vocabulary.errors import ErrorCode, SessionError
 
 ValueT = TypeVar("ValueT")
 
@@ -13,7 +19,7 @@ _CLEANUP_SECONDS = 20.0
 """How long an interrupted caller waits for the loop to clean up: longer than a session closes."""
 
 
-class Portal:
+class BackgroundLoop:
     """Runs coroutines on a loop in a daemon thread that starts with the first call.
 
     A thread does not come along when a process forks: the child starts a loop of its own.
@@ -32,15 +38,15 @@ class Portal:
         if _is_inside(loop):
             work.close()
             raise RuntimeError("a handler cannot block the loop that it runs in; use a thread")
-        errand = _Errand(work, loop)
+        submitted = _Submitted(work, loop)
         # The interrupt may come at any point, also before the loop has heard of the work.
         try:
-            loop.call_soon_threadsafe(errand.start)
-            return errand.outcome.result()
+            loop.call_soon_threadsafe(submitted.start)
+            return submitted.outcome.result()
         except BaseException:
-            if not errand.outcome.done():
-                loop.call_soon_threadsafe(errand.stop)
-                futures.wait([errand.outcome], timeout=_CLEANUP_SECONDS)
+            if not submitted.outcome.done():
+                loop.call_soon_threadsafe(submitted.stop)
+                futures.wait([submitted.outcome], timeout=_CLEANUP_SECONDS)
             raise
 
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -62,7 +68,7 @@ class Portal:
         self.generation += 1
 
 
-class _Errand(Generic[ValueT]):
+class _Submitted(Generic[ValueT]):
     """One coroutine on its way through the loop. Its outcome is there when its cleanup is done."""
 
     def __init__(self, work: Coroutine[Any, Any, ValueT], loop: asyncio.AbstractEventLoop) -> None:
@@ -105,6 +111,59 @@ def _is_inside(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 # The one background loop: blocking callers of all agents share it.
-portal = Portal()
+background_loop = BackgroundLoop()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=portal.begin_anew)
+    os.register_at_fork(after_in_child=background_loop.begin_anew)
+
+
+class LoopAccess:
+    """One agent's use of the loop; its sessions and streams share it.
+
+    It belongs to the process in which it is used first: connections, stores and tasks that were
+    made through it stay there. In a child that was forked later every call raises, and closing
+    does nothing, because it is the parent's to close. An agent that has not been used yet can be
+    used in the child.
+    """
+
+    def __init__(self) -> None:
+        self._generation: int | None = None
+
+    def call(self, work: Coroutine[Any, Any, ValueT]) -> ValueT:
+        """Run a coroutine to its end.
+
+        Raises:
+            SessionError: CLOSED in a child that was forked since the first call.
+
+        """
+        if not self._is_here():
+            work.close()
+            raise SessionError(
+                ErrorCode.CLOSED,
+                "this was in use before the process forked; make an agent in the child",
+            )
+        return background_loop.call(work)
+
+    def iterate(self, values: AsyncGenerator[ValueT, None]) -> Iterator[ValueT]:
+        """Iterate over an async generator from here; leaving early closes it."""
+        try:
+            while True:
+                try:
+                    yield self.call(_next(values))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self.close(values.aclose)
+
+    def close(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Close something, unless it is the parent's."""
+        if self._is_here():
+            background_loop.call(close())
+
+    def _is_here(self) -> bool:
+        if self._generation is None:
+            self._generation = background_loop.generation
+        return self._generation == background_loop.generation
+
+
+async def _next(values: AsyncGenerator[ValueT, None]) -> ValueT:
+    return await anext(values)

@@ -1,0 +1,109 @@
+"""What an agent is built from: components with their defaults, and sources of configuration.
+
+`import holdfast` loads this file, so it imports types only.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.engine.query_input import Unanswered
+from holdfast.ports.approver import Approver
+from holdfast.ports.clock import Clock, Random
+from holdfast.ports.model_client import ModelClient
+from holdfast.ports.session_store import Store
+from holdfast.ports.token_source import TokenSource
+from holdfast.ports.tool_hooks import BeforeTool
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.secrets import Secret
+from holdfast.vocabulary.settings import RuntimeSettings
+
+if TYPE_CHECKING:
+    from holdfast.providers.transport.protocol import Transport
+
+PathInput: TypeAlias = str | os.PathLike[str]
+"""A path, as users write it."""
+TokenFunction: TypeAlias = Callable[[], "str | Secret | Awaitable[str | Secret]"]
+TransportFactory: TypeAlias = Callable[[], "Transport"]
+"""Makes the transport to a provider; called once for each."""
+
+
+class ConfigurationSources(msgspec.Struct, frozen=True, kw_only=True):
+    """Where configuration is looked for; everything has the usual default."""
+
+    environment: Mapping[str, str] | None = None
+    config_dir: PathInput | None = None
+    config_path: PathInput | None = None
+    cwd: PathInput | None = None
+
+
+class OwnAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """What the program itself says of the way to its model's provider."""
+
+    api_key: str | Secret | TokenSource | TokenFunction | None = None
+    base_url: str | None = None
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class SystemClock:
+    """The machine's time."""
+
+    def now(self) -> float:
+        """Return seconds on a clock that never goes backwards."""
+        return time.monotonic()  # noqa: TID251 - this is the clock
+
+    def time_ms(self) -> int:
+        """Return wall-clock milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)  # noqa: TID251 - this is the clock
+
+
+def system_random() -> Random:
+    """Return the machine's chance, good enough to spread retries."""
+    import random  # noqa: PLC0415 - a module full of distributions that an import need not pay for
+
+    return random.Random()  # noqa: S311 - no secret depends on it
+
+
+class Components(msgspec.Struct, frozen=True, kw_only=True):
+    """What the blocks of an agent are made from; everything has a default, nothing is hidden."""
+
+    tools: Iterable[Tool | Callable[..., object]] = ()
+    providers: Iterable[ModelClient] = ()
+    own_access: OwnAccess = msgspec.field(default_factory=OwnAccess)
+    store: str | Store = "memory"
+    approver: Approver | None = None
+    unanswered: Unanswered = "stop"
+    before_tool: BeforeTool | None = None
+    transport: TransportFactory | None = None
+    record_to: PathInput | None = None
+    runtime: RuntimeSettings = msgspec.field(default_factory=RuntimeSettings)
+    clock: Clock = msgspec.field(default_factory=SystemClock)
+    random: Random = msgspec.field(default_factory=system_random)
+
+
+def split_model(model: str) -> tuple[str, str]:
+    """Split `provider/model`.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when one of them is missing.
+
+    """
+    if model.startswith("local:"):
+        return "local", model.removeprefix("local:")
+    provider, _, name = model.partition("/")
+    if not provider or not name:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"model {model!r} must be written as 'provider/model', "
+            "for example 'anthropic/claude-sonnet-5'",
+        )
+    return provider, name
