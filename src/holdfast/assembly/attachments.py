@@ -10,7 +10,7 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.parts import MediaPart, TextPart, check_content
 
 AttachmentInput: TypeAlias = MediaPart | PathInput | bytes
-"""A part as it is; a file; a path, or an address that begins like one; or content."""
+"""A part as it is; a file; a path, or a URL that begins like one; or content."""
 
 
 async def read_attachments(
@@ -27,7 +27,7 @@ async def read_attachments(
     for source in sources:
         if not isinstance(source, str | bytes | os.PathLike | MediaPart):
             kind = type(source).__name__
-            raise _wrong(f"{kind!r} is neither a path, an address, bytes nor a part")
+            raise _wrong(f"{kind!r} is neither a path, a URL, bytes nor a part")
     return tuple(
         [
             _checked(source)

@@ -75,7 +75,7 @@ class Composition:
         return await open_session(self.parts(), request)
 
     async def reach(self, request: SessionRequest) -> RemoteSession:
-        """Reach a session, whoever holds it.
+        """Reach a session, also one that another process holds.
 
         Raises:
             SessionError: NOT_FOUND when the store has no such session.

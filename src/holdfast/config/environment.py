@@ -1,4 +1,4 @@
-"""The environment: the one place that reads it; everybody else is handed a mapping or a value.
+"""The environment: the one module that reads it; all others are handed a mapping or a value.
 
 A variable that is set to nothing counts as not set. Values of credentials are never returned here:
 what is said of a key is the name of the variable that holds it.
@@ -18,7 +18,7 @@ PREFIX = "HOLDFAST_"
 
 def process_environment() -> Mapping[str, str]:
     """Return the process's environment; the mapping shows later changes."""
-    return os.environ  # noqa: TID251 - this is the room the rule points to
+    return os.environ  # noqa: TID251 - this is the module the rule points to
 
 
 def read(environment: Mapping[str, str], *names: str) -> str | None:

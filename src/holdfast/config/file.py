@@ -121,7 +121,7 @@ def parse_config(text: str, *, path: Path | None = None) -> ConfigFile:
 
 
 def _refuse_shared(path: Path, facts: os.stat_result) -> None:
-    """Refuse a file that somebody else could have written."""
+    """Refuse a file that another user could have written."""
     if os.name != "posix":
         return
     if facts.st_mode & _OTHERS_CAN_WRITE:

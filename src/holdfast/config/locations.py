@@ -69,8 +69,8 @@ def user_config(
     if named is not None:
         return load_config(cwd / Path(named).expanduser(), required=True)
     folder = Path(config_dir) if config_dir is not None else None
-    places = locate(environment, home=home, platform=platform, config_dir=folder)
-    return load_config(cwd / places.config_file)
+    folders = locate(environment, home=home, platform=platform, config_dir=folder)
+    return load_config(cwd / folders.config_file)
 
 
 def _under(roof: Path) -> Locations:

@@ -23,7 +23,7 @@ Origin: TypeAlias = Literal["argument", "environment", "file", "default"]
 _SETTINGS = frozenset(Settings.__struct_fields__)
 _RUNTIME = frozenset(RuntimeSettings.__struct_fields__)
 _AGENT = frozenset(AgentDefaults.__struct_fields__)
-_PLACES = frozenset({"config_dir", "config_path", "home"})
+_SOURCES = frozenset({"config_dir", "config_path", "home"})
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,7 +173,7 @@ def check_arguments(arguments: Mapping[str, object]) -> JsonObject:
 
     known = _SETTINGS | _RUNTIME | _AGENT
     for name in arguments:
-        if name not in known and name not in _PLACES:
+        if name not in known and name not in _SOURCES:
             raise complain((name,), unknown_name(name, known))
     for kind in (Settings, RuntimeSettings, AgentDefaults):
         own = {n: _plain(v) for n, v in arguments.items() if n in kind.__struct_fields__}
@@ -191,7 +191,7 @@ def _checked_variables(environment: Environment) -> JsonObject:
         variable = next((name for name in named if name), PREFIX + "…")
         return ConfigError(ErrorCode.CONFIG_INVALID, f"{variable}: {message}")
 
-    values = {name: value for name, value in environment.values().items() if name not in _PLACES}
+    values = {name: value for name, value in environment.values().items() if name not in _SOURCES}
     for kind in (Settings, RuntimeSettings, AgentDefaults):
         own = {name: value for name, value in values.items() if name in kind.__struct_fields__}
         checked(own, kind, at=(), complain=complain)

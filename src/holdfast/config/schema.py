@@ -111,7 +111,7 @@ class PriceEntry(RatesEntry, frozen=True, kw_only=True):
 
 
 class AgentDefaults(_Table, frozen=True, kw_only=True):
-    """What an agent is told beside settings: where it keeps things, and for whom."""
+    """What an agent is told beside settings: its store, and the owner of its sessions."""
 
     store: str | None = None
     owner: str = "local"

@@ -64,7 +64,7 @@ class BackgroundLoop:
         # Kept as it is: taking it apart would reach into files that the parent still uses.
         self._parents.append(self._loop)
         self._loop = None
-        self._lock = threading.Lock()  # nobody is left to release the other one
+        self._lock = threading.Lock()  # no thread is left to release the other one
         self.generation += 1
 
 
@@ -100,7 +100,7 @@ class _Submitted(Generic[ValueT]):
 
     def _give_up(self) -> None:
         self.outcome.cancel()
-        self.outcome.set_running_or_notify_cancel()  # whoever waits is told by this alone
+        self.outcome.set_running_or_notify_cancel()  # the waiting caller is told by this alone
 
 
 def _is_inside(loop: asyncio.AbstractEventLoop) -> bool:

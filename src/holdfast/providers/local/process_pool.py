@@ -50,7 +50,7 @@ class ModelProcessPool:
             return shared.process
 
     def give_back(self, shared: _Shared) -> ModelProcess | None:
-        """End one lease; returns the process that nobody needs any more."""
+        """End one lease; returns the process if that was the last one."""
         with self._lock:
             shared.leases -= 1
             if shared.leases:
@@ -109,10 +109,10 @@ class ModelProcessLease:
 
 async def _is_healthy(endpoint: ProcessEndpoint, *, seconds: float = 5.0) -> bool:
     """Ask the process how it is; no answer within `seconds` is an answer, too."""
-    address = urlsplit(endpoint.url)
+    url = urlsplit(endpoint.url)
     try:
         async with asyncio.timeout(seconds):
-            reader, writer = await asyncio.open_connection(address.hostname, address.port)
+            reader, writer = await asyncio.open_connection(url.hostname, url.port)
             try:
                 writer.write(_HEALTH_REQUEST)
                 return b" 200 " in await reader.readline()

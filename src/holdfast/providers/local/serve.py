@@ -3,7 +3,7 @@
 It runs as a script of its own and imports nothing of Holdfast: a model process should start fast
 and hold no more than the model. Its parameters come as one line of JSON on standard input, because
 they hold a key, and others can read arguments and environment. Standard input then stays open:
-when it closes, whoever started us is gone, and so are we.
+when it closes, the process that started us is gone, and so are we.
 """
 
 import ctypes
@@ -43,7 +43,7 @@ def main() -> None:
         os._exit(1)
     _tell({"url": server.listening_address})
     sys.stdin.read()
-    os._exit(0)  # without the library's destructors, which wait for answers that nobody wants
+    os._exit(0)  # without the library's destructors, which wait for answers that no client wants
 
 
 def _tell(message: dict[str, str]) -> None:

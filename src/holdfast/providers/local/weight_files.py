@@ -21,7 +21,7 @@ from holdfast.vocabulary.local_models import LocalModel
 _BLOCK = 1 << 20
 
 
-class ModelShelf:
+class WeightFiles:
     """Owns the files of one folder of weights. Does not fetch them (the download does)."""
 
     def __init__(self, folder: Path) -> None:
@@ -106,7 +106,7 @@ class ModelShelf:
         """Remove the weights and what was fetched of them; returns how many bytes that were.
 
         Raises:
-            StoreError: UNAVAILABLE while someone is fetching them.
+            StoreError: UNAVAILABLE while a process is fetching them.
 
         """
         if not self.folder.exists():
@@ -151,8 +151,8 @@ class ModelShelf:
 
 def list_local_models(folder: Path) -> tuple[LocalModel, ...]:
     """Return all models of the catalogue, those that are not here included."""
-    shelf = ModelShelf(folder)
-    return tuple(shelf.describe(weights) for weights in load_catalogue().values())
+    files = WeightFiles(folder)
+    return tuple(files.describe(weights) for weights in load_catalogue().values())
 
 
 def remove_local_model(name: str, *, folder: Path) -> int:
@@ -160,10 +160,10 @@ def remove_local_model(name: str, *, folder: Path) -> int:
 
     Raises:
         ConfigError: CONFIG_INVALID when there is no such model.
-        StoreError: UNAVAILABLE while someone is fetching it.
+        StoreError: UNAVAILABLE while a process is fetching it.
 
     """
-    return ModelShelf(folder).remove(find_weights(name))
+    return WeightFiles(folder).remove(find_weights(name))
 
 
 def corrupt(what: str, expected: str, found: str) -> StoreError:

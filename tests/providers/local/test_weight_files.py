@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.providers.local.model_shelf import (
-    ModelShelf,
+from holdfast.providers.local.weight_files import (
+    WeightFiles,
     list_local_models,
     remove_local_model,
 )
@@ -34,35 +34,35 @@ def test_a_template_of_our_own_replaces_the_one_in_the_weights_where_it_is_named
 
 
 def test_a_list_shows_what_is_here_and_what_could_be(tmp_path: Path) -> None:
-    shelf = ModelShelf(tmp_path)
+    files = WeightFiles(tmp_path)
     assert not any(model.is_present for model in list_local_models(tmp_path))
-    with shelf.path_of(SMOLLM2).open("wb") as file:
+    with files.path_of(SMOLLM2).open("wb") as file:
         file.truncate(SMOLLM2.size)
-    shelf.partial_of(find_weights("qwen2.5-coder-1.5b")).write_bytes(b"12345")
+    files.partial_of(find_weights("qwen2.5-coder-1.5b")).write_bytes(b"12345")
     shown = {model.name: model for model in list_local_models(tmp_path)}
     assert shown["smollm2"].is_present
-    assert shown["smollm2"].path == shelf.path_of(SMOLLM2)
+    assert shown["smollm2"].path == files.path_of(SMOLLM2)
     assert not shown["qwen2.5-coder-1.5b"].is_present
     assert shown["qwen2.5-coder-1.5b"].partial_bytes == 5
 
 
 def test_a_file_of_another_size_does_not_pass_for_the_weights(tmp_path: Path) -> None:
-    shelf = ModelShelf(tmp_path)
-    shelf.path_of(SMOLLM2).write_bytes(b"half of it")
-    assert not shelf.has(SMOLLM2)
+    files = WeightFiles(tmp_path)
+    files.path_of(SMOLLM2).write_bytes(b"half of it")
+    assert not files.has(SMOLLM2)
 
 
 def test_other_weights_under_the_same_name_do_not_pass_for_these(tmp_path: Path) -> None:
-    shelf = ModelShelf(tmp_path)
-    with shelf.path_of(SMOLLM2).open("wb") as file:
+    files = WeightFiles(tmp_path)
+    with files.path_of(SMOLLM2).open("wb") as file:
         file.truncate(SMOLLM2.size)
-    assert not shelf.has(msgspec.structs.replace(SMOLLM2, sha256="0" * 64))
+    assert not files.has(msgspec.structs.replace(SMOLLM2, sha256="0" * 64))
 
 
 def test_removing_takes_everything_and_tells_how_much(tmp_path: Path) -> None:
-    shelf = ModelShelf(tmp_path)
-    shelf.path_of(SMOLLM2).write_bytes(b"12345")
-    shelf.partial_of(SMOLLM2).write_bytes(b"123")
+    files = WeightFiles(tmp_path)
+    files.path_of(SMOLLM2).write_bytes(b"12345")
+    files.partial_of(SMOLLM2).write_bytes(b"123")
     assert remove_local_model("smollm2", folder=tmp_path) == 8
     assert remove_local_model("smollm2", folder=tmp_path) == 0
     assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
@@ -73,7 +73,7 @@ def test_removing_from_a_folder_that_is_not_there_removes_nothing(tmp_path: Path
 
 
 def test_what_is_being_fetched_cannot_be_removed(tmp_path: Path) -> None:
-    with ModelShelf(tmp_path).locked(SMOLLM2) as ours:
+    with WeightFiles(tmp_path).locked(SMOLLM2) as ours:
         assert ours
         with pytest.raises(AgentError) as caught:
             remove_local_model("smollm2", folder=tmp_path)
