@@ -137,17 +137,17 @@ def make_store(location: str) -> Store:
     # Only what is used is imported: a driver costs time and memory.
     kind, _, place = location.partition(":")
     if location == "memory":
-        from holdfast.stores.memory import MemoryStore  # noqa: PLC0415
+        from holdfast.stores.memory import MemoryStore  # noqa: PLC0415 - if used
 
         return MemoryStore()
     if kind in {"jsonl", "sqlite"} and not place:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"store {location!r} does not say where")
     if kind == "jsonl":
-        from holdfast.stores.jsonl.store import JsonlStore  # noqa: PLC0415
+        from holdfast.stores.jsonl.store import JsonlStore  # noqa: PLC0415 - if used
 
         return JsonlStore(Path(place).expanduser().absolute())
     if kind == "sqlite":
-        from holdfast.stores.sqlite.store import SqliteStore  # noqa: PLC0415
+        from holdfast.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - if used
 
         return SqliteStore(Path(place).expanduser().absolute())
     raise ConfigError(

@@ -70,10 +70,10 @@ class ModelClients:
         # Only what is used is imported: HTTP and wire protocols, or models on this machine.
         configuration = self._configuration
         if provider == "local":
-            from holdfast.providers.local.client import LocalModelClient  # noqa: PLC0415
+            from holdfast.providers.local.client import LocalModelClient  # noqa: PLC0415 - if used
 
             return LocalModelClient(folder=configuration.model_folder)
-        from holdfast.providers.vendor_clients import (  # noqa: PLC0415
+        from holdfast.providers.vendor_clients import (  # noqa: PLC0415 - if used
             Access,
             make_client,
             offered_client,
@@ -95,7 +95,6 @@ class ModelClients:
         return make_client(
             vendor,
             Access(
-                transport=self._transport(),
                 tokens=tokens,
                 provider=provider,
                 base_url=connection.base_url,
@@ -107,13 +106,14 @@ class ModelClients:
                 location=connection.location,
                 clock=self._options.clock,
                 is_bearer=own.api_key is None and connection.key is None,
+                transport=self._transport(),
             ),
         )
 
     def _transport(self) -> "Transport":
         if self._options.transport is not None:
             return self._options.transport()
-        from holdfast.providers.transport.http import AiohttpTransport  # noqa: PLC0415
+        from holdfast.providers.transport.http import AiohttpTransport  # noqa: PLC0415 - if used
 
         return AiohttpTransport(environment=self._configuration.environment.variables)
 
@@ -147,7 +147,7 @@ def _refuse_unknown_words(connection: Connection, configuration: Configuration) 
     entry = configuration.file.providers.get(connection.provider)
     if entry is None:
         return
-    from holdfast.providers.wire.chat_completions.dialects import DIALECTS  # noqa: PLC0415
+    from holdfast.providers.wire.chat_completions.dialects import DIALECTS  # noqa: PLC0415 - if used
 
     for field, word, known in (("kind", entry.kind, VENDORS), ("dialect", entry.dialect, DIALECTS)):
         if isinstance(word, str) and word not in known:
@@ -202,7 +202,7 @@ def _dialect_of(connection: Connection, vendor: Vendor) -> "Dialect | None":
             f"{connection.kind!r} speaks something else",
             provider=connection.provider,
         )
-    from holdfast.providers.wire.chat_completions.dialects import (  # noqa: PLC0415
+    from holdfast.providers.wire.chat_completions.dialects import (  # noqa: PLC0415 - if used
         DIALECTS,
         Dialect,
     )
