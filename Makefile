@@ -2,9 +2,11 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 CODE = $(wildcard src tests examples benchmarks scripts)
+# One process per core; one that runs out of tests takes some of another's.
+SHARED = -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak bench toolloop environment lock clean
+.PHONY: help demo quick test coverage check soak bench toolloop environment lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 14
@@ -12,8 +14,14 @@ help:  ## list the targets
 demo: environment  ## talk to a session, without any key
 	@HOLDFAST_HOME=$(CURDIR)/.cache/holdfast $(RUN) -m holdfast.demo
 
-test: environment  ## run the tests in random order, with branch coverage
-	$(RUN) -m pytest --cov --cov-report=term $(ARGS)
+quick: environment  ## run the tests that take under a minute together, for the inner loop
+	$(RUN) -m pytest $(SHARED) -m "not soak and not slow" $(ARGS)
+
+test: environment  ## run all tests in random order, on all cores
+	$(RUN) -m pytest $(SHARED) $(ARGS)
+
+coverage: environment  ## run all tests with branch coverage
+	$(RUN) -m pytest $(SHARED) --cov --cov-report=term $(ARGS)
 
 check: environment  ## run all linters and type checkers
 	$(RUN) -m ruff format --check $(CODE)

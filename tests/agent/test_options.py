@@ -42,6 +42,7 @@ from holdfast.vocabulary.messages import Sender, UserMessage
 from holdfast.vocabulary.parts import ReminderPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import CompactionSettings, RuntimeSettings
+from tests.case_names import stable_name
 from tests.messages_by_hand import assistant, user
 from tests.scripted_agents import (
     MODEL,
@@ -746,7 +747,7 @@ WRONG: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), WRONG, ids=str)
+@pytest.mark.parametrize(("name", "value"), WRONG, ids=stable_name)
 def test_a_value_that_cannot_be_meant_is_refused_by_name(name: str, value: Any) -> None:
     options: Any = {"model": "scripted/m", "environment": {}, name: value}
     with pytest.raises(ConfigError, match=name) as caught:
@@ -770,7 +771,7 @@ WRONG_OF_A_QUERY: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), WRONG_OF_A_QUERY, ids=str)
+@pytest.mark.parametrize(("name", "value"), WRONG_OF_A_QUERY, ids=stable_name)
 async def test_a_query_s_value_that_cannot_be_meant_is_refused_by_name(
     name: str, value: Any
 ) -> None:

@@ -23,6 +23,7 @@ from holdfast import (
 from holdfast.ports.tool_hooks import Answer, Block, Proceed
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.vocabulary.parts import ToolCallPart
+from tests.case_names import stable_name
 from tests.scripted_agents import make_agent, outcomes_in, playing, run_script
 
 CALL = ("erase", {"path": "notes"})
@@ -48,7 +49,7 @@ async def erase(path: str) -> str:
     return f"{path} is gone"
 
 
-@pytest.mark.parametrize("decision", WRONG_DECISIONS, ids=str)
+@pytest.mark.parametrize("decision", WRONG_DECISIONS, ids=stable_name)
 async def test_what_is_no_decision_of_an_approver_allows_nothing(
     decision: Any, tmp_path: Path
 ) -> None:
@@ -61,7 +62,7 @@ async def test_what_is_no_decision_of_an_approver_allows_nothing(
     assert [outcome for _, outcome, _ in outcomes_in(provider.requests[1])] == ["denied"]
 
 
-@pytest.mark.parametrize("decision", WRONG_DECISIONS[:8], ids=str)
+@pytest.mark.parametrize("decision", WRONG_DECISIONS[:8], ids=stable_name)
 async def test_what_is_no_decision_leaves_the_question_open(decision: Any) -> None:
     async with playing([calls(CALL), says("done")], tools=[erase]) as (session, provider):
         rest = await session.chat("go")
@@ -136,7 +137,7 @@ def test_an_approver_that_waits_for_ever_does_not_hold_up_the_end_of_the_program
 @pytest.mark.parametrize(
     "verdict",
     [None, True, Block(ANYTHING), Answer(ANYTHING), Answer((TextPart(text=ANYTHING),))],
-    ids=str,
+    ids=stable_name,
 )
 async def test_what_is_no_verdict_of_a_hook_is_a_failure_of_the_hook(verdict: Any) -> None:
     async def hook(call: ToolCallPart) -> Proceed:
@@ -157,7 +158,9 @@ def _gives(value: Any) -> Callable[[], Any]:
     return give
 
 
-@pytest.mark.parametrize("value", [TextPart(text=ANYTHING), MediaPart(mime="image/png")], ids=str)
+@pytest.mark.parametrize(
+    "value", [TextPart(text=ANYTHING), MediaPart(mime="image/png")], ids=stable_name
+)
 async def test_a_part_that_is_none_fails_its_tool(value: Any, tmp_path: Path) -> None:
     _, provider = await run_script(
         [calls(("give", {})), says("ok")], tools=[_gives(value)], store=f"jsonl:{tmp_path}"

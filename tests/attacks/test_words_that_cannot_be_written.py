@@ -10,6 +10,7 @@ from holdfast.testing import FakeClock, ScriptedProvider, calls, says
 from holdfast.vocabulary.entries import ApprovalSettled
 from holdfast.vocabulary.errors import ConfigError
 from holdfast.vocabulary.parts import TextPart, ToolResultPart
+from tests.case_names import stable_name
 
 
 def _result_of(provider: ScriptedProvider) -> ToolResultPart:
@@ -55,7 +56,7 @@ async def test_lone_surrogates_in_prompts_and_results_are_replaced(
 @pytest.mark.parametrize(
     "value",
     [object(), {1, 2}, {("a", "b"): 1}, {"a": float("nan")}, b"\xff\x00", complex(1, 2), Ellipsis],
-    ids=repr,
+    ids=stable_name,
 )
 async def test_whatever_a_tool_returns_is_answered(value: object) -> None:
     @tool

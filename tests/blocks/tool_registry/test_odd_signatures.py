@@ -14,6 +14,7 @@ import pytest
 from holdfast import ConfigError, ErrorCode, ToolContext, tool
 from holdfast.blocks.tool_registry.registry import InvalidInput, Ready, ToolRegistry
 from tests.blocks.tool_registry.test_registry import a_context
+from tests.case_names import stable_name
 from tests.messages_by_hand import call
 
 AtLeastThree = Annotated[int, pydantic.Field(ge=3)]
@@ -93,7 +94,7 @@ async def _call(function: Callable[..., object], **arguments: Any) -> str:
         (list[list[AtLeastThree] | None], [[1]]),
         (Size, {"metres": 1}),
     ],
-    ids=str,
+    ids=stable_name,
 )
 async def test_a_constraint_holds_wherever_it_stands(hint: Any, value: Any) -> None:
     assert "3" in await _call(_takes(hint), x=value)
@@ -116,7 +117,7 @@ async def test_a_constraint_holds_wherever_it_stands(hint: Any, value: Any) -> N
         (dict[int, str], {"1": "a"}, "{1: 'a'}"),
         (object, {"a": [1]}, "{'a': [1]}"),
     ],
-    ids=str,
+    ids=stable_name,
 )
 async def test_types_of_other_libraries_arrive_as_what_they_are(
     hint: Any, value: Any, got: str | None
@@ -165,7 +166,7 @@ async def test_the_context_may_be_optional_or_annotated(hint: Any) -> None:
         (functools.partial(add, 1), "add", {"y": 2}, "Add two numbers.", "3"),
         (functools.partial(add, y=5), "add", {"x": 2}, "Add two numbers.", "7"),
     ],
-    ids=str,
+    ids=stable_name,
 )
 async def test_whatever_can_be_called_can_be_a_tool(
     function: Any, name: str, arguments: Any, description: str, text: str
@@ -196,7 +197,7 @@ def _unresolved(x: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa
         (_takes(complex), "'x': complex"),
         (_takes(Cat | Greeter), "'x'"),
     ],
-    ids=str,
+    ids=stable_name,
 )
 def test_what_cannot_be_a_tool_is_refused_with_what_is_wrong(function: Any, named: str) -> None:
     with pytest.raises(ConfigError, match=named) as caught:
