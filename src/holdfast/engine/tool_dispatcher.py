@@ -90,7 +90,7 @@ class ToolDispatcher:
         if record.state == "denied":
             await self._refuse(scope, call, record.reason)
             return None
-        if record.state == "started" and not record.idempotent:
+        if not record.may_run:
             return None  # nobody knows whether it took effect: the fold says so to the model
         if record.state == "approved":
             # What was approved is what runs, whatever a hook would say by now.

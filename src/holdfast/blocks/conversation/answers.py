@@ -5,13 +5,13 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.vocabulary.entries import ToolEnded
 from holdfast.vocabulary.ids import CallId, MessageId
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
     Part,
+    ResultContent,
     TextPart,
     ToolCallPart,
     ToolOutcome,
@@ -35,11 +35,38 @@ class CallRecord(msgspec.Struct, kw_only=True):
 
     part: ToolCallPart
     state: CallState = "waiting"
-    idempotent: bool = False
+    idempotent: bool | None = None
+    """Whether every run of it was of an idempotent tool; None when it was never started."""
     reason: str | None = None
     approved: Json | None = None
     """The arguments that were approved, until the call is started: an approval is used once."""
-    ended: ToolEnded | None = None
+    ended: ToolResultPart | None = None
+    """The answer that it has for good."""
+
+    @property
+    def may_run(self) -> bool:
+        """Whether running it could be allowed: it has no end, and took effect at most harmlessly."""
+        return self.ended is None and self.state != "denied" and self.idempotent is not False
+
+    def start(self, *, idempotent: bool) -> None:
+        """Note that the call was started, perhaps not for the first time."""
+        if self.ended is None:
+            self.state, self.approved = "started", None
+            self.idempotent = idempotent and self.idempotent is not False
+
+    def end(self, outcome: ToolOutcome, content: tuple[ResultContent, ...]) -> None:
+        """Note how the call ended; the first end counts."""
+        if self.ended is None:
+            self.state = "ended"
+            self.ended = ToolResultPart(
+                call_id=self.part.call_id, name=self.part.name, outcome=outcome, content=content
+            )
+
+    def withdraw_approval(self) -> None:
+        """Let the call be as if nobody had approved it."""
+        if self.state == "approved":
+            self.state = "waiting" if self.idempotent is None else "started"
+            self.reason = self.approved = None
 
     @property
     def outcome(self) -> ToolOutcome:
@@ -53,12 +80,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
     def answer(self) -> ToolResultPart:
         """Return the recorded result, or one that says what is known."""
         if self.ended is not None:
-            return ToolResultPart(
-                call_id=self.part.call_id,
-                name=self.part.name,
-                outcome=self.ended.outcome,
-                content=self.ended.content,
-            )
+            return self.ended
         outcome = self.outcome
         return ToolResultPart(
             call_id=self.part.call_id,
@@ -66,6 +88,22 @@ class CallRecord(msgspec.Struct, kw_only=True):
             outcome=outcome,
             content=(TextPart(text=self.reason or _TEXTS[outcome]),),
         )
+
+
+def open_calls(
+    answer: AssistantMessage | None, following: Message | None = None
+) -> dict[CallId, CallRecord]:
+    """Return the calls of an answer, with the results that the message after it gives them."""
+    parts = following.parts if following is not None else ()
+    results = {part.call_id: part for part in parts if isinstance(part, ToolResultPart)}
+    return {
+        call.call_id: CallRecord(
+            part=call,
+            state="ended" if call.call_id in results else "waiting",
+            ended=results.get(call.call_id),
+        )
+        for call in (answer.tool_calls if answer is not None else ())
+    }
 
 
 def answer_message(assistant: AssistantMessage, calls: list[CallRecord]) -> UserMessage:

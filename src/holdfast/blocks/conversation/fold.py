@@ -15,6 +15,7 @@ from holdfast.blocks.conversation.answers import (
     CallRecord,
     answer_message,
     heal_history,
+    open_calls,
 )
 from holdfast.blocks.conversation.history import Conversation
 from holdfast.blocks.conversation.open_turn import OpenTurn
@@ -192,14 +193,13 @@ class SessionFold:
         self.usage, self.cost = Usage(), Decimal(0)
 
     def _keep_through(self, message_id: MessageId | None) -> None:
-        """Go back to a message that the session began with; its calls wait again."""
-        messages = self.conversation.messages
+        """Go back to a message that the session began with; its calls keep their results."""
+        messages = self.messages()
         places = [place for place, item in enumerate(messages) if item.id == message_id]
         if places:
-            self.conversation.set_history(messages[: places[0] + 1])
-            tip = self._tip_assistant()
-            asked = tip.tool_calls if tip is not None else ()
-            self.calls = {part.call_id: CallRecord(part=part) for part in asked}
+            kept, dropped = messages[: places[0] + 1], messages[places[0] + 1 :]
+            self.conversation.set_history(kept)
+            self.calls = open_calls(self._tip_assistant(), dropped[0] if dropped else None)
 
     def _push(self, message: Message) -> None:
         tip = self._tip_assistant() if isinstance(message, AssistantMessage) else None
@@ -289,7 +289,7 @@ class SessionFold:
         )
         if message is not None:
             self._push(message)
-            self.calls = {part.call_id: CallRecord(part=part) for part in message.tool_calls}
+            self.calls = open_calls(message)
 
     def _on_turn_discarded(self, entry: TurnDiscarded) -> None:
         tip = self._tip_assistant()
@@ -309,7 +309,7 @@ class SessionFold:
             query_id = requested.query_id if entry.scope == "query" else None
             self._standing.add((query_id, requested.tool))
         call = self.calls.get(entry.call_id)
-        if call is None or call.state not in ("waiting", "started"):
+        if call is None or call.state == "approved" or not call.may_run:
             return
         call.reason = entry.reason
         call.state = "approved" if entry.decision == "approved" else "denied"
@@ -321,12 +321,12 @@ class SessionFold:
     def _on_tool_started(self, entry: ToolStarted) -> None:
         call = self.calls.get(entry.call_id)
         if call is not None:
-            call.state, call.idempotent, call.approved = "started", entry.idempotent, None
+            call.start(idempotent=entry.idempotent)
 
     def _on_tool_ended(self, entry: ToolEnded) -> None:
         call = self.calls.get(entry.call_id)
-        if call is not None and call.ended is None:
-            call.state, call.ended = "ended", entry
+        if call is not None:
+            call.end(entry.outcome, entry.content)
 
     def _on_compaction(self, entry: Compaction) -> None:
         self._settle()
@@ -337,6 +337,8 @@ class SessionFold:
         )
 
     def _on_rewound(self, entry: Rewound) -> None:
+        for call in self.calls.values():
+            call.withdraw_approval()  # it was given for what would have come next then
         if self.opened is not None and entry.to_seq == self.opened.seq:
             self._keep_through(entry.message_id)
 
