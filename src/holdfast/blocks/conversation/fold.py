@@ -224,7 +224,8 @@ class SessionFold:
             self.conversation.set_history(heal_history(entry.history))
         else:
             self._inherit()
-            self._keep_through(entry.forked_after)
+            if entry.forked_after is not None:
+                self._keep_through(entry.forked_after)
 
     def _on_session_changed(self, entry: SessionChanged) -> None:
         changes = entry.changes

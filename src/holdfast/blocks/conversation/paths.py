@@ -47,10 +47,11 @@ def current_path(entries: Sequence[Entry], *, through: int | None = None) -> Seq
     What was recorded of a call elsewhere follows the end of its answer. It has no `seq`, because
     it has no place on this way.
     """
-    if through is None and not any(isinstance(entry, Rewound) for entry in entries):
+    last = entries[-1].seq if entries else 0
+    end = last if through is None else through
+    if end >= last and not any(isinstance(entry, Rewound) for entry in entries):
         return entries
     tree = _Tree(entries)
-    end = entries[-1].seq if through is None else through
     counting = tree.way_to(end)
     settled = {
         entry.approval_id
