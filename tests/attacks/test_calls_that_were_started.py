@@ -1,4 +1,4 @@
-"""Tool calls under attack: whatever is rewound or forked, a call that was started runs only once."""
+"""Tool calls under attack: whatever is rewound or forked, one that was started runs once."""
 
 from collections.abc import Sequence
 from typing import Any

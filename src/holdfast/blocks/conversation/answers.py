@@ -1,7 +1,8 @@
-"""Answers to tool calls: the recorded ones, and honest ones for calls that have none."""
+"""Answers to tool calls, recorded or honest, and histories from outside made sendable."""
 
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from itertools import count
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -10,6 +11,7 @@ from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
+    MediaPart,
     Part,
     ResultContent,
     TextPart,
@@ -45,7 +47,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
 
     @property
     def may_run(self) -> bool:
-        """Whether running it could be allowed: it has no end, and took effect at most harmlessly."""
+        """Whether it could still be run: it has no end, was not denied, and does no harm twice."""
         return self.ended is None and self.state != "denied" and self.idempotent is not False
 
     def start(self, *, idempotent: bool) -> None:
@@ -59,7 +61,10 @@ class CallRecord(msgspec.Struct, kw_only=True):
         if self.ended is None:
             self.state = "ended"
             self.ended = ToolResultPart(
-                call_id=self.part.call_id, name=self.part.name, outcome=outcome, content=content
+                call_id=self.part.call_id,
+                name=self.part.name,
+                outcome=outcome,
+                content=readable_content(content),
             )
 
     def withdraw_approval(self) -> None:
@@ -90,20 +95,23 @@ class CallRecord(msgspec.Struct, kw_only=True):
         )
 
 
-def open_calls(
-    answer: AssistantMessage | None, following: Message | None = None
-) -> dict[CallId, CallRecord]:
-    """Return the calls of an answer, with the results that the message after it gives them."""
+def open_calls(answer: AssistantMessage, following: Message | None = None) -> list[CallRecord]:
+    """Return the calls of an answer, with the results that the message after it gives them.
+
+    Of calls that were made with one id only the first can be run: what the log says of that id may
+    be about any of them.
+    """
     parts = following.parts if following is not None else ()
     results = {part.call_id: part for part in parts if isinstance(part, ToolResultPart)}
-    return {
-        call.call_id: CallRecord(
-            part=call,
-            state="ended" if call.call_id in results else "waiting",
-            ended=results.get(call.call_id),
-        )
-        for call in (answer.tool_calls if answer is not None else ())
-    }
+    records: list[CallRecord] = []
+    for given, call in zip(answer.tool_calls, with_distinct_calls(answer).tool_calls, strict=True):
+        record = CallRecord(part=call)
+        if call.call_id in results:
+            record.state, record.ended = "ended", results[call.call_id]
+        elif call.call_id != given.call_id:
+            record.start(idempotent=False)
+        records.append(record)
+    return records
 
 
 def answer_message(assistant: AssistantMessage, calls: list[CallRecord]) -> UserMessage:
@@ -119,21 +127,31 @@ def answer_message(assistant: AssistantMessage, calls: list[CallRecord]) -> User
 def heal_history(messages: Iterable[Message]) -> list[Message]:
     """Make a history that somebody hands in sendable, changing no more than is needed.
 
-    It begins with a user message, roles alternate, every tool call is answered in the message that
-    follows it, and no result answers a call that was not made.
+    It begins with a user message, roles alternate, every tool call has an id that is its own in its
+    message and is answered once in the message that follows, no result answers a call that was not
+    made, and media can be read.
     """
     healed: list[Message] = []
-    asked: dict[CallId, ToolCallPart] = {}
+    asked: list[_Asked] = []
     for message in messages:
         if isinstance(message, AssistantMessage):
             if healed and message.parts:
                 _answer_all(healed, asked)
-                asked = {part.call_id: part for part in message.tool_calls}
-                _join(healed, message)
-        elif parts := _matching(message.parts, asked):
+                distinct = with_distinct_calls(message)
+                given = [call.call_id for call in message.tool_calls]
+                asked = list(map(_Asked, given, distinct.tool_calls))
+                _join(healed, distinct)
+        elif parts := readable_parts(_matching(message.parts, asked)):
             _join(healed, msgspec.structs.replace(message, parts=parts))
     _answer_all(healed, asked)
     return healed
+
+
+class _Asked(NamedTuple):
+    """A call that waits for its result, and the id that it was made with."""
+
+    given: CallId
+    call: ToolCallPart
 
 
 def _join(healed: list[Message], message: Message) -> None:
@@ -150,21 +168,73 @@ def _join(healed: list[Message], message: Message) -> None:
         healed.append(message)
 
 
-def _matching(parts: tuple[Part, ...], asked: dict[CallId, ToolCallPart]) -> tuple[Part, ...]:
+def _matching(parts: tuple[Part, ...], asked: list[_Asked]) -> tuple[Part, ...]:
     """Keep results of calls that wait for one, in front, with honest answers for the others."""
-    results: list[Part] = [
-        part
-        for part in parts
-        if isinstance(part, ToolResultPart) and asked.pop(part.call_id, None) is not None
-    ]
-    results.extend(CallRecord(part=call, state="started").answer() for call in asked.values())
+    results: list[Part] = []
+    for part in parts:
+        if isinstance(part, ToolResultPart):
+            item = next((item for item in asked if item.given == part.call_id), None)
+            if item is not None:
+                asked.remove(item)
+                results.append(msgspec.structs.replace(part, call_id=item.call.call_id))
+    results.extend(record.answer() for record in _unknown(asked))
     asked.clear()
     return (*results, *(part for part in parts if not isinstance(part, ToolResultPart)))
 
 
-def _answer_all(healed: list[Message], asked: dict[CallId, ToolCallPart]) -> None:
+def _answer_all(healed: list[Message], asked: list[_Asked]) -> None:
     tip = healed[-1] if healed else None
     if isinstance(tip, AssistantMessage) and asked:
-        records = [CallRecord(part=call, state="started") for call in asked.values()]
-        healed.append(answer_message(tip, records))
+        healed.append(answer_message(tip, _unknown(asked)))
     asked.clear()
+
+
+def _unknown(asked: Iterable[_Asked]) -> list[CallRecord]:
+    return [CallRecord(part=item.call, state="started") for item in asked]
+
+
+def with_distinct_calls(message: AssistantMessage) -> AssistantMessage:
+    """Return an answer whose calls have each an id of its own; the first keeps the one it has."""
+    ids = [call.call_id for call in message.tool_calls]
+    if len(set(ids)) == len(ids):
+        return message
+    taken, seen = set(ids), set[CallId]()
+
+    def distinct(part: Part) -> Part:
+        if not isinstance(part, ToolCallPart):
+            return part
+        call_id = part.call_id
+        if call_id in seen:
+            numbered = (CallId(f"{part.call_id}_{number}") for number in count(2))
+            call_id = next(each for each in numbered if each not in taken)
+            taken.add(call_id)
+        seen.add(call_id)
+        return msgspec.structs.replace(part, call_id=call_id)
+
+    return msgspec.structs.replace(message, parts=tuple(map(distinct, message.parts)))
+
+
+def readable_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Return parts without media that no provider could read; a text says what was there."""
+    return tuple(
+        msgspec.structs.replace(part, content=readable_content(part.content))
+        if isinstance(part, ToolResultPart)
+        else _readable(part)
+        if isinstance(part, MediaPart)
+        else part
+        for part in parts
+    )
+
+
+def readable_content(content: tuple[ResultContent, ...]) -> tuple[ResultContent, ...]:
+    """Return the content of a result without media that no provider could read."""
+    return tuple(_readable(piece) if isinstance(piece, MediaPart) else piece for piece in content)
+
+
+def _readable(part: MediaPart) -> ResultContent:
+    if part.is_readable:
+        return part
+    if part.mime.startswith("text/") and part.data:
+        return TextPart(text=part.data)  # it was never encoded
+    name = f" {part.filename}" if part.filename else ""
+    return TextPart(text=f"[{part.mime}{name}: not shown, its data is not base64]")
