@@ -243,6 +243,17 @@ async def test_an_idempotent_call_may_run_again_after_a_rewind() -> None:
     assert till.paid == 2
 
 
+async def test_a_call_that_was_started_and_approved_again_is_not_said_to_be_new() -> None:
+    till = Till(idempotent=True, approval="ask")
+    store, name = await killed(till, ToolStarted)
+    agent, provider = make_agent([says("I see")], tools=[till.tool], store=store)
+    async with agent, agent.session(name, must_exist=True) as session:
+        await session.approve((await session.resume()).pending[0].id)
+        await session.chat("stop")
+    assert [outcome for _, outcome, _ in outcomes_in(provider.requests[-1])] == ["unknown"]
+    assert till.paid == 1
+
+
 async def test_a_restored_conversation_keeps_what_became_of_its_calls() -> None:
     till = Till()
     store, name = await killed(till, ToolStarted)

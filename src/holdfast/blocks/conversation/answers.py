@@ -80,7 +80,8 @@ class CallRecord(msgspec.Struct, kw_only=True):
             return self.ended.outcome
         if self.state == "denied":
             return "denied"
-        return "unknown" if self.state == "started" else "interrupted"
+        was_started = self.state == "started" or self.idempotent is not None
+        return "unknown" if was_started else "interrupted"
 
     def answer(self) -> ToolResultPart:
         """Return the recorded result, or one that says what is known."""
