@@ -19,7 +19,14 @@ from holdfast.testing.decode_reply import PROTOCOLS, decode_reply
 from holdfast.vocabulary.entries import QueryStarted, SessionOpened
 from holdfast.vocabulary.ids import new_session_id
 from holdfast.vocabulary.messages import Message, UserMessage
-from holdfast.vocabulary.parts import MediaPart, Part, ProviderPart, TextPart
+from holdfast.vocabulary.parts import (
+    MediaPart,
+    Part,
+    ProviderPart,
+    ReasoningPart,
+    ReminderPart,
+    TextPart,
+)
 from tests.fixtures_report import Report
 from tests.history_grammar import violations
 from tests.providers.chat.test_any_history import turns
@@ -122,17 +129,28 @@ bad_media = st.sampled_from(["", "not base64!", "eA", "eA==\n"]).flatmap(
     )
 )
 few_ids = st.sampled_from(["call_1", "call_2", "call_1_2"])
+ANYONES: list[Part] = [
+    result("clock", "call_1", "now"),
+    call("clock", "call_1"),
+    image(),
+    ReasoningPart(text="hm"),
+    ReminderPart(text="be brief"),
+    ProviderPart(provider="anthropic", model="m", payload={"type": "server_tool_use"}),
+]
+out_of_character = st.sampled_from(ANYONES)
 content = bad_media | st.just(image()) | st.just(TextPart(text="seen"))
 handed_in = st.lists(
-    st.lists(content | few_ids.map(lambda each: result("clock", each, "now")), max_size=4).map(
-        lambda parts: user(*parts)
-    )
+    st.lists(
+        content | out_of_character | few_ids.map(lambda each: result("clock", each, "now")),
+        max_size=4,
+    ).map(lambda parts: user(*parts))
     | st.tuples(few_ids, content).map(
         lambda each: user(replace(result("clock", each[0]), content=(each[1],)))
     )
-    | st.lists(st.just("I look.") | few_ids.map(lambda each: call("clock", each)), max_size=4).map(
-        lambda parts: assistant(*parts, provider="elsewhere", model="m")
-    ),
+    | st.lists(
+        st.just("I look.") | out_of_character | few_ids.map(lambda each: call("clock", each)),
+        max_size=4,
+    ).map(lambda parts: assistant(*parts, provider="elsewhere", model="m")),
     max_size=6,
 )
 

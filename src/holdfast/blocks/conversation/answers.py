@@ -5,6 +5,7 @@ from itertools import count
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.vocabulary.ids import CallId, MessageId
 from holdfast.vocabulary.json_types import Json
@@ -13,6 +14,9 @@ from holdfast.vocabulary.parts import (
     CompactionPart,
     MediaPart,
     Part,
+    ProviderPart,
+    ReasoningPart,
+    ReminderPart,
     ResultContent,
     TextPart,
     ToolCallPart,
@@ -21,6 +25,9 @@ from holdfast.vocabulary.parts import (
 )
 
 CallState: TypeAlias = Literal["waiting", "approved", "denied", "started", "ended"]
+
+_OF_USERS = (ToolResultPart, MediaPart, ReminderPart)
+_OF_MODELS = (ToolCallPart, ReasoningPart, ProviderPart)
 
 _TEXTS: dict[ToolOutcome, str] = {
     "interrupted": "This call was not run: the query was interrupted before it.",
@@ -130,11 +137,11 @@ def heal_history(messages: Iterable[Message]) -> list[Message]:
 
     It begins with a user message, roles alternate, every tool call has an id that is its own in its
     message and is answered once in the message that follows, no result answers a call that was not
-    made, and media can be read.
+    made, media can be read, and nobody says what only the other can say.
     """
     healed: list[Message] = []
     asked: list[_Asked] = []
-    for message in messages:
+    for message in map(_in_character, messages):
         if isinstance(message, AssistantMessage):
             if healed and message.parts:
                 _answer_all(healed, asked)
@@ -143,9 +150,15 @@ def heal_history(messages: Iterable[Message]) -> list[Message]:
                 asked = list(map(_Asked, given, distinct.tool_calls))
                 _join(healed, distinct)
         elif parts := readable_parts(_matching(message.parts, asked)):
-            _join(healed, msgspec.structs.replace(message, parts=parts))
+            _join(healed, replace(message, parts=parts))
     _answer_all(healed, asked)
     return healed
+
+
+def _in_character(message: Message) -> Message:
+    others = _OF_USERS if isinstance(message, AssistantMessage) else _OF_MODELS
+    parts = tuple(part for part in message.parts if not isinstance(part, others))
+    return message if len(parts) == len(message.parts) else replace(message, parts=parts)
 
 
 class _Asked(NamedTuple):
@@ -159,12 +172,12 @@ def _join(healed: list[Message], message: Message) -> None:
     """Append a message, or let it go on with a tip of the same role; a compaction stands alone."""
     tip = healed[-1] if healed else None
     if isinstance(tip, AssistantMessage) and isinstance(message, AssistantMessage):
-        healed[-1] = msgspec.structs.replace(message, parts=tip.parts + message.parts)
+        healed[-1] = replace(message, parts=tip.parts + message.parts)
     elif isinstance(tip, UserMessage) and isinstance(message, UserMessage):
         if any(isinstance(part, CompactionPart) for part in message.parts):
             healed.append(message)
         else:
-            healed[-1] = msgspec.structs.replace(tip, parts=tip.parts + message.parts)
+            healed[-1] = replace(tip, parts=tip.parts + message.parts)
     else:
         healed.append(message)
 
@@ -177,7 +190,7 @@ def _matching(parts: tuple[Part, ...], asked: list[_Asked]) -> tuple[Part, ...]:
             item = next((item for item in asked if item.given == part.call_id), None)
             if item is not None:
                 asked.remove(item)
-                results.append(msgspec.structs.replace(part, call_id=item.call.call_id))
+                results.append(replace(part, call_id=item.call.call_id))
     results.extend(record.answer() for record in _unknown(asked))
     asked.clear()
     return (*results, *(part for part in parts if not isinstance(part, ToolResultPart)))
@@ -210,15 +223,15 @@ def with_distinct_calls(message: AssistantMessage) -> AssistantMessage:
             call_id = next(each for each in numbered if each not in taken)
             taken.add(call_id)
         seen.add(call_id)
-        return msgspec.structs.replace(part, call_id=call_id)
+        return replace(part, call_id=call_id)
 
-    return msgspec.structs.replace(message, parts=tuple(map(distinct, message.parts)))
+    return replace(message, parts=tuple(map(distinct, message.parts)))
 
 
 def readable_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Return parts without media that no provider could read; a text says what was there."""
     return tuple(
-        msgspec.structs.replace(part, content=readable_content(part.content))
+        replace(part, content=readable_content(part.content))
         if isinstance(part, ToolResultPart)
         else _readable(part)
         if isinstance(part, MediaPart)
