@@ -1,16 +1,19 @@
 """Strategies that make plausible logs: queries with everything in them, cut off anywhere.
 
 A log is written as the engine would write it. A crash may fall between any two entries; the next
-process then starts a query, or carries on the unfinished one, in the same log. Every choice is one
-byte of a drawn string, which is quick to draw and shrinks well.
+process then starts a query, or carries on the unfinished one, in the same log. Ids of calls come
+again in other answers. Every choice is one byte of a drawn string, which is quick to draw and
+shrinks well.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
 
 import msgspec
 from hypothesis import strategies as st
 
+from holdfast.blocks.conversation.fold import SessionFold, fold_entries
 from holdfast.ports.stamps import Stamp
 from holdfast.testing import FakeClock
 from holdfast.vocabulary.entries import (
@@ -47,7 +50,6 @@ from holdfast.vocabulary.ids import (
     MessageId,
     QueryId,
     new_approval_id,
-    new_id,
     new_input_id,
     new_message_id,
     new_part_id,
@@ -58,10 +60,12 @@ from holdfast.vocabulary.ids import (
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
+    MediaPart,
     Part,
     PartKind,
     ProviderPart,
     ReasoningPart,
+    ResultContent,
     TextPart,
     ToolCallPart,
 )
@@ -75,6 +79,12 @@ WORDS = ("", "a", "b ", "\nab", "  ", "ba", "é")
 DECISIONS: tuple[ApprovalDecision | None, ...] = (None, "approved", "denied", "cancelled")
 STOPS: tuple[StopReason, ...] = ("complete", "aborted", "error", "approval", "limit")
 KINDS: tuple[PartKind, ...] = ("text", "tool_call", "reasoning", "compaction", "provider")
+CONTENT: tuple[ResultContent, ...] = (
+    TextPart(text="seen"),
+    MediaPart(mime="image/png", data="iVBORw0KGgo="),
+    MediaPart(mime="image/png", data="not base64!", filename="a.png"),
+    MediaPart(mime="text/plain", data="never encoded"),
+)
 BROKEN = RequestError(ErrorCode.NETWORK, "it broke").report
 
 
@@ -82,15 +92,32 @@ class CrashError(Exception):
     """The process that wrote the log is gone."""
 
 
-def a_prompt(text: str, query_id: QueryId | None = None) -> UserMessage:
-    return UserMessage(id=new_message_id(), parts=(TextPart(text=text),), query_id=query_id)
+class Start(NamedTuple):
+    """A tool that was started, as whoever looks at the world would know it."""
+
+    message_id: MessageId
+    call_id: CallId
+    idempotent: bool
+    seq: int
+
+
+def a_prompt(*parts: ResultContent | str, query_id: QueryId | None = None) -> UserMessage:
+    said = tuple(TextPart(text=part) if isinstance(part, str) else part for part in parts)
+    return UserMessage(id=new_message_id(), parts=said, query_id=query_id)
 
 
 class LogWriter:
     """Writes entries with their `seq`, until the crash that was drawn for it."""
 
-    def __init__(self, choices: bytes) -> None:
+    def __init__(
+        self, choices: bytes, *, inherited: Sequence[Entry] = (), started: Iterable[Start] = ()
+    ) -> None:
         self._choices = iter(choices)
+        self.inherited = inherited
+        self.started = list(started)
+        """Every start of a tool, in order; those before a fork have no `seq` here."""
+        self.rests: list[int] = [1]
+        """The `seq` of entries after which nobody wrote for a while."""
         self.entries: list[Entry] = []
         self.clock = FakeClock()
         self.lives = 0
@@ -102,6 +129,10 @@ class LogWriter:
             self.lives -= 1
             if not self.lives:
                 raise CrashError
+
+    def fold(self) -> SessionFold:
+        """Return the session as whoever opens it now finds it."""
+        return fold_entries(self.entries, inherited=self.inherited)
 
     def number(self, below: int) -> int:
         """Choose a number; 0 once the choices are used up."""
@@ -129,6 +160,7 @@ class QueryWriter:
 
     def write(self) -> None:
         self.start()
+        self.carry_on()
         for _ in range(1 + self.log.number(3)):
             while self.log.chance(out_of=4):
                 self.turn(fails=True)
@@ -142,13 +174,22 @@ class QueryWriter:
         if self.resumes is not None:
             self.log.add(QueryStarted(**self.stamp(), resumes=self.resumes))
             return
-        message = a_prompt(self.log.one_of(WORDS) or "?", self.query_id)
+        said = self.log.one_of(WORDS) or "?"
+        sent_along = (self.log.one_of(CONTENT),) if self.log.chance(out_of=4) else ()
+        message = a_prompt(said, *sent_along, query_id=self.query_id)
         if self.log.chance(out_of=4):
             queued = self.queue(message)
             self.log.add(QueryStarted(**self.stamp()))
             self.log.add(InputPromoted(**self.stamp(), input_id=queued.input_id))
         else:
             self.log.add(QueryStarted(**self.stamp(), message=message))
+
+    def carry_on(self) -> None:
+        """Run what an unfinished query left to be run, as the fold knows it."""
+        fold = self.log.fold()
+        if self.resumes is not None and fold.calls and fold.conversation.tip is not None:
+            self.message_id = fold.conversation.tip.id
+            self.tools([record.part for record in fold.calls.values() if record.may_run])
 
     def queue(self, message: UserMessage) -> InputQueued:
         queued = InputQueued(
@@ -158,7 +199,7 @@ class QueryWriter:
         return queued
 
     def steer(self) -> None:
-        queued = self.queue(a_prompt("also", self.query_id))
+        queued = self.queue(a_prompt("also", query_id=self.query_id))
         if self.log.chance(out_of=4):
             self.log.add(InputDrained(**self.stamp(), input_id=queued.input_id))
         else:
@@ -170,7 +211,11 @@ class QueryWriter:
         self.log.add(
             TurnStarted(**stamp(), message_id=self.message_id, provider="scripted", model="one")
         )
-        parts = [self.part(stamp, self.log.one_of(KINDS)) for _ in range(self.log.number(4))]
+        parts = []
+        for place in range(self.log.number(4)):
+            # Some providers give every answer's first call the same id, and a few all of them.
+            call_id = CallId(f"call_{0 if self.log.chance(out_of=12) else place}")
+            parts.append(self.part(stamp, self.log.one_of(KINDS), call_id))
         if fails:
             self.discard(stamp)
             return []
@@ -195,8 +240,8 @@ class QueryWriter:
         self.log.add(TurnDiscarded(**stamp(), message_id=self.message_id, reason="failed"))
         self.log.add(RetryScheduled(**stamp(), attempt=1, delay=2.0, next_at=0, error=BROKEN))
 
-    def part(self, stamp: Stamp, kind: PartKind) -> Part:
-        part_id, call_id = new_part_id(), CallId(new_id("call"))
+    def part(self, stamp: Stamp, kind: PartKind, call_id: CallId) -> Part:
+        part_id = new_part_id()
         self.log.add(PartStarted(**stamp(), part_id=part_id, part_kind=kind, call_id=call_id))
         offset = 0
         if kind in ("text", "reasoning", "compaction"):
@@ -216,16 +261,19 @@ class QueryWriter:
         return parts[kind]
 
     def tools(self, calls: list[ToolCallPart]) -> None:
-        for call in reversed(calls) if self.log.chance() else calls:
+        each = list({call.call_id: call for call in reversed(calls)}.values())
+        for call in reversed(each) if self.log.chance() else each:
             if self.log.chance(out_of=3) and not self.approved(call):
                 continue
+            idempotent, seq = self.log.chance(), len(self.log.entries) + 1
+            self.log.started.append(Start(self.message_id, call.call_id, idempotent, seq))
             self.log.add(
                 ToolStarted(
                     **self.stamp(),
                     call_id=call.call_id,
                     tool=call.name,
                     arguments_hash="",
-                    idempotent=self.log.chance(),
+                    idempotent=idempotent,
                 )
             )
             self.log.add(
@@ -234,7 +282,7 @@ class QueryWriter:
                     call_id=call.call_id,
                     tool=call.name,
                     outcome=self.log.one_of(("ok", "error", "timed_out")),
-                    content=(TextPart(text="seen"),),
+                    content=(self.log.one_of(CONTENT),),
                 )
             )
 
@@ -287,28 +335,42 @@ def _between_queries(log: LogWriter) -> list[Callable[[], Entry]]:
     ]
 
 
-def write_log(choices: bytes) -> list[Entry]:
+def write_onto(
+    log: LogWriter, opened: SessionOpened, *, go_back: Callable[[LogWriter], None] | None = None
+) -> LogWriter:
     """Write a whole log: an opening, then queries, crashes and what falls between them."""
-    log = LogWriter(choices)
-    log.add(
-        SessionOpened(**log.stamp()(), session_id=new_session_id(), settings=Settings(model="a/b"))
-    )
-    unfinished: QueryId | None = None
+    log.add(opened)
     for _ in range(log.number(5)):
+        unfinished = log.fold().unfinished_query() if log.chance() else None
         log.lives = log.number(26)
-        query = QueryWriter(log, resumes=unfinished if log.chance() else None)
-        try:
-            query.write()
-        except CrashError:
-            unfinished = query.query_id
-        else:
-            unfinished = None
+        with suppress(CrashError):
+            QueryWriter(log, resumes=unfinished).write()
         log.lives = 0
+        log.rests.append(len(log.entries))
         for _ in range(log.number(3)):
             log.add(log.one_of(_between_queries(log))())
-    return log.entries
+        if go_back is not None:
+            for _ in range(log.number(3)):
+                go_back(log)
+    return log
+
+
+def write_session(
+    choices: bytes, *, go_back: Callable[[LogWriter], None] | None = None
+) -> LogWriter:
+    """Write the log of a session that begins with nothing."""
+    log = LogWriter(choices)
+    opened = SessionOpened(
+        **log.stamp()(), session_id=new_session_id(), settings=Settings(model="a/b")
+    )
+    return write_onto(log, opened, go_back=go_back)
+
+
+def write_log(choices: bytes) -> list[Entry]:
+    """Write a log in which nobody went back."""
+    return write_session(choices).entries
 
 
 def logs() -> st.SearchStrategy[list[Entry]]:
-    """Return a strategy for whole logs."""
+    """Return a strategy for whole logs in which nobody went back."""
     return st.binary(min_size=40, max_size=150).map(write_log)

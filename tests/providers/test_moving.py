@@ -13,12 +13,24 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.blocks.conversation.fold import fold_entries
+from holdfast.ports.stamps import Stamp
+from holdfast.testing import FakeClock
 from holdfast.testing.decode_reply import PROTOCOLS, decode_reply
+from holdfast.vocabulary.entries import QueryStarted, SessionOpened
+from holdfast.vocabulary.ids import new_session_id
 from holdfast.vocabulary.messages import Message, UserMessage
-from holdfast.vocabulary.parts import Part, ProviderPart
+from holdfast.vocabulary.parts import (
+    MediaPart,
+    Part,
+    ProviderPart,
+    ReasoningPart,
+    ReminderPart,
+    TextPart,
+)
 from tests.fixtures_report import Report
+from tests.history_grammar import violations
 from tests.providers.chat.test_any_history import turns
-from tests.providers.conversations import assistant, result, user
+from tests.providers.conversations import assistant, call, image, result, user
 from tests.providers.moving_targets import Target, targets
 from tests.providers.replies import body_of, read_json
 from tests.providers.vendors_by_recording import provider_of
@@ -109,6 +121,53 @@ async def test_any_history_is_accepted_by_everyone(
     said = (message for turn in history for message in turn)
     messages = (user("Begin."), *said, user("End."))
     assert await targets()[place].faults(messages) == []
+
+
+bad_media = st.sampled_from(["", "not base64!", "eA", "eA==\n"]).flatmap(
+    lambda data: st.sampled_from(["image/png", "application/pdf", "audio/wav", "text/plain"]).map(
+        lambda mime: MediaPart(mime=mime, data=data, filename="a")
+    )
+)
+few_ids = st.sampled_from(["call_1", "call_2", "call_1_2"])
+ANYONES: list[Part] = [
+    result("clock", "call_1", "now"),
+    call("clock", "call_1"),
+    image(),
+    ReasoningPart(text="hm"),
+    ReminderPart(text="be brief"),
+    ProviderPart(provider="anthropic", model="m", payload={"type": "server_tool_use"}),
+]
+out_of_character = st.sampled_from(ANYONES)
+content = bad_media | st.just(image()) | st.just(TextPart(text="seen"))
+handed_in = st.lists(
+    st.lists(
+        content | out_of_character | few_ids.map(lambda each: result("clock", each, "now")),
+        max_size=4,
+    ).map(lambda parts: user(*parts))
+    | st.tuples(few_ids, content).map(
+        lambda each: user(replace(result("clock", each[0]), content=(each[1],)))
+    )
+    | st.lists(
+        st.just("I look.") | out_of_character | few_ids.map(lambda each: call("clock", each)),
+        max_size=4,
+    ).map(lambda parts: assistant(*parts, provider="elsewhere", model="m")),
+    max_size=6,
+)
+
+
+@settings(max_examples=100)
+@given(history=handed_in, place=st.integers(0, len(targets()) - 1))
+async def test_any_history_that_is_handed_in_is_made_acceptable_to_everyone(
+    history: list[Message], place: int
+) -> None:
+    stamp, session_id = Stamp(FakeClock()), new_session_id()
+    entries = [
+        SessionOpened(**stamp(), seq=1, session_id=session_id, history=tuple(history)),
+        QueryStarted(**stamp(), seq=2, message=user("Go on.")),
+    ]
+    sent = fold_entries(entries).sent_view()
+    assert violations(sent) == []
+    assert await targets()[place].faults(sent) == []
 
 
 async def test_an_answer_that_was_to_go_on_is_carried_on_by_another_provider() -> None:

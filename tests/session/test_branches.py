@@ -70,7 +70,7 @@ class Walk:
             place = number % len(messages)
             await self.session.rewind(to=messages[place].id)
             assert _texts(self.session.messages[: place + 1]) == _texts(messages[: place + 1])
-            # Calls that lost their results are answered as not run, in one message more.
+            # Calls keep their results, in one message more.
             assert len(self.session.messages) <= place + 2
             self.before.append(messages)
 

@@ -102,25 +102,47 @@ async def test_streamed_text_is_kept_and_marked(kind: str, tmp_path: Path) -> No
         assert answer.interrupted
 
 
-@row("kill -9 while a tool runs")
-@DURABLE
-async def test_a_tool_that_was_running_is_unknown_and_not_run_again(
-    kind: str, tmp_path: Path
-) -> None:
-    async with _process(kind, tmp_path) as process:
+async def _killed_while_a_tool_ran(kind: str, folder: Path) -> None:
+    async with _process(kind, folder) as process:
         await _begin(process, "write linger")
         approval = await process.until("asked")
         await process.until("result approval")
         process.send("approve", approval)
         process.send("resume")
         await process.until("event tool.started")
-        await _wait_for(lambda: _effects(tmp_path) == ["linger"])
+        await _wait_for(lambda: _effects(folder) == ["linger"])
         process.signal(signal.SIGKILL)
+
+
+@row("kill -9 while a tool runs")
+@DURABLE
+async def test_a_tool_that_was_running_is_unknown_and_not_run_again(
+    kind: str, tmp_path: Path
+) -> None:
+    await _killed_while_a_tool_ran(kind, tmp_path)
     async with _agent(kind, tmp_path) as agent, agent.session(NAME) as session:
         assert [call.fate for call in session.unfinished.calls] == ["unknown"]
         result = await session.resume()
         assert result.text.startswith("tools: unknown This call was started")
         assert _effects(tmp_path) == ["linger"]
+
+
+@DURABLE
+async def test_a_tool_that_was_running_is_not_run_again_after_a_rewind_or_in_a_fork(
+    kind: str, tmp_path: Path
+) -> None:
+    await _killed_while_a_tool_ran(kind, tmp_path)
+    async with _agent(kind, tmp_path) as agent, agent.session(NAME) as session:
+        _, answer, results = (message.id for message in session.messages)
+        async with await session.fork(after=answer) as branch:
+            told = (await branch.chat("what now?")).text
+            assert told.startswith("tools: unknown This call was started")
+        for to in (results, answer):
+            await session.rewind(to=to)
+    async with _agent(kind, tmp_path) as agent, agent.session(NAME) as session:
+        assert [call.fate for call in session.unfinished.calls] == ["unknown"]
+        assert (await session.resume()).text.startswith("tools: unknown This call was started")
+    assert _effects(tmp_path) == ["linger"]
 
 
 async def _wait_for(condition: Callable[[], bool]) -> None:

@@ -19,7 +19,7 @@ from holdfast.vocabulary.entries import ApprovalRequested, HookMessage, ToolEnde
 from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError
 from holdfast.vocabulary.ids import ApprovalId, new_approval_id
 from holdfast.vocabulary.json_types import Json
-from holdfast.vocabulary.parts import ResultContent, TextPart, ToolCallPart
+from holdfast.vocabulary.parts import ResultContent, TextPart, ToolCallPart, check_content
 
 DispatchOutcome: TypeAlias = Literal["done", "approval", "loop"]
 
@@ -90,7 +90,7 @@ class ToolDispatcher:
         if record.state == "denied":
             await self._refuse(scope, call, record.reason)
             return None
-        if record.state == "started" and not record.idempotent:
+        if not record.may_run:
             return None  # nobody knows whether it took effect: the fold says so to the model
         if record.state == "approved":
             # What was approved is what runs, whatever a hook would say by now.
@@ -279,6 +279,8 @@ def _check_verdict(verdict: Verdict) -> Verdict:
     """Return a verdict that is one: what a hook says goes into the log and to the model."""
     if not isinstance(verdict, Proceed | Block | Answer):
         raise TypeError(f"{type(verdict).__name__} is no verdict")
+    for piece in verdict.content if isinstance(verdict, Answer) else ():
+        check_content(piece)
     return msgspec.convert(msgspec.to_builtins(verdict), type(verdict))
 
 

@@ -79,6 +79,7 @@ class Branches:
             parent=self._session_id,
             forked_at=place,
             forked_after=MessageId(after) if after is not None and is_inherited else None,
+            parent_head=entries[-1].seq,
             settings=self._recorder.fold.settings,
         )
 

@@ -127,6 +127,7 @@ async def _append_opening(
         parent=request.fork.parent if request.fork else None,
         forked_at=request.fork.forked_at if request.fork else None,
         forked_after=request.fork.forked_after if request.fork else None,
+        parent_head=request.fork.parent_head if request.fork else None,
         settings=request.fork.settings if request.fork else request.settings,
         history=request.history,
     )

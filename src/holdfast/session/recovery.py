@@ -11,6 +11,7 @@ from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import CallId, QueryId, new_query_id
 
 if TYPE_CHECKING:
+    from holdfast.blocks.conversation.answers import CallRecord
     from holdfast.blocks.conversation.fold import SessionFold
 
 CallFate: TypeAlias = Literal["done", "not_started", "unknown"]
@@ -45,11 +46,7 @@ def find_unfinished(fold: "SessionFold") -> Unfinished:
             UnfinishedCall(
                 call_id=call.part.call_id,
                 tool=call.part.name,
-                fate="done"
-                if call.ended
-                else "unknown"
-                if call.state == "started"
-                else "not_started",
+                fate=_fate_of(call),
             )
             for call in fold.calls.values()
         ),
@@ -57,6 +54,12 @@ def find_unfinished(fold: "SessionFold") -> Unfinished:
         approvals=fold.pending_approvals(),
         inputs=tuple(fold.inputs.values()),
     )
+
+
+def _fate_of(call: "CallRecord") -> CallFate:
+    if call.outcome == "unknown":
+        return "unknown"
+    return "not_started" if call.ended is None or call.outcome == "interrupted" else "done"
 
 
 def resume_input(fold: "SessionFold") -> QueryInput:

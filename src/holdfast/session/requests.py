@@ -17,6 +17,8 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     """The last `seq` of the parent that belongs to the branch."""
     forked_after: MessageId | None = None
     """The last message that does, where the parent itself had it from elsewhere."""
+    parent_head: int
+    """The last `seq` that the parent has by now."""
     settings: Settings
 
 

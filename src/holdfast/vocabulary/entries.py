@@ -69,6 +69,9 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     """The last `seq` of the parent that belongs to this session, too."""
     forked_after: MessageId | None = None
     """The last message that belongs to it, where the parent itself had it from elsewhere."""
+    parent_head: int | None = None
+    """The last `seq` of the parent when it was forked. What it had recorded of tool calls by then
+    belongs to this session wherever the calls do; None means everything that it has recorded."""
     settings: Settings = Settings()
     native_session_id: str | None = None
     history: tuple[Message, ...] = ()

@@ -1,5 +1,6 @@
 """Parts: the pieces a message is made of."""
 
+import binascii
 from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -58,6 +59,14 @@ class MediaPart(_Part, frozen=True, kw_only=True, tag="media"):
         """Whether exactly one of the three is set."""
         return sum(item is not None for item in (self.data, self.url, self.blob)) == 1
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether `data`, if it is set, is base64 of something: providers refuse all else."""
+        try:
+            return self.data is None or bool(binascii.a2b_base64(self.data, strict_mode=True))
+        except ValueError:
+            return False
+
 
 ResultContent: TypeAlias = TextPart | MediaPart
 
@@ -78,6 +87,8 @@ def check_content(part: ContentT) -> ContentT:
         raise ValueError(f"{kind.__name__} is not valid: {error}") from error
     if isinstance(checked, MediaPart) and not checked.has_one_content:
         raise ValueError("MediaPart is not valid: exactly one of data, url and blob must be given")
+    if isinstance(checked, MediaPart) and not checked.is_readable:
+        raise ValueError("MediaPart is not valid: data must be base64 (RFC 4648, on one line)")
     return checked
 
 

@@ -1,5 +1,9 @@
 """The fold: any prefix of any log leaves a conversation that can be sent, and always the same."""
 
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -26,6 +30,7 @@ from holdfast.vocabulary.entries import (
     PartEnded,
     PartStarted,
     QueryStarted,
+    Rewound,
     TurnDiscarded,
     TurnEnded,
     TurnStarted,
@@ -40,10 +45,22 @@ from holdfast.vocabulary.ids import (
 from holdfast.vocabulary.parts import CompactionPart, TextPart
 from holdfast.vocabulary.stream_parts import FinishKind
 from tests.history_grammar import violations
+from tests.strategies_branches import any_logs
 from tests.strategies_logs import LogWriter, QueryWriter, logs
 
 NOTHING = "there is nothing to send"
 EXTRAS = RequestExtras(model="one")
+
+
+def lives_of(log: LogWriter) -> Iterator[SessionFold]:
+    """Yield the session as its holder has it after each entry."""
+    fold = SessionFold()
+    fold.apply_all(log.inherited)
+    for count, entry in enumerate(log.entries, 1):
+        fold.apply(entry)
+        if isinstance(entry, Rewound):
+            fold = fold_entries(log.entries[:count], inherited=log.inherited)
+        yield fold
 
 
 def has_a_prompt(entries: list[Entry]) -> bool:
@@ -69,13 +86,9 @@ def unanswered_calls(messages: tuple[Message, ...]) -> list[str]:
 
 
 @settings(max_examples=200)
-@given(logs())
-def test_every_prefix_of_a_log_can_be_sent_or_says_that_there_is_nothing(
-    entries: list[Entry],
-) -> None:
-    fold = SessionFold()
-    for entry in entries:
-        fold.apply(entry)
+@given(any_logs)
+def test_every_prefix_of_a_log_can_be_sent_or_says_that_there_is_nothing(log: LogWriter) -> None:
+    for fold in lives_of(log):
         view = fold.sent_view()
         # A provider that paused wants its own answer back, so that one may come last.
         assert set(violations(view)) <= {NOTHING, "the last message is not the user's"}
@@ -96,21 +109,23 @@ def test_a_prefix_that_holds_a_prompt_can_be_sent(entries: list[Entry]) -> None:
             build_request(fold.settings, fold.sent_view(), EXTRAS)
 
 
-@given(logs())
-def test_the_whole_history_answers_every_call_too(entries: list[Entry]) -> None:
-    fold = fold_entries(entries)
+@given(any_logs)
+def test_the_whole_history_answers_every_call_too(log: LogWriter) -> None:
+    fold = log.fold()
     for messages in (fold.messages(), fold.committed_messages()):
         assert unanswered_calls(messages) == []
         assert len({message.id for message in messages}) == len(messages)
 
 
-@given(logs())
-def test_reading_a_log_again_gives_the_same_session(entries: list[Entry]) -> None:
-    live = fold_entries(entries)
-    again = fold_entries([decode_entry(encode_entry(entry)) for entry in entries])
-    assert again.head == live.head == len(entries)
+@given(any_logs)
+def test_reading_a_log_again_gives_the_same_session(log: LogWriter) -> None:
+    *_, live = lives_of(log)
+    stored = [decode_entry(encode_entry(entry)) for entry in log.entries]
+    again = fold_entries(stored, inherited=log.inherited)
+    assert again.head == live.head == len(log.entries)
     assert again.sent_view() == live.sent_view()
     assert again.messages() == live.messages()
+    assert again.calls == live.calls
     assert again.settings == live.settings
     assert (again.usage, again.cost) == (live.usage, live.cost)
     assert again.pending_approvals() == live.pending_approvals()
@@ -147,10 +162,41 @@ def test_no_text_that_was_not_discarded_is_ever_lost(entries: list[Entry]) -> No
     assert {key: text for key, text in texts.items() if text}.items() <= kept.items()
 
 
-@given(logs())
-def test_a_settled_approval_no_longer_waits(entries: list[Entry]) -> None:
-    settled = {entry.approval_id for entry in entries if isinstance(entry, ApprovalSettled)}
-    assert settled.isdisjoint(item.id for item in fold_entries(entries).pending_approvals())
+@given(any_logs)
+def test_a_settled_approval_no_longer_waits(log: LogWriter) -> None:
+    settled = {entry.approval_id for entry in log.entries if isinstance(entry, ApprovalSettled)}
+    assert settled.isdisjoint(item.id for item in log.fold().pending_approvals())
+
+
+@settings(max_examples=300)
+@given(any_logs)
+def test_a_call_that_was_started_is_never_offered_as_new_on_any_path_that_keeps_it(
+    log: LogWriter,
+) -> None:
+    runs = defaultdict(list)
+    for start in log.started:
+        runs[start.message_id, start.call_id].append(start.idempotent)
+    # The writer ran what the fold offered: after a run that must not be repeated came no other.
+    assert all(all(each[:-1]) for each in runs.values())
+    for seq, fold in enumerate(lives_of(log), 1):
+        known = [start for start in log.started if start.seq <= seq]
+        started = {(start.message_id, start.call_id) for start in known}
+        once = {start[:2] for start in known if not start.idempotent}
+        tip = fold.conversation.tip
+        if tip is not None:
+            open_calls = {(tip.id, record.part.call_id): record for record in fold.calls.values()}
+            assert not any(open_calls[key].may_run for key in once & set(open_calls))
+        assert started.isdisjoint(calls_said_not_to_have_run(fold.messages()))
+
+
+def calls_said_not_to_have_run(messages: tuple[Message, ...]) -> set[tuple[str, str]]:
+    """Return the calls of which a model is told that they were not run."""
+    return {
+        (asked.id, part.call_id)
+        for asked, answered in pairwise(messages)
+        for part in answered.parts
+        if isinstance(part, ToolResultPart) and part.outcome == "interrupted"
+    }
 
 
 @given(logs())

@@ -1,17 +1,23 @@
-"""Answers to tool calls: the recorded ones, and honest ones for calls that have none."""
+"""Answers to tool calls, recorded or honest, and histories from outside made sendable."""
 
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from itertools import count
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
-from holdfast.vocabulary.entries import ToolEnded
 from holdfast.vocabulary.ids import CallId, MessageId
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
+    MediaPart,
     Part,
+    ProviderPart,
+    ReasoningPart,
+    ReminderPart,
+    ResultContent,
     TextPart,
     ToolCallPart,
     ToolOutcome,
@@ -19,6 +25,9 @@ from holdfast.vocabulary.parts import (
 )
 
 CallState: TypeAlias = Literal["waiting", "approved", "denied", "started", "ended"]
+
+_OF_USERS = (ToolResultPart, MediaPart, ReminderPart)
+_OF_MODELS = (ToolCallPart, ReasoningPart, ProviderPart)
 
 _TEXTS: dict[ToolOutcome, str] = {
     "interrupted": "This call was not run: the query was interrupted before it.",
@@ -35,11 +44,41 @@ class CallRecord(msgspec.Struct, kw_only=True):
 
     part: ToolCallPart
     state: CallState = "waiting"
-    idempotent: bool = False
+    idempotent: bool | None = None
+    """Whether every run of it was of an idempotent tool; None when it was never started."""
     reason: str | None = None
     approved: Json | None = None
     """The arguments that were approved, until the call is started: an approval is used once."""
-    ended: ToolEnded | None = None
+    ended: ToolResultPart | None = None
+    """The answer that it has for good."""
+
+    @property
+    def may_run(self) -> bool:
+        """Whether it could still be run: it has no end, was not denied, and does no harm twice."""
+        return self.ended is None and self.state != "denied" and self.idempotent is not False
+
+    def start(self, *, idempotent: bool) -> None:
+        """Note that the call was started, perhaps not for the first time."""
+        if self.ended is None:
+            self.state, self.approved = "started", None
+            self.idempotent = idempotent and self.idempotent is not False
+
+    def end(self, outcome: ToolOutcome, content: tuple[ResultContent, ...]) -> None:
+        """Note how the call ended; the first end counts."""
+        if self.ended is None:
+            self.state = "ended"
+            self.ended = ToolResultPart(
+                call_id=self.part.call_id,
+                name=self.part.name,
+                outcome=outcome,
+                content=readable_content(content),
+            )
+
+    def withdraw_approval(self) -> None:
+        """Let the call be as if nobody had approved it."""
+        if self.state == "approved":
+            self.state = "waiting" if self.idempotent is None else "started"
+            self.reason = self.approved = None
 
     @property
     def outcome(self) -> ToolOutcome:
@@ -48,17 +87,13 @@ class CallRecord(msgspec.Struct, kw_only=True):
             return self.ended.outcome
         if self.state == "denied":
             return "denied"
-        return "unknown" if self.state == "started" else "interrupted"
+        was_started = self.state == "started" or self.idempotent is not None
+        return "unknown" if was_started else "interrupted"
 
     def answer(self) -> ToolResultPart:
         """Return the recorded result, or one that says what is known."""
         if self.ended is not None:
-            return ToolResultPart(
-                call_id=self.part.call_id,
-                name=self.part.name,
-                outcome=self.ended.outcome,
-                content=self.ended.content,
-            )
+            return self.ended
         outcome = self.outcome
         return ToolResultPart(
             call_id=self.part.call_id,
@@ -66,6 +101,25 @@ class CallRecord(msgspec.Struct, kw_only=True):
             outcome=outcome,
             content=(TextPart(text=self.reason or _TEXTS[outcome]),),
         )
+
+
+def open_calls(answer: AssistantMessage, following: Message | None = None) -> list[CallRecord]:
+    """Return the calls of an answer, with the results that the message after it gives them.
+
+    Of calls that were made with one id only the first can be run: what the log says of that id may
+    be about any of them.
+    """
+    parts = following.parts if following is not None else ()
+    results = {part.call_id: part for part in parts if isinstance(part, ToolResultPart)}
+    records: list[CallRecord] = []
+    for given, call in zip(answer.tool_calls, with_distinct_calls(answer).tool_calls, strict=True):
+        record = CallRecord(part=call)
+        if call.call_id in results:
+            record.state, record.ended = "ended", results[call.call_id]
+        elif call.call_id != given.call_id:
+            record.start(idempotent=False)
+        records.append(record)
+    return records
 
 
 def answer_message(assistant: AssistantMessage, calls: list[CallRecord]) -> UserMessage:
@@ -81,52 +135,120 @@ def answer_message(assistant: AssistantMessage, calls: list[CallRecord]) -> User
 def heal_history(messages: Iterable[Message]) -> list[Message]:
     """Make a history that somebody hands in sendable, changing no more than is needed.
 
-    It begins with a user message, roles alternate, every tool call is answered in the message that
-    follows it, and no result answers a call that was not made.
+    It begins with a user message, roles alternate, every tool call has an id that is its own in its
+    message and is answered once in the message that follows, no result answers a call that was not
+    made, media can be read, and nobody says what only the other can say.
     """
     healed: list[Message] = []
-    asked: dict[CallId, ToolCallPart] = {}
-    for message in messages:
+    asked: list[_Asked] = []
+    for message in map(_in_character, messages):
         if isinstance(message, AssistantMessage):
             if healed and message.parts:
                 _answer_all(healed, asked)
-                asked = {part.call_id: part for part in message.tool_calls}
-                _join(healed, message)
-        elif parts := _matching(message.parts, asked):
-            _join(healed, msgspec.structs.replace(message, parts=parts))
+                distinct = with_distinct_calls(message)
+                given = [call.call_id for call in message.tool_calls]
+                asked = list(map(_Asked, given, distinct.tool_calls))
+                _join(healed, distinct)
+        elif parts := readable_parts(_matching(message.parts, asked)):
+            _join(healed, replace(message, parts=parts))
     _answer_all(healed, asked)
     return healed
+
+
+def _in_character(message: Message) -> Message:
+    others = _OF_USERS if isinstance(message, AssistantMessage) else _OF_MODELS
+    parts = tuple(part for part in message.parts if not isinstance(part, others))
+    return message if len(parts) == len(message.parts) else replace(message, parts=parts)
+
+
+class _Asked(NamedTuple):
+    """A call that waits for its result, and the id that it was made with."""
+
+    given: CallId
+    call: ToolCallPart
 
 
 def _join(healed: list[Message], message: Message) -> None:
     """Append a message, or let it go on with a tip of the same role; a compaction stands alone."""
     tip = healed[-1] if healed else None
     if isinstance(tip, AssistantMessage) and isinstance(message, AssistantMessage):
-        healed[-1] = msgspec.structs.replace(message, parts=tip.parts + message.parts)
+        healed[-1] = replace(message, parts=tip.parts + message.parts)
     elif isinstance(tip, UserMessage) and isinstance(message, UserMessage):
         if any(isinstance(part, CompactionPart) for part in message.parts):
             healed.append(message)
         else:
-            healed[-1] = msgspec.structs.replace(tip, parts=tip.parts + message.parts)
+            healed[-1] = replace(tip, parts=tip.parts + message.parts)
     else:
         healed.append(message)
 
 
-def _matching(parts: tuple[Part, ...], asked: dict[CallId, ToolCallPart]) -> tuple[Part, ...]:
+def _matching(parts: tuple[Part, ...], asked: list[_Asked]) -> tuple[Part, ...]:
     """Keep results of calls that wait for one, in front, with honest answers for the others."""
-    results: list[Part] = [
-        part
-        for part in parts
-        if isinstance(part, ToolResultPart) and asked.pop(part.call_id, None) is not None
-    ]
-    results.extend(CallRecord(part=call, state="started").answer() for call in asked.values())
+    results: list[Part] = []
+    for part in parts:
+        if isinstance(part, ToolResultPart):
+            item = next((item for item in asked if item.given == part.call_id), None)
+            if item is not None:
+                asked.remove(item)
+                results.append(replace(part, call_id=item.call.call_id))
+    results.extend(record.answer() for record in _unknown(asked))
     asked.clear()
     return (*results, *(part for part in parts if not isinstance(part, ToolResultPart)))
 
 
-def _answer_all(healed: list[Message], asked: dict[CallId, ToolCallPart]) -> None:
+def _answer_all(healed: list[Message], asked: list[_Asked]) -> None:
     tip = healed[-1] if healed else None
     if isinstance(tip, AssistantMessage) and asked:
-        records = [CallRecord(part=call, state="started") for call in asked.values()]
-        healed.append(answer_message(tip, records))
+        healed.append(answer_message(tip, _unknown(asked)))
     asked.clear()
+
+
+def _unknown(asked: Iterable[_Asked]) -> list[CallRecord]:
+    return [CallRecord(part=item.call, state="started") for item in asked]
+
+
+def with_distinct_calls(message: AssistantMessage) -> AssistantMessage:
+    """Return an answer whose calls have each an id of its own; the first keeps the one it has."""
+    ids = [call.call_id for call in message.tool_calls]
+    if len(set(ids)) == len(ids):
+        return message
+    taken, seen = set(ids), set[CallId]()
+
+    def distinct(part: Part) -> Part:
+        if not isinstance(part, ToolCallPart):
+            return part
+        call_id = part.call_id
+        if call_id in seen:
+            numbered = (CallId(f"{part.call_id}_{number}") for number in count(2))
+            call_id = next(each for each in numbered if each not in taken)
+            taken.add(call_id)
+        seen.add(call_id)
+        return replace(part, call_id=call_id)
+
+    return replace(message, parts=tuple(map(distinct, message.parts)))
+
+
+def readable_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Return parts without media that no provider could read; a text says what was there."""
+    return tuple(
+        replace(part, content=readable_content(part.content))
+        if isinstance(part, ToolResultPart)
+        else _readable(part)
+        if isinstance(part, MediaPart)
+        else part
+        for part in parts
+    )
+
+
+def readable_content(content: tuple[ResultContent, ...]) -> tuple[ResultContent, ...]:
+    """Return the content of a result without media that no provider could read."""
+    return tuple(_readable(piece) if isinstance(piece, MediaPart) else piece for piece in content)
+
+
+def _readable(part: MediaPart) -> ResultContent:
+    if part.is_readable:
+        return part
+    if part.mime.startswith("text/") and part.data:
+        return TextPart(text=part.data)  # it was never encoded
+    name = f" {part.filename}" if part.filename else ""
+    return TextPart(text=f"[{part.mime}{name}: not shown, its data is not base64]")

@@ -15,8 +15,11 @@ from holdfast.blocks.conversation.answers import (
     CallRecord,
     answer_message,
     heal_history,
+    open_calls,
+    readable_parts,
+    with_distinct_calls,
 )
-from holdfast.blocks.conversation.history import Conversation
+from holdfast.blocks.conversation.history import Conversation, joined, merged
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.vocabulary.approvals import ApprovalRequest
@@ -106,7 +109,7 @@ class SessionFold:
         """
         view = self.conversation.wire_view()
         for message in (*self._unsettled(), *((prompt,) if prompt else ())):
-            view = _joined(view, message)
+            view = joined(view, message)
         if view and isinstance(view[0], AssistantMessage):
             # A provider compacts inside its own answer, and no provider hears an answer first.
             view = (UserMessage(id=MessageId(f"{view[0].id}_before"), parts=(_BEFORE,)), *view)
@@ -124,13 +127,13 @@ class SessionFold:
         """Return the whole conversation without an answer that is still being written."""
         assistant, calls = self._tip_assistant(), list(self.calls.values())
         view = self.conversation.messages
-        return _joined(view, answer_message(assistant, calls)) if assistant and calls else view
+        return joined(view, answer_message(assistant, calls)) if assistant and calls else view
 
     def messages(self) -> tuple[Message, ...]:
         """Return the whole conversation, with what is known of an unfinished answer."""
         view = self.conversation.messages
         for message in self._unsettled():
-            view = _joined(view, message)
+            view = joined(view, message)
         return view
 
     def pending_approvals(self) -> tuple[ApprovalRequest, ...]:
@@ -169,6 +172,7 @@ class SessionFold:
             added.append(answer_message(assistant, calls))
         partial = self.open_turn.message(interrupted=True) if self.open_turn else None
         if partial is not None:
+            partial = with_distinct_calls(partial)
             added.append(partial)
             if partial.tool_calls:
                 records = [CallRecord(part=part) for part in partial.tool_calls]
@@ -192,22 +196,30 @@ class SessionFold:
         self.usage, self.cost = Usage(), Decimal(0)
 
     def _keep_through(self, message_id: MessageId | None) -> None:
-        """Go back to a message that the session began with; its calls wait again."""
-        messages = self.conversation.messages
+        """Go back to a message that the session began with; its calls keep their results."""
+        messages = self.messages()
         places = [place for place, item in enumerate(messages) if item.id == message_id]
         if places:
-            self.conversation.set_history(messages[: places[0] + 1])
+            kept, dropped = messages[: places[0] + 1], messages[places[0] + 1 :]
+            self.conversation.set_history(kept)
             tip = self._tip_assistant()
-            asked = tip.tool_calls if tip is not None else ()
-            self.calls = {part.call_id: CallRecord(part=part) for part in asked}
+            self._open_calls(open_calls(tip, dropped[0] if dropped else None) if tip else ())
 
     def _push(self, message: Message) -> None:
         tip = self._tip_assistant() if isinstance(message, AssistantMessage) else None
         self._before_merge = tip
         if isinstance(message, AssistantMessage) and tip is not None:
             self.conversation.remove_last()
-            message = _merged(tip, message)
+            message = merged(tip, message)
         self.conversation.push(message)
+
+    def _open_calls(self, records: Iterable[CallRecord]) -> None:
+        self.calls = {record.part.call_id: record for record in records}
+
+    def _push_prompt(self, message: UserMessage) -> None:
+        """Let a prompt in; what waited for something is settled by it."""
+        self._settle()
+        self._push(msgspec.structs.replace(message, parts=readable_parts(message.parts)))
 
     def _tip_assistant(self) -> AssistantMessage | None:
         tip = self.conversation.tip
@@ -224,7 +236,8 @@ class SessionFold:
             self.conversation.set_history(heal_history(entry.history))
         else:
             self._inherit()
-            self._keep_through(entry.forked_after)
+            if entry.forked_after is not None:
+                self._keep_through(entry.forked_after)
 
     def _on_session_changed(self, entry: SessionChanged) -> None:
         changes = entry.changes
@@ -241,8 +254,7 @@ class SessionFold:
     def _on_input_promoted(self, entry: InputPromoted) -> None:
         queued = self.inputs.pop(entry.input_id, None)
         if queued is not None:
-            self._settle()
-            self._push(queued.message)
+            self._push_prompt(queued.message)
 
     def _on_input_drained(self, entry: InputDrained) -> None:
         self.inputs.pop(entry.input_id, None)
@@ -253,8 +265,7 @@ class SessionFold:
             allowed = {tool for query_id, tool in self._standing if query_id == entry.resumes}
             self._standing.update((entry.query_id, tool) for tool in allowed)
         if entry.message is not None:
-            self._settle()
-            self._push(entry.message)
+            self._push_prompt(entry.message)
 
     def _on_query_ended(self, entry: QueryEnded) -> None:
         self.open_query = None
@@ -288,8 +299,8 @@ class SessionFold:
             usage=entry.usage, finish_reason=entry.finish_reason, interrupted=entry.interrupted
         )
         if message is not None:
-            self._push(message)
-            self.calls = {part.call_id: CallRecord(part=part) for part in message.tool_calls}
+            self._push(with_distinct_calls(message))
+            self._open_calls(open_calls(message))
 
     def _on_turn_discarded(self, entry: TurnDiscarded) -> None:
         tip = self._tip_assistant()
@@ -309,7 +320,7 @@ class SessionFold:
             query_id = requested.query_id if entry.scope == "query" else None
             self._standing.add((query_id, requested.tool))
         call = self.calls.get(entry.call_id)
-        if call is None or call.state not in ("waiting", "started"):
+        if call is None or call.state == "approved" or not call.may_run:
             return
         call.reason = entry.reason
         call.state = "approved" if entry.decision == "approved" else "denied"
@@ -321,12 +332,12 @@ class SessionFold:
     def _on_tool_started(self, entry: ToolStarted) -> None:
         call = self.calls.get(entry.call_id)
         if call is not None:
-            call.state, call.idempotent, call.approved = "started", entry.idempotent, None
+            call.start(idempotent=entry.idempotent)
 
     def _on_tool_ended(self, entry: ToolEnded) -> None:
         call = self.calls.get(entry.call_id)
-        if call is not None and call.ended is None:
-            call.state, call.ended = "ended", entry
+        if call is not None:
+            call.end(entry.outcome, entry.content)
 
     def _on_compaction(self, entry: Compaction) -> None:
         self._settle()
@@ -337,6 +348,8 @@ class SessionFold:
         )
 
     def _on_rewound(self, entry: Rewound) -> None:
+        for call in self.calls.values():
+            call.withdraw_approval()  # it was given for what would have come next then
         if self.opened is not None and entry.to_seq == self.opened.seq:
             self._keep_through(entry.message_id)
 
@@ -361,21 +374,6 @@ class SessionFold:
         Compaction: _on_compaction,
         Rewound: _on_rewound,
     }
-
-
-def _joined(view: tuple[Message, ...], message: Message) -> tuple[Message, ...]:
-    """Append a message to a view, merging it into a tip of the same role."""
-    tip = view[-1] if view else None
-    if isinstance(message, UserMessage) and isinstance(tip, UserMessage):
-        return (*view[:-1], msgspec.structs.replace(tip, parts=tip.parts + message.parts))
-    if isinstance(message, AssistantMessage) and isinstance(tip, AssistantMessage):
-        return (*view[:-1], _merged(tip, message))
-    return (*view, message)
-
-
-def _merged(first: AssistantMessage, second: AssistantMessage) -> AssistantMessage:
-    """Join an answer with the one that goes on with it."""
-    return msgspec.structs.replace(second, parts=first.parts + second.parts)
 
 
 def fold_entries(entries: Sequence[Entry], *, inherited: Sequence[Entry] = ()) -> SessionFold:

@@ -116,3 +116,18 @@ class Conversation:
 
 def _is_compaction(message: Message) -> bool:
     return any(isinstance(part, CompactionPart) and part.text for part in message.parts)
+
+
+def joined(view: tuple[Message, ...], message: Message) -> tuple[Message, ...]:
+    """Append a message to a view, merging it into a tip of the same role."""
+    tip = view[-1] if view else None
+    if isinstance(message, UserMessage) and isinstance(tip, UserMessage):
+        return (*view[:-1], msgspec.structs.replace(tip, parts=tip.parts + message.parts))
+    if isinstance(message, AssistantMessage) and isinstance(tip, AssistantMessage):
+        return (*view[:-1], merged(tip, message))
+    return (*view, message)
+
+
+def merged(first: AssistantMessage, second: AssistantMessage) -> AssistantMessage:
+    """Join an answer with the one that goes on with it."""
+    return msgspec.structs.replace(second, parts=first.parts + second.parts)

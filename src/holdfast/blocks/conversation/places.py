@@ -44,7 +44,7 @@ def _last_place(
         if isinstance(entry, SessionOpened):
             began_with = [item.id for item in fold.messages()]
             found = entry.seq if message_id in began_with else None
-        elif isinstance(entry, _ADDING) and _ends_with(fold, message_id):
+        elif entry.seq and isinstance(entry, _ADDING) and _ends_with(fold, message_id):
             found = entry.seq
     return found
 
