@@ -15,7 +15,7 @@ from holdfast.ports.model_catalogue import ModelCatalogue
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.recorder import Recorder
 from holdfast.vocabulary.entries import TurnEnded, TurnStarted
-from holdfast.vocabulary.errors import ErrorCode, RequestError, StoreError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, StoreError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import new_message_id, new_turn_id
 from holdfast.vocabulary.settings import RuntimeSettings, Settings
@@ -79,7 +79,11 @@ class TurnRunner:
                     if assembly.finished is not None:
                         continue  # nothing counts after the end of an answer
                     out: list[Event] = []
-                    assembly.feed(batch, out)
+                    try:
+                        assembly.feed(batch, out)
+                    except AgentError:
+                        await record(out)  # what came before it was said all the same
+                        raise
                     self._checkpoint_if_due(assembly, out)
                     if assembly.finished is not None:
                         out.append(self._end(scope, plan, assembly.finished))
