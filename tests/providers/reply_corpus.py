@@ -160,7 +160,9 @@ _RESPONSE: JsonObject = {
 def _responses() -> list[Reply]:
     api = "openai-responses"
     places = [{"output_index": index, "item_id": item["id"]} for index, item in enumerate(_OUTPUT)]
-    heads = [item | {"content": [], "summary": [], "arguments": "", "input": ""} for item in _OUTPUT]
+    heads = [
+        item | {"content": [], "summary": [], "arguments": "", "input": ""} for item in _OUTPUT
+    ]
     growing: list[list[tuple[str, JsonObject]]] = [
         [
             ("reasoning_summary_text.delta", {"summary_index": 0, "delta": "Hm"}),

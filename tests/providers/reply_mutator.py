@@ -137,36 +137,36 @@ def _in_json(
     return apply
 
 
-def _replace(here: Any, key: Any, chance: Random) -> None:  # noqa: ANN401
+def _replace(here: Any, key: Any, chance: Random) -> None:
     here[key] = _odd_value(chance)
 
 
-def _remove(here: Any, key: Any, _chance: Random) -> None:  # noqa: ANN401
+def _remove(here: Any, key: Any, _chance: Random) -> None:
     del here[key]
 
 
-def _wrap(here: Any, key: Any, chance: Random) -> None:  # noqa: ANN401
+def _wrap(here: Any, key: Any, chance: Random) -> None:
     here[key] = [here[key]] if chance.random() < 0.5 else {"value": here[key]}
 
 
-def _swap(here: Any, key: Any, chance: Random) -> None:  # noqa: ANN401
+def _swap(here: Any, key: Any, chance: Random) -> None:
     other = chance.choice(list(here) if isinstance(here, dict) else range(len(here)))
     here[key], here[other] = here[other], here[key]
 
 
-def _rename(here: Any, key: Any, chance: Random) -> None:  # noqa: ANN401
+def _rename(here: Any, key: Any, chance: Random) -> None:
     if isinstance(here, dict):
         here[chance.choice(("type", "id", "index", "text", "error", "", f"{key}_"))] = here.pop(key)
 
 
-def _repeat(here: Any, key: Any, chance: Random) -> None:  # noqa: ANN401
+def _repeat(here: Any, key: Any, chance: Random) -> None:
     if isinstance(here, list):
         here.insert(chance.randrange(len(here) + 1), deepcopy(here[key]))
     else:
         here[f"{key}{_TWIN}"] = deepcopy(here[key])
 
 
-def _as_text(here: Any, key: Any, _chance: Random) -> None:  # noqa: ANN401
+def _as_text(here: Any, key: Any, _chance: Random) -> None:
     here[key] = json.dumps(here[key])
 
 

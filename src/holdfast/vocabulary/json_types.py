@@ -17,13 +17,13 @@ to spare might not be read back.
 """
 
 
-def is_too_deep(value: Json) -> bool:
+def is_too_deep(value: Json, *, levels: int = DEEPEST) -> bool:
     """Whether a value has more levels than are kept."""
     level: list[Any] = [value]
-    for _ in range(DEEPEST):
-        if not (level := [each for item in level for each in _inside(item)]):
-            return False
-    return True
+    while level and levels:
+        level = [each for item in level for each in _inside(item)]
+        levels -= 1
+    return bool(level)
 
 
 def _inside(value: Json) -> Iterable[Any]:

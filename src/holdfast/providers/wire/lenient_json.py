@@ -1,4 +1,4 @@
-"""JSON as it is sent by peers that are careless: lone surrogates, broken UTF-8, numbers for texts."""
+"""JSON as careless peers send it: lone surrogates, broken UTF-8, numbers where words belong."""
 
 import json
 import math

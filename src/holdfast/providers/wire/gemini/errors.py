@@ -57,9 +57,7 @@ def _read(report: Json) -> Failure:
 def _is_spent(details: list[JsonObject], message: str) -> bool:
     """Whether a quota is used up for so long, or so fully, that waiting does not help."""
     violations = [
-        violation
-        for detail in details
-        for violation in objects_in(detail.get("violations"))
+        violation for detail in details for violation in objects_in(detail.get("violations"))
     ]
     names = " ".join(str(each.get("quotaId") or "") for each in violations)
     return bool(_LONG_TERM.search(names) or _NO_PLAN.search(message))
