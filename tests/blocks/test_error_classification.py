@@ -137,12 +137,12 @@ def test_each_known_word_is_recognised_in_any_case(code: str, literal: str, form
 )
 def test_a_number_or_word_inside_something_else_means_nothing(message: str) -> None:
     error = to_agent_error(Exception(message))
-    assert (error.code, error.basis) == (ErrorCode.NETWORK, "fallback")
+    assert (error.code, error.basis) == (ErrorCode.PROTOCOL, "fallback")
 
 
 def test_a_guess_is_marked_and_never_repeated_by_itself() -> None:
-    error = to_agent_error(Exception("something else entirely"))
-    assert isinstance(error, RequestError)
+    error = to_agent_error(Exception("something else entirely"), RequestError)
+    assert error.code is ErrorCode.NETWORK
     assert error.retryable
     decision = decide_retry(error, FailureCount(failures=1), RetrySettings(), jitter=0.5)
     assert isinstance(decision, GiveUp)
@@ -185,7 +185,29 @@ def test_the_type_of_an_error_says_enough(value: BaseException, code: str) -> No
 
 def test_a_file_that_cannot_be_read_is_no_provider_s_fault() -> None:
     for error in (PermissionError(13, "Permission denied", "/etc/shadow"), FileNotFoundError("x")):
-        assert found(error) == ("NETWORK", "fallback")
+        assert found(error) == ("PROTOCOL", "fallback")
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [TypeError("timeout"), KeyError("rate limit"), RecursionError("503"), UnicodeError("overload")],
+    ids=lambda mistake: type(mistake).__name__,
+)
+@pytest.mark.parametrize(
+    ("hint", "code"),
+    [
+        (None, "PROTOCOL"),
+        (RequestError, "PROTOCOL"),
+        (ProviderError, "PROTOCOL"),
+        (ToolError, "TOOL_FAILED"),
+        (HookError, "HOOK_FAILED"),
+    ],
+)
+def test_a_mistake_is_known_by_its_type_and_not_by_its_words(
+    mistake: Exception, hint: type[AgentError] | None, code: str
+) -> None:
+    error = to_agent_error(mistake, hint)
+    assert (error.code, error.basis, error.retryable) == (code, "type", False)
 
 
 STATUSES = {

@@ -11,6 +11,7 @@ from holdfast.ports.abort import AbortSignal
 from holdfast.vocabulary.approvals import Decision, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.messages import Sender
+from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
 from holdfast.vocabulary.text import did_you_mean, writable
 
@@ -48,7 +49,17 @@ def _is_place(value: object) -> bool:
     return value is None or isinstance(value, str | os.PathLike)
 
 
+def _is_credential(value: object) -> bool:
+    return (
+        value is None
+        or isinstance(value, str | Secret)
+        or callable(value)
+        or callable(getattr(value, "token", None))
+    )
+
+
 _OBJECTS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "api_key": (_is_credential, "a key, a Secret, a function that returns one, or a TokenSource"),
     "approver": (_is_function, "a function"),
     "attachments": (_is_list, "a list of attachments"),
     "before_tool": (_is_function, "a function"),
@@ -120,21 +131,25 @@ def check_reference(reference: object) -> None:
         ConfigError: CONFIG_INVALID when it is no text, or blank.
 
     """
-    if reference is not None and not (isinstance(reference, str) and reference.strip()):
+    if reference is None:
+        return
+    if not (isinstance(reference, str) and reference.strip()):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID, f"a session's name or id must be text, not {reference!r}"
         )
     check_text(reference, of="the name of a session")
 
 
-def check_text(text: str | None, *, of: str) -> None:
-    """Refuse text that no store can keep.
+def check_text(text: object, *, of: str) -> None:
+    """Refuse what is no text, and text that no store can keep.
 
     Raises:
         ConfigError: CONFIG_INVALID naming whose text it is.
 
     """
-    if text is not None and writable(text) != text:
+    if not isinstance(text, str):
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{of} must be text, not {text!r}")
+    if writable(text) != text:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID, f"{of} holds half a character, which cannot be kept: {text!r}"
         )

@@ -135,7 +135,13 @@ class BoundTokenSource:
                 ErrorCode.CONFIG_INVALID,
                 f"the credential is for {self._origin} and was not sent to {origin}",
             )
-        value = (await self._source.token(origin)).reveal()
+        secret = await self._source.token(origin)
+        value = secret.reveal() if isinstance(secret, Secret) else secret
+        if not isinstance(value, str):
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                f"the credential for {origin.host} must be text, not {type(value).__name__}",
+            )
         # A key out of a file brings its line end along, which no header can hold.
         return Secret(value.strip())
 

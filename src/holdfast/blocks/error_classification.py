@@ -2,8 +2,10 @@
 
 The order is: our own errors as they are; the exception's type; a typed code; an HTTP status; texts
 that providers are known to send; general patterns, with numbers as whole words only; a fallback
-that is marked as a guess. The tables are the only ones of their kind: providers judge their error
-replies by them, too (docs/provider-errors.md).
+that is marked as a guess. A program's own mistake (`TypeError` and the like) is known by its type,
+and its words are not read: it is never the network's and never worth another try. The tables are
+the only ones of their kind: providers judge their error replies by them, too
+(docs/provider-errors.md).
 """
 
 import errno
@@ -12,6 +14,7 @@ from asyncio import CancelledError
 from collections.abc import Iterator
 
 from holdfast.vocabulary.errors import (
+    RETRYABLE_CODES,
     AgentError,
     Basis,
     ConfigError,
@@ -166,16 +169,41 @@ _PATTERNS: tuple[tuple[ErrorCode, str], ...] = (
 )
 
 
+_MISTAKES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    BufferError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    NameError,
+    NotImplementedError,
+    RecursionError,
+    StopAsyncIteration,
+    StopIteration,
+    SyntaxError,
+    SystemError,
+    TypeError,
+    UnicodeError,
+)
+"""What a program raises by mistake, ours or the user's; nobody else raises it on purpose."""
+
 _FALLBACKS: dict[type[AgentError], ErrorCode] = {
     ConfigError: ErrorCode.CONFIG_INVALID,
     HookError: ErrorCode.HOOK_FAILED,
     ProviderError: ErrorCode.SERVER_ERROR,
+    RequestError: ErrorCode.NETWORK,
     ToolError: ErrorCode.TOOL_FAILED,
 }
 
 
-def to_agent_error(value: object, fallback: type[AgentError] = RequestError) -> AgentError:
-    """Return `value` as an `AgentError`: itself if it is one, else by what is known of it."""
+def to_agent_error(value: object, fallback: type[AgentError] | None = None) -> AgentError:
+    """Return `value` as an `AgentError`: itself if it is one, else by what is known of it.
+
+    `fallback` is the family to guess where nothing is known; without it the guess is PROTOCOL:
+    something did not keep its promise, and asking again does not help.
+    """
     if isinstance(value, AgentError):
         return value
     message = _message_of(value)
@@ -183,10 +211,19 @@ def to_agent_error(value: object, fallback: type[AgentError] = RequestError) -> 
         error = error_of(code, message, basis=basis, status=status)
         break
     else:
-        error = error_of(_FALLBACKS.get(fallback, ErrorCode.NETWORK), message, basis="fallback")
+        error = _unexplained(value, message, fallback)
     if isinstance(value, BaseException):
         error.__cause__ = value
     return error
+
+
+def _unexplained(value: object, message: str, fallback: type[AgentError] | None) -> AgentError:
+    """Make the error of what says nothing of its cause: by the family that the caller guesses."""
+    code = ErrorCode.PROTOCOL if fallback is None else _FALLBACKS.get(fallback, ErrorCode.PROTOCOL)
+    if not isinstance(value, _MISTAKES):
+        return error_of(code, message, basis="fallback")
+    code = ErrorCode.PROTOCOL if code in RETRYABLE_CODES else code
+    return error_of(code, f"{type(value).__name__}: {message}", basis="type")
 
 
 def code_of_status(status: int) -> ErrorCode:
@@ -221,8 +258,8 @@ def _findings(value: object, message: str) -> Iterator[tuple[ErrorCode, Basis, i
         yield typed, "code", status
     if status is not None:
         yield code_of_status(status), "status", status
-    if isinstance(value, OSError):
-        return  # a file that cannot be opened says nothing about a provider
+    if isinstance(value, (OSError, *_MISTAKES)):
+        return  # a file that cannot be opened says nothing about a provider, nor does a mistake
     if (by_text := code_of_text(message)) is not None:
         yield by_text, "pattern", None
 

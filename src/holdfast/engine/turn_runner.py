@@ -15,11 +15,11 @@ from holdfast.ports.model_catalogue import ModelCatalogue
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.recorder import Recorder
 from holdfast.vocabulary.entries import TurnEnded, TurnStarted
-from holdfast.vocabulary.errors import ErrorCode, RequestError, StoreError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, StoreError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import new_message_id, new_turn_id
 from holdfast.vocabulary.settings import RuntimeSettings, Settings
-from holdfast.vocabulary.stream_parts import FinishKind, StreamFinished
+from holdfast.vocabulary.stream_parts import FinishKind, StreamFinished, StreamPart
 
 
 class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,9 +78,7 @@ class TurnRunner:
                 async for batch in stream:
                     if assembly.finished is not None:
                         continue  # nothing counts after the end of an answer
-                    out: list[Event] = []
-                    assembly.feed(batch, out)
-                    self._checkpoint_if_due(assembly, out)
+                    out = await self._take(assembly, batch, record)
                     if assembly.finished is not None:
                         out.append(self._end(scope, plan, assembly.finished))
                     if out:
@@ -143,6 +141,22 @@ class TurnRunner:
             cost=cost,
             context_window=self._catalogue.context_window(plan.client.provider, scope.model),
         )
+
+    async def _take(
+        self,
+        assembly: Assembly,
+        batch: Sequence[StreamPart],
+        record: Callable[[Sequence[Event]], Awaitable[None]],
+    ) -> list[Event]:
+        """Return the events of one read; those before a part that cannot be kept are recorded."""
+        out: list[Event] = []
+        try:
+            assembly.feed(batch, out)
+        except AgentError:
+            await record(out)
+            raise
+        self._checkpoint_if_due(assembly, out)
+        return out
 
     def _checkpoint_if_due(self, assembly: Assembly, out: list[Event]) -> None:
         if assembly.unsaved_bytes >= self._runtime.checkpoint_bytes:

@@ -8,7 +8,7 @@ from holdfast.providers.transport.frames import new_frame_parser
 from holdfast.providers.transport.json_body import JsonBodyParser
 from holdfast.providers.transport.protocol import Reply
 from holdfast.providers.wire.protocol import Frame, WireProtocol
-from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, RequestError
 from holdfast.vocabulary.stream_parts import StreamFinished, StreamPart
 
 BODY_LIMIT = 64 * 1024
@@ -43,7 +43,7 @@ class ReplyDecoder:
         """Append the parts that `data` completes to `out`."""
         frames: list[Frame] = []
         self._parser.feed(data, frames)
-        self._decoder.feed(frames, out)
+        self._decode(frames, out)
         self.is_finished = bool(out) and isinstance(out[-1], StreamFinished)
 
     def end(self, out: list[StreamPart]) -> None:
@@ -60,9 +60,22 @@ class ReplyDecoder:
             raise self._protocol.classify(_OK, self._headers, frames[0].data) from error
         self.is_finished = True
 
-    def _finish(self, frames: list[Frame], out: list[StreamPart]) -> None:
+    def _decode(self, frames: list[Frame], out: list[StreamPart]) -> None:
+        """Decode frames; a decoder that stumbles over one has not understood the provider."""
         try:
             self._decoder.feed(frames, out)
+        except AgentError:
+            raise
+        except Exception as error:
+            raise ProviderError(
+                ErrorCode.PROTOCOL,
+                f"the provider's reply could not be read: {type(error).__name__}",
+                basis="type",
+            ) from error
+
+    def _finish(self, frames: list[Frame], out: list[StreamPart]) -> None:
+        try:
+            self._decode(frames, out)
         except AgentError as error:
             # A last frame that makes no sense was cut off, unless it says what went wrong.
             if error.code is not ErrorCode.PROTOCOL:

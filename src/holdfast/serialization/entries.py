@@ -6,7 +6,18 @@ bytes they were read from, so that writing an entry out again gives the same byt
 
 import msgspec
 
-from holdfast.vocabulary.entries import Entry, KnownEntry, UnknownEntry
+from holdfast.vocabulary.entries import (
+    ApprovalSettled,
+    Entry,
+    HookMessage,
+    KnownEntry,
+    PartEnded,
+    PartStarted,
+    SessionChanged,
+    ToolEnded,
+    UnknownEntry,
+    UsageReported,
+)
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import EntryId, QueryId, TurnId
 
@@ -33,6 +44,38 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 def encode_entry(entry: Entry) -> bytes:
     """Write an entry as one line of JSON without a line end."""
     return _encoder.encode(entry) if entry.raw is None else bytes(entry.raw)
+
+
+_WITH_FREE_DATA = (
+    PartStarted,
+    PartEnded,
+    ToolEnded,
+    ApprovalSettled,
+    SessionChanged,
+    HookMessage,
+    UsageReported,
+)
+
+
+def refuse_unreadable(entry: Entry) -> None:
+    """Raise CORRUPT for an entry that `decode_entry` would not give back.
+
+    Providers, tools and hooks of the user's fill entries with values of their own, and a struct
+    takes any value for any field. Such values are checked where they come in (the stream
+    processor's assembly, the checks of tools' results and of decisions); this is the guard behind
+    those doors, so that a door which was forgotten costs an error and not a session. It reads back
+    only the kinds that hold such values: some microseconds for each, a few times in a turn. Checkpoints,
+    the frequent kind, and kinds that hold nothing but our own values are not looked at.
+    """
+    if isinstance(entry, _WITH_FREE_DATA) and entry.raw is None:
+        try:
+            _decoder.decode(_encoder.encode(entry))
+        except (*_UNREADABLE, TypeError, UnicodeEncodeError) as error:
+            raise StoreError(
+                ErrorCode.CORRUPT,
+                f"an entry of the kind {entry.kind} was not stored, because it could not be read "
+                f"back: {error}",
+            ) from error
 
 
 def decode_entry(raw: bytes) -> Entry:

@@ -5,11 +5,14 @@ from typing import Literal
 import msgspec
 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import DEEPEST, Json, JsonObject, is_too_deep
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.settings import Thinking
+from holdfast.vocabulary.text import writable
 
 STATE_VERSION = 1
+_LEVELS_AROUND = 10
+"""How deep inside a state somebody else's values begin, and a little more."""
 
 
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +45,7 @@ def decode_state(raw: bytes) -> SessionState:
     """Read a state; raises CONFIG_INVALID naming the version or the field that is wrong."""
     try:
         values = msgspec.json.decode(raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID, f"the session state is not JSON: {error}"
         ) from error
@@ -51,8 +54,20 @@ def decode_state(raw: bytes) -> SessionState:
 
 def check_state(value: object) -> SessionState:
     """Check a state that a user hands in, as a value or as plain JSON."""
-    if isinstance(value, SessionState):
-        value = value.to_dict()
+    try:
+        if isinstance(value, SessionState):
+            value = value.to_dict()
+        msgspec.json.encode(value)  # what cannot be written down cannot be gone on with
+    except (TypeError, ValueError, RecursionError) as error:
+        is_text = isinstance(error, UnicodeEncodeError)
+        why = f"{_half_character(value)} holds half a character" if is_text else error
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"the session state cannot be kept: {why}"
+        ) from error
+    if is_too_deep(value, levels=DEEPEST + _LEVELS_AROUND):
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, "the session state is nested too deeply to be kept"
+        )
     version = value.get("version") if isinstance(value, dict) else None
     if version != STATE_VERSION or isinstance(version, bool):
         raise ConfigError(
@@ -65,3 +80,17 @@ def check_state(value: object) -> SessionState:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID, f"the session state is not valid: {error}"
         ) from error
+
+
+def _half_character(value: Json, place: str = "$") -> str | None:
+    """Return where a text is that no encoding takes."""
+    if isinstance(value, str):
+        return place if writable(value) != value else None
+    inside: list[tuple[str, Json]] = []
+    if isinstance(value, dict):
+        inside = [(f"{place}.{writable(str(name))}", each) for name, each in value.items()]
+        if any(isinstance(name, str) and writable(name) != name for name in value):
+            return f"a key of {place}"
+    elif isinstance(value, list | tuple):
+        inside = [(f"{place}[{index}]", each) for index, each in enumerate(value)]
+    return next((found for name, each in inside if (found := _half_character(each, name))), None)

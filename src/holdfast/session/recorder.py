@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.ports.session_store import Lease, SessionLog
+from holdfast.serialization.entries import refuse_unreadable
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
@@ -94,7 +95,13 @@ class SessionRecorder:
             raise self._failure
 
     def _stage(self, events: Sequence[Event]) -> bool:
-        """Queue events with their `seq`; True when none of them has to be stored."""
+        """Queue events with their `seq`; True when none of them has to be stored.
+
+        All or none of them: one that could not be read back is refused before any is queued.
+        """
+        for event in events:
+            if isinstance(event, Entry):
+                refuse_unreadable(event)
         plain = True
         for event in events:
             if isinstance(event, Entry):

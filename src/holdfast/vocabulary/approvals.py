@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.vocabulary.ids import ApprovalId, CallId, SessionId
-from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.json_types import Json, is_too_deep
 from holdfast.vocabulary.tools import Effect
 
 ApprovalScope: TypeAlias = Literal["once", "query", "session"]
@@ -57,9 +57,11 @@ def check_decision(decision: Decision) -> Decision:
         plain = msgspec.to_builtins(decision)
         msgspec.json.encode(plain)  # what cannot be written down cannot be decided
         checked = msgspec.convert(plain, kind)
-    except (msgspec.ValidationError, TypeError, UnicodeEncodeError) as error:
+    except (msgspec.ValidationError, TypeError, UnicodeEncodeError, RecursionError) as error:
         raise ValueError(f"{kind.__name__} is not valid: {error}") from error
     arguments = checked.arguments if isinstance(checked, Approve) else None
+    if is_too_deep(arguments):
+        raise ValueError("Approve is not valid: the arguments are nested too deeply")
     if arguments is not None and type(arguments) is not dict:
         raise ValueError("Approve is not valid: the arguments of a call are an object")
     return checked

@@ -3,7 +3,7 @@
 import msgspec
 
 from holdfast.vocabulary.ids import CallId, PartId, new_id
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import JsonObject, is_too_deep
 from holdfast.vocabulary.parts import CompactionPart, ReasoningPart, TextPart, ToolCallPart
 
 _PLAIN_ARGUMENTS = msgspec.json.Decoder()
@@ -114,7 +114,8 @@ def finish_call(
 ) -> ToolCallPart:
     """Make a tool call from its complete argument text; no text means no arguments.
 
-    Text that is not a JSON object is kept as `invalid`: such a call is answered, never run.
+    Text that is not a JSON object, or one with too many levels, is kept as `invalid`: such a call
+    is answered, never run.
     """
     invalid: str | None = None
     arguments: object = {}
@@ -123,7 +124,7 @@ def finish_call(
             arguments = _PLAIN_ARGUMENTS.decode(text.encode("utf-8", "replace"))
         except (msgspec.DecodeError, RecursionError):
             invalid = text
-    if not isinstance(arguments, dict):
+    if not isinstance(arguments, dict) or is_too_deep(arguments):
         arguments, invalid = {}, text
     return ToolCallPart(
         id=part_id,

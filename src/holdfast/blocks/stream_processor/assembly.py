@@ -1,15 +1,16 @@
 """The assembly of one answer: stream parts in, events out. Made anew for each answer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from holdfast.blocks.stream_processor.aggregators import GrowingText, finish_call, finish_text
 from holdfast.ports.stamps import Stamp
 from holdfast.vocabulary.entries import PartCheckpoint, PartEnded, PartStarted
+from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.events import Event, ReasoningDelta, TextDelta, ToolInputDelta
 from holdfast.vocabulary.ids import CallId, PartId, new_id, new_part_id
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import JsonObject, is_too_deep
 from holdfast.vocabulary.parts import (
     CompactionPart,
     Part,
@@ -43,6 +44,39 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
+_encode = msgspec.json.Encoder().encode
+_READERS: dict[type, Callable[[bytes], StreamPart]] = {
+    kind: msgspec.json.Decoder(kind).decode
+    for kind in (StreamOpened, PartOpened, PartClosed, PartOpaque, StreamFinished)
+}
+
+
+def _as_read_back(part: StreamPart) -> StreamPart:
+    """Return a part as a log would give it back; raises PROTOCOL when it would not."""
+    try:
+        read = _READERS[type(part)](_encode(part))
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _unkeepable(part, str(error)) from error
+    carried = read.payload if isinstance(read, PartOpaque) else getattr(read, "native", None)
+    if is_too_deep(carried):
+        raise _unkeepable(part, "it is nested too deeply")
+    return read
+
+
+def _plain_text(text: str) -> str:
+    if not isinstance(text, str):
+        raise _unkeepable(text, "a delta must be text")
+    return writable(str(text))
+
+
+def _unkeepable(value: object, why: str) -> ProviderError:
+    return ProviderError(
+        ErrorCode.PROTOCOL,
+        f"the provider sent a {type(value).__name__} that cannot be kept: {why}",
+        basis="type",
+    )
+
+
 class _OpenPart(GrowingText):
     """A part that is still growing."""
 
@@ -62,6 +96,11 @@ class Assembly:
 
     Owns part ids, offsets and what has been saved to the log. Deltas of parts that were never
     opened are dropped, as are parts opened twice.
+
+    Structs do not check what they are made of, and a log that cannot be read back is lost. So what
+    a client hands over is checked here, once, whoever wrote the client: every stream part but the
+    deltas is taken as it would be read back; of a delta, which is frequent, the text must be one.
+    What does not pass raises PROTOCOL after the events before it were appended.
     """
 
     def __init__(self, *, stamp: Stamp, provider: str, model: str) -> None:
@@ -92,8 +131,10 @@ class Assembly:
         for part in batch:
             if type(part) is PartDelta:
                 growing = opened.get(part.key)
-                if growing is not None and part.text:
-                    text = part.text if part.text.isascii() else writable(part.text)
+                text = part.text
+                if growing is not None and text:
+                    if type(text) is not str or not text.isascii():
+                        text = _plain_text(text)
                     self.unsaved_bytes += _size(text)
                     out.append(
                         growing.delta(part_id=growing.id, offset=growing.add(text), text=text)
@@ -127,6 +168,7 @@ class Assembly:
         self._open.clear()
 
     def _take(self, part: StreamPart, out: list[Event]) -> None:
+        part = _as_read_back(part)
         match part:
             case PartOpened():
                 self._start(part, out)
@@ -193,7 +235,7 @@ class Assembly:
             id=part_id,
             provider=self._provider,
             model=self._model,
-            payload=msgspec.to_builtins(payload),
+            payload=payload,
         )
         self._parts[part_id] = part
         out.append(PartStarted(**self._stamp(), part_id=part_id, part_kind="provider"))

@@ -23,7 +23,9 @@ async def call_function(
     """Call a function: coroutines here, plain ones in a thread, generators for their progress."""
     try:
         return await _call(function, arguments, context)
-    except SystemExit as raised:  # it would end the loop, and everybody's work in it
+    except (Exception, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
+        raise
+    except BaseException as raised:  # it would end the query, or the loop with everybody's work
         raise _as_exception(raised) from raised
 
 

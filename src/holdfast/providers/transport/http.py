@@ -233,7 +233,9 @@ def _before_reply(error: Exception, *, host: str, limits: Timeouts) -> AgentErro
 
     if isinstance(error, AgentError):
         return error
-    code = ErrorCode.NETWORK
+    # What no network raises is a mistake, and asking again does not mend it.
+    is_network = isinstance(error, aiohttp.ClientError | OSError | EOFError)
+    code = ErrorCode.NETWORK if is_network else ErrorCode.PROTOCOL
     match error:
         case aiohttp.ConnectionTimeoutError():
             code = ErrorCode.TIMEOUT

@@ -5,6 +5,7 @@ from decimal import Decimal
 from holdfast.vocabulary.json_types import Json, JsonObject
 
 _USD_PER_TICK = Decimal("0.0000000001")
+_LARGEST_BILL = 10**18
 
 
 def cost_in_dollars(usage: JsonObject) -> Decimal | None:
@@ -23,8 +24,11 @@ def cost_in_dollars(usage: JsonObject) -> Decimal | None:
 def cost_in_ticks(usage: JsonObject) -> Decimal | None:
     """Return xAI's cost, which it counts in ticks; None where it does not say."""
     ticks = usage.get("cost_in_usd_ticks")
-    return ticks * _USD_PER_TICK if isinstance(ticks, int) else None
+    amount = _decimal(ticks) if isinstance(ticks, int) else None
+    return None if amount is None else amount * _USD_PER_TICK
 
 
 def _decimal(value: Json) -> Decimal | None:
-    return Decimal(str(value)) if isinstance(value, int | float) else None
+    """Return an amount of money; a number that no bill could show is none."""
+    is_amount = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    return Decimal(str(value)) if is_amount and value < _LARGEST_BILL else None

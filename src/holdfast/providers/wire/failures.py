@@ -31,6 +31,8 @@ _PLAIN_STATUSES = frozenset({401, 402, 408, 409, 498, 502, 503, 504, 529})
 """Statuses that mean one thing wherever they come from; beside any other, words may say more."""
 
 _FIRST_ERROR_STATUS = 400
+_NOTHING = frozenset({"{}", "[]", "null", '""'})
+"""Texts that say no more than an empty one."""
 _MESSAGE_LIMIT = 500
 _REQUEST_ID_HEADERS = (
     "request-id",
@@ -132,7 +134,8 @@ class FailureRules(msgspec.Struct, frozen=True, kw_only=True):
         # Only the user aborts: who says so at the other end has given up.
         if loose is None or loose is ErrorCode.ABORTED:
             return ErrorCode.SERVER_ERROR, "fallback"
-        return loose, "pattern"
+        # A report that arrived says nothing of our network; it speaks of the provider's own.
+        return (ErrorCode.SERVER_ERROR if loose is ErrorCode.NETWORK else loose), "pattern"
 
 
 def code_table(words: Mapping[ErrorCode, str]) -> dict[str, ErrorCode]:
@@ -151,6 +154,11 @@ def error_object(report: Json) -> JsonObject:
 def text_of(value: Json) -> str:
     """Return `value` if it is a text, else an empty one."""
     return value if isinstance(value, str) else ""
+
+
+def objects_in(value: Json) -> list[JsonObject]:
+    """Return the objects of a list; what is no list has none."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def status_among(*values: Json) -> int | None:
@@ -181,7 +189,9 @@ def _readable(body: bytes, status: int) -> str:
 
 
 def _shortened(message: str) -> str:
-    """Return `message` at a length that fits a log."""
+    """Return `message` at a length that fits a log; one that says nothing is empty."""
+    if message.strip() in _NOTHING:
+        return ""
     return message if len(message) <= _MESSAGE_LIMIT else message[: _MESSAGE_LIMIT - 1] + "…"
 
 

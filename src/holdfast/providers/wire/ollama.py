@@ -17,7 +17,7 @@ from holdfast.providers.wire.failures import (
     status_among,
     text_of,
 )
-from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.providers.wire.lenient_json import UNREADABLE, decode_lenient
 from holdfast.providers.wire.message_bytes import MessageBytes, body_with
 from holdfast.providers.wire.neutral_forms import (
     argument_object,
@@ -97,7 +97,7 @@ _decode = msgspec.json.Decoder(Line).decode
 def _read(data: bytes) -> Line:
     try:
         return _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         value = decode_lenient(data)
         return keep_what_fits(value, Line) if isinstance(value, dict) else Line()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from holdfast.providers.wire.lenient_json import with_words
 from holdfast.providers.wire.media import media_text
 from holdfast.providers.wire.neutral_forms import argument_object, reminder_text
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -95,8 +96,8 @@ def _block(
             yield _result(part)
         case MediaPart():
             yield _media(part)
-        case ProviderPart(payload=payload):
-            yield payload
+        case ProviderPart(payload=payload) if isinstance(payload.get("type"), str):
+            yield with_words(payload, "id", "tool_use_id")
         case _:
             return
 

@@ -32,7 +32,8 @@ from holdfast.providers.wire.anthropic_messages.reply_types import (
     convert_event,
     decode_event,
 )
-from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.providers.wire.failures import text_of
+from holdfast.providers.wire.lenient_json import UNREADABLE, decode_lenient
 from holdfast.providers.wire.protocol import Frame
 from holdfast.providers.wire.what_fits import keep_what_fits
 from holdfast.vocabulary.errors import ErrorCode, ProviderError, RequestError
@@ -89,7 +90,7 @@ class MessagesDecoder:
                 return
             try:
                 event: ReplyEvent | None = decode_event(frame.data)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 event = _decode_unusual(frame)
             # Nearly every frame is a text delta.
             if type(event) is BlockDelta and type(event.delta) is TextDelta:
@@ -160,7 +161,8 @@ class MessagesDecoder:
         if block.get("type") == "text":
             self._text_keys[index] = opened.key
         elif block.get("type") == "fallback":
-            self._native["model"] = (block.get("to") or {}).get("model")
+            to = block.get("to")
+            self._native["model"] = to.get("model") if isinstance(to, dict) else None
 
     def _grow(self, index: int, delta: Delta, out: list[StreamPart]) -> None:
         block = self._blocks.get(index)
@@ -225,14 +227,14 @@ def _decode_unusual(frame: Frame) -> ReplyEvent | None:
     if not isinstance(value, dict):
         return None
     # An event without a name is called `message`, which is also the type of a whole answer.
-    kind = value.get("type") or ("" if frame.event == "message" else frame.event)
+    kind = text_of(value.get("type")) or ("" if frame.event == "message" else frame.event)
     if kind == "error" or (kind not in EVENT_TYPES and value.get("error")):
         raise ERRORS.error_in_stream(value)
     delta = value.get("delta")
     is_known = kind in EVENT_TYPES and not (
         kind == "content_block_delta"
         and isinstance(delta, dict)
-        and delta.get("type") not in DELTA_TYPES
+        and text_of(delta.get("type")) not in DELTA_TYPES
     )
     if not is_known:
         return None

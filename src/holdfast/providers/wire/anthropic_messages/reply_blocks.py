@@ -15,7 +15,8 @@ from holdfast.providers.wire.anthropic_messages.reply_types import (
     TextDelta,
     ThinkingDelta,
 )
-from holdfast.providers.wire.lenient_json import decode_lenient, encode_lenient
+from holdfast.providers.wire.failures import objects_in, text_of
+from holdfast.providers.wire.lenient_json import decode_lenient, encode_lenient, with_words
 from holdfast.vocabulary.errors import ProviderError
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import PartKind
@@ -51,16 +52,16 @@ class GrowingBlock:
         self._type = str(block["type"])
         self._block = block
         self._has_grown = False
-        self._signature: str | None = block.get("signature") or None
-        self._citations: list[JsonObject] = list(block.get("citations") or ())
+        self._signature: str | None = text_of(block.get("signature")) or None
+        self._citations: list[JsonObject] = objects_in(block.get("citations"))
         kind = _KINDS[self._type]
         is_call = kind == "tool_call"
         out.append(
             PartOpened(
                 key=key,
                 kind=kind,
-                call_id=str(block.get("id") or "") or None if is_call else None,
-                name=str(block.get("name") or "") if is_call else None,
+                call_id=text_of(block.get("id")) or None if is_call else None,
+                name=text_of(block.get("name")) if is_call else None,
             )
         )
         self._grow(block.get("text") or block.get("thinking") or block.get("content"), out)
@@ -143,14 +144,19 @@ class CarriedBlock:
             case TextDelta(text=text):
                 self._block["text"] = str(self._block.get("text") or "") + text
             case CitationsDelta(citation=citation):
-                self._block["citations"] = [*(self._block.get("citations") or ()), citation]
+                self._block["citations"] = [*objects_in(self._block.get("citations")), citation]
             case SignatureDelta(signature=signature):
                 self._block["signature"] = signature
             case _:
                 pass
 
     def close(self, out: list[StreamPart]) -> None:
-        """Give the block; one whose input was cut off could not be replayed, and is dropped."""
+        """Give the block; one that could not be replayed is dropped.
+
+        That is one without a type, and one whose input was cut off.
+        """
+        if not self._block.get("type"):
+            return
         if text := "".join(self._input):
             try:
                 self._block["input"] = decode_lenient(text.encode("utf-8", "replace"))
@@ -164,6 +170,7 @@ Block: TypeAlias = GrowingBlock | CarriedBlock
 
 def open_block(key: str, block: JsonObject, out: list[StreamPart]) -> Block:
     """Begin a block, with what its head already holds."""
+    block = with_words(block, "type", "id", "name", "tool_use_id")
     if block.get("type") in _KINDS:
         return GrowingBlock(key, block, out)
     return CarriedBlock(key, block)

@@ -1,5 +1,6 @@
 """Puts streamed reasoning details together, so that they can be sent back as one message's."""
 
+from holdfast.providers.wire.failures import text_of
 from holdfast.vocabulary.json_types import JsonObject
 
 _GROWING = ("text", "summary")
@@ -22,7 +23,7 @@ def merge_detail(details: list[JsonObject], new: JsonObject) -> None:
         return
     for name, value in new.items():
         if name in _GROWING and isinstance(value, str):
-            last[name] = (last.get(name) or "") + value
+            last[name] = text_of(last.get(name)) + value
         elif value is not None:
             last[name] = value
 

@@ -21,6 +21,7 @@ from holdfast.providers.wire.chat_completions.reply_types import (
     plain_text,
 )
 from holdfast.providers.wire.chat_completions.usage import read_cost, read_usage
+from holdfast.providers.wire.failures import text_of
 from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.providers.wire.protocol import Frame
 from holdfast.vocabulary.errors import ErrorCode, error_of
@@ -229,7 +230,7 @@ class ChatDecoder:
     def _keep_media(self, delta: Delta) -> None:
         for name, value in (delta.audio or {}).items():
             grows = name in {"data", "transcript"} and isinstance(value, str)
-            self._audio[name] = self._audio.get(name, "") + value if grows else value
+            self._audio[name] = text_of(self._audio.get(name)) + value if grows else value
         for position, tool in enumerate(delta.executed_tools or ()):
             # A server tool is sent anew when it has run; the last word holds.
             index = tool.get("index")

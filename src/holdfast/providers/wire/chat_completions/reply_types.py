@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.providers.wire.lenient_json import UNREADABLE, decode_lenient
 from holdfast.providers.wire.what_fits import keep_what_fits
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -88,7 +88,7 @@ def decode_piece(data: bytes) -> AnswerPiece | None:
     """
     try:
         return _decode_typed(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         # The mark is looked for here, because it is no JSON and comes once.
         return None if data.lstrip().startswith(_END_MARK) else _decode_salvaging(data)
 

@@ -7,6 +7,7 @@ from holdfast.providers.wire.failures import (
     FailureRules,
     code_table,
     error_object,
+    objects_in,
     status_among,
     text_of,
 )
@@ -40,10 +41,7 @@ _SECONDS = re.compile(r"(\d+(?:\.\d+)?)s")
 def _read(report: Json) -> Failure:
     # Without server-sent events a stream is one array, its error included.
     error = error_object(report[-1] if isinstance(report, list) and report else report)
-    listed = error.get("details")
-    details = (
-        [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-    )
+    details = objects_in(error.get("details"))
     message, word = text_of(error.get("message")), text_of(error.get("status"))
     codes = [str(each["reason"]) for each in details if each.get("reason")]
     if word == "RESOURCE_EXHAUSTED" and _is_spent(details, message):
@@ -59,10 +57,7 @@ def _read(report: Json) -> Failure:
 def _is_spent(details: list[JsonObject], message: str) -> bool:
     """Whether a quota is used up for so long, or so fully, that waiting does not help."""
     violations = [
-        violation
-        for detail in details
-        for violation in detail.get("violations") or ()
-        if isinstance(violation, dict)
+        violation for detail in details for violation in objects_in(detail.get("violations"))
     ]
     names = " ".join(str(each.get("quotaId") or "") for each in violations)
     return bool(_LONG_TERM.search(names) or _NO_PLAN.search(message))

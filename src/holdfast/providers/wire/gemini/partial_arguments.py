@@ -8,7 +8,10 @@ import msgspec
 
 from holdfast.vocabulary.json_types import Json, JsonObject
 
-_STEP = re.compile(r"\.?([A-Za-z_$][\w$-]*)|\[(\d+)\]|\[['\"](.*?)['\"]\]")
+_LONGEST_PATH = 100
+_LAST_POSITION = 10_000
+"""No model counts further, and every position before it would be filled."""
+_STEP = re.compile(r"\.?([A-Za-z_$][\w$-]*)|\[(\d{1,9})\]|\[['\"](.*?)['\"]\]")
 
 
 class PartialArgument(msgspec.Struct, rename="camel"):
@@ -33,7 +36,8 @@ class PartialArgument(msgspec.Struct, rename="camel"):
 def put_argument(arguments: JsonObject, piece: PartialArgument) -> None:
     """Put one piece in its place; a text goes on where an earlier piece of it ended."""
     steps = steps_of(piece.json_path)
-    if not steps:
+    far = any(isinstance(step, int) and step > _LAST_POSITION for step in steps)
+    if not steps or far or len(steps) > _LONGEST_PATH:
         return
     here: Any = arguments
     for step, following in pairwise(steps):

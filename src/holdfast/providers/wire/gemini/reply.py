@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.providers.wire.failures import objects_in
 from holdfast.providers.wire.gemini.errors import ERRORS
 from holdfast.providers.wire.gemini.partial_arguments import put_argument
 from holdfast.providers.wire.gemini.reply_types import (
@@ -19,7 +20,7 @@ from holdfast.providers.wire.gemini.reply_types import (
     Reply,
     UsageMetadata,
 )
-from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.providers.wire.lenient_json import UNREADABLE, decode_lenient
 from holdfast.providers.wire.protocol import Frame
 from holdfast.providers.wire.what_fits import keep_what_fits
 from holdfast.vocabulary.errors import ErrorCode, RequestError
@@ -37,7 +38,6 @@ from holdfast.vocabulary.stream_parts import (
 from holdfast.vocabulary.usage import Usage
 
 _decode = msgspec.json.Decoder(Reply).decode
-_decode_any = msgspec.json.Decoder().decode
 
 _FINISH: dict[str, FinishKind] = {
     "STOP": "stop",
@@ -76,7 +76,7 @@ class GeminiDecoder:
         for frame in frames:
             try:
                 reply = _decode(frame.data)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 self._feed_leniently(frame)
             else:
                 self._on_reply(reply, frame.data)
@@ -155,7 +155,7 @@ class GeminiDecoder:
                 self._on_opaque(_part_at(data, index))
 
     def _note_source(self, name: str, raw: msgspec.Raw) -> None:
-        if bytes(raw) and (value := _decode_any(raw)):
+        if bytes(raw) and (value := decode_lenient(bytes(raw))):
             self._sources[name] = value
 
     # Text and thoughts
@@ -267,6 +267,6 @@ def _bare(part: ContentPart) -> JsonObject:
 
 
 def _part_at(data: bytes, index: int) -> JsonObject:
-    value: JsonObject = _decode_any(data)
-    part = value["candidates"][0]["content"]["parts"][index]
-    return part if isinstance(part, dict) else {}
+    """Return a part as it came; what is no object was no part when the frame was read."""
+    candidate = objects_in(decode_lenient(data)["candidates"])[0]
+    return objects_in(candidate["content"]["parts"])[index]

@@ -11,7 +11,7 @@ from holdfast.providers.wire.lenient_json import encode_lenient
 from holdfast.providers.wire.media import data_url
 from holdfast.providers.wire.neutral_forms import argument_object, reminder_text, result_text
 from holdfast.providers.wire.openai_responses.dialects import ResponsesDialect
-from holdfast.providers.wire.openai_responses.reply_items import CUSTOM_INPUT
+from holdfast.providers.wire.openai_responses.reply_items import CUSTOM_INPUT, plain_item
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -150,7 +150,10 @@ def _add_item(items: list[JsonObject], item: JsonObject, sent: set[str]) -> None
         item = _without_id(item)
     if items and "id" in item and items[-1].get("id") == item["id"]:
         # Two texts of one message: an id must not come twice.
-        items[-1]["content"] += item["content"]
+        if item["type"] == items[-1]["type"] == "message":
+            items[-1]["content"] += item["content"]
+        else:
+            items.append(_without_id(item))
     else:
         items.append(item)
 
@@ -158,7 +161,7 @@ def _add_item(items: list[JsonObject], item: JsonObject, sent: set[str]) -> None
 def _without_id(item: JsonObject) -> JsonObject:
     if item["type"] != "message":
         return {name: value for name, value in item.items() if name != "id"}
-    text = "".join(piece["text"] for piece in item["content"])
+    text = "".join(piece.get("text") or piece.get("refusal") or "" for piece in item["content"])
     phase: JsonObject = {"phase": item["phase"]} if "phase" in item else {}
     return {"role": "assistant", "content": text} | phase
 
@@ -189,7 +192,7 @@ def _answer_item(part: Part, message: AssistantMessage) -> JsonObject | None:
         case ToolCallPart():
             return _call_item(part)
         case ProviderPart(payload=payload):
-            return dict(payload) if _is_answered(payload, message) else None
+            return dict(plain_item(payload)) if _is_answered(payload, message) else None
         case _:
             return None
 

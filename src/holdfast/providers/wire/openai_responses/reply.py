@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.providers.wire.failures import text_of
+from holdfast.providers.wire.lenient_json import word_of
 from holdfast.providers.wire.openai_responses.errors import ERRORS
 from holdfast.providers.wire.openai_responses.reply_items import OutputItems, PieceKind
 from holdfast.providers.wire.openai_responses.reply_types import (
@@ -127,15 +129,15 @@ class ResponsesDecoder:
         value = read_any(event.item)
         if not value:
             return
-        name = value.get("id") or value.get("call_id")
+        name = word_of(value.get("id")) or word_of(value.get("call_id")) or None
         probe = Event(output_index=event.output_index, item_id=name)
-        self._items.end(self._items.item_of(probe, str(value.get("type") or "")), value)
+        self._items.end(self._items.item_of(probe, word_of(value.get("type"))), value)
 
     # The response
 
     def _on_response_ended(self, event: Event) -> None:
         response = read_any(event.response)
-        status = str(response.get("status") or event.type.removeprefix("response."))
+        status = text_of(response.get("status")) or event.type.removeprefix("response.")
         self._open(response)
         if status == "failed" or response.get("error"):
             raise ERRORS.error_in_stream(response)
@@ -146,23 +148,23 @@ class ResponsesDecoder:
         self._items.out.append(self._finished(status, response))
 
     def _open(self, response: JsonObject) -> None:
-        self.response_id = response.get("id") or self.response_id
+        self.response_id = word_of(response.get("id")) or self.response_id
         if response.get("store") is True:
             self._items.kept_as = self.response_id
         self._is_background = self._is_background or response.get("background") is True
         if not self._is_open:
             self._is_open = True
-            model = str(response.get("model") or "")
+            model = text_of(response.get("model"))
             self._items.out.append(StreamOpened(model=model, response_id=self.response_id))
 
     def _finished(self, status: str, response: JsonObject) -> StreamFinished:
         details = response.get("incomplete_details")
-        reason = details.get("reason") if isinstance(details, dict) else None
+        reason = text_of(details.get("reason")) if isinstance(details, dict) else ""
         native: JsonObject = {"response_id": self.response_id}
         if self._items.refusals:
             native["refusal"] = "".join(self._items.refusals)
         return StreamFinished(
-            kind=self._kind_of(status, str(reason)),
+            kind=self._kind_of(status, reason),
             reason=f"{status}:{reason}" if reason else status,
             usage=usage_of(response),
             cost=cost_of(response),

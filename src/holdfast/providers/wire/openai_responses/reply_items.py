@@ -9,6 +9,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from holdfast.providers.wire.failures import objects_in, text_of
+from holdfast.providers.wire.lenient_json import with_words, word_of
 from holdfast.providers.wire.openai_responses.reply_types import Event
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.stream_parts import (
@@ -21,6 +23,8 @@ from holdfast.vocabulary.stream_parts import (
 
 CUSTOM_INPUT = "__input__"
 """The argument that holds the free text of a custom tool's call; no schema has such a name."""
+
+_WORDS = ("type", "id", "call_id", "name", "encrypted_content", "phase", "namespace")
 
 CALLS = frozenset({"function_call", "custom_tool_call"})
 
@@ -103,6 +107,7 @@ class OutputItems:
 
     def add(self, value: JsonObject, index: int | None) -> Item:
         """Begin an item."""
+        value = plain_item(value)
         if index is not None and index in self._by_name:
             return self._by_name[index]
         item = Item(str(len(self._items)), value)
@@ -130,7 +135,7 @@ class OutputItems:
             item = self._items[index]
         if item is None:
             return self.add(value, index)
-        kind = str(value.get("type") or "")
+        kind = word_of(value.get("type"))
         return item if item.type == kind else self._latest(kind)
 
     # Text
@@ -160,23 +165,24 @@ class OutputItems:
         """End an item; `value` is the item as the provider sums it up."""
         if item.is_closed:
             return
-        item.value = item.value | value
+        item.value = item.value | plain_item(value)
         if item.type == "message":
             self._end_message(item)
         elif item.type == "reasoning":
             self._end_reasoning(item)
         elif item.type in CALLS:
             self._end_call(item)
-        else:
+        elif item.type:
+            # What has no type could not be sent back.
             self.out.append(PartOpaque(payload=item.value))
         item.is_closed = True
 
     def _end_message(self, item: Item) -> None:
         annotations: dict[str, Json] = {}
-        for index, content in enumerate(_objects(item.value.get("content"))):
+        for index, content in enumerate(objects_in(item.value.get("content"))):
             kind: PieceKind = "refusal" if content.get("type") == "refusal" else "text"
             piece = self.piece_of(item, f"c{index}", kind)
-            whole = content.get("refusal") or content.get("text") or ""
+            whole = text_of(content.get("refusal")) or text_of(content.get("text"))
             self.say(item, piece, piece.rest_of(whole))
             annotations[piece.key] = content.get("annotations")
         for piece in item.pieces.values():
@@ -184,7 +190,7 @@ class OutputItems:
                 self._refuse(item, "".join(piece.words))
             elif piece.is_open:
                 native = self._identity(item) | item.facts("phase")
-                if found := annotations.get(piece.key):
+                if found := objects_in(annotations.get(piece.key)):
                     native["annotations"] = found
                 self._close(piece, native)
 
@@ -219,9 +225,9 @@ class OutputItems:
 
     def _end_reasoning(self, item: Item) -> None:
         for letter, field in (("s", "summary"), ("c", "content")):
-            for index, text in enumerate(_objects(item.value.get(field))):
+            for index, text in enumerate(objects_in(item.value.get(field))):
                 piece = self.piece_of(item, f"{letter}{index}", "reasoning")
-                self.say(item, piece, piece.rest_of(text.get("text") or ""))
+                self.say(item, piece, piece.rest_of(text_of(text.get("text"))))
         seal = item.value.get("encrypted_content") or None
         if seal and not any(piece.is_open for piece in item.pieces.values()):
             piece = self.piece_of(item, "s0", "reasoning")
@@ -268,8 +274,9 @@ class OutputItems:
         self.out.append(PartClosed(key=item.key, native=native or None))
 
 
-def _objects(value: Json) -> list[JsonObject]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+def plain_item(value: JsonObject) -> JsonObject:
+    """Return an item whose words are words: a log reads nothing else back, and nor do servers."""
+    return with_words(value, *_WORDS)
 
 
 def _escaped(text: str) -> str:

@@ -10,7 +10,7 @@ from decimal import Decimal
 import msgspec
 
 from holdfast.providers.wire.billed_cost import cost_in_dollars, cost_in_ticks
-from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.providers.wire.lenient_json import UNREADABLE, decode_lenient
 from holdfast.providers.wire.what_fits import keep_what_fits
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.usage import Usage
@@ -55,7 +55,7 @@ def read_event(data: bytes) -> Event:
     """Decode one event; raises PROTOCOL if it is not JSON."""
     try:
         return _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         value = decode_lenient(data)
         return keep_what_fits(value, Event) if isinstance(value, dict) else Event()
 

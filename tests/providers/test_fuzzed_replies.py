@@ -1,0 +1,200 @@
+"""Replies with something wrong in them: an answer or a typed error comes of each, and a log of it.
+
+Every reply goes through the client, its decoder and the stream processor, as a real one does. What
+comes out is an answer or an `AgentError` whose code fits; no decoder stumbles; every entry is read
+back from the bytes it is written as; and what was kept can be sent back to the same provider.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping
+from random import Random
+from types import MappingProxyType
+from typing import NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.blocks.stream_processor.processor import StreamProcessor
+from holdfast.ports.stamps import Stamp
+from holdfast.providers.client import Endpoint, WireModelClient
+from holdfast.providers.transport.protocol import HttpRequest
+from holdfast.serialization.entries import decode_entry, encode_entry
+from holdfast.testing import FakeClock
+from holdfast.testing.decode_reply import PROTOCOLS
+from holdfast.vocabulary.entries import Entry, QueryEnded, TurnEnded
+from holdfast.vocabulary.errors import AgentError, ErrorCode
+from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.ids import MessageId
+from holdfast.vocabulary.messages import AssistantMessage, UserMessage
+from holdfast.vocabulary.parts import Part, TextPart, ToolCallPart, ToolResultPart
+from holdfast.vocabulary.requests import ModelRequest
+from tests.fixtures_report import Report
+from tests.providers.reply_corpus import FAMILIES, corpus
+from tests.providers.reply_mutator import Broken, break_reply
+
+SAMPLE = 1_200
+SOAK = 12_000
+_STUMBLES = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)
+"""What a decoder raises that took something for granted."""
+_NOT_THE_REPLYS = frozenset(
+    {ErrorCode.NETWORK, ErrorCode.CONFIG_INVALID, ErrorCode.CONFIG_MISSING, ErrorCode.UNAVAILABLE}
+)
+_ASKED = UserMessage(id=MessageId("msg_0"), parts=(TextPart(text="go"),))
+_REQUEST = ModelRequest(model="m", messages=(_ASKED,))
+
+
+class Arriving:
+    """A reply of which everything arrives."""
+
+    def __init__(self, broken: Broken) -> None:
+        self.status = broken.status
+        self.headers: Mapping[str, str] = MappingProxyType(broken.headers)
+        self._pieces = list(broken.pieces)
+
+    async def read(self) -> bytes:
+        return self._pieces.pop(0) if self._pieces else b""
+
+    async def drain(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class OneReply:
+    """A transport that answers everything with the same reply."""
+
+    def __init__(self, broken: Broken) -> None:
+        self._broken = broken
+
+    async def send(self, request: HttpRequest) -> Arriving:
+        assert request.body
+        return Arriving(self._broken)
+
+    async def close(self) -> None:
+        pass
+
+
+class Taken(NamedTuple):
+    """What became of a reply."""
+
+    error: AgentError | None
+    entries: list[Entry]
+    parts: tuple[Part, ...]
+
+
+def client_of(broken: Broken) -> WireModelClient:
+    return WireModelClient(
+        provider="p",
+        protocol=PROTOCOLS[broken.api],
+        endpoint=Endpoint(base_url="https://p.example/v1"),
+        tokens=None,
+        transport=OneReply(broken),
+    )
+
+
+async def take(broken: Broken) -> Taken:
+    """Take a reply in as a turn does, up to the entries of its log."""
+    stamp = Stamp(FakeClock())
+    assembly = StreamProcessor(clock=FakeClock()).begin(stamp=stamp, provider="p", model="m")
+    events: list[Event] = []
+    error: AgentError | None = None
+    try:
+        async for batch in client_of(broken).stream(_REQUEST):
+            assembly.feed(batch, events)
+            assembly.checkpoint(events)
+    except AgentError as raised:
+        error = raised
+    assembly.close(events)
+    entries = [event for event in events if isinstance(event, Entry)]
+    finished = assembly.finished
+    assert (finished is None) == (error is not None), "an answer ends, or fails"
+    if finished is not None:
+        entries.append(
+            TurnEnded(
+                **stamp(),
+                message_id=MessageId("msg_1"),
+                finish=finished.kind,
+                finish_reason=finished.reason,
+                usage=finished.usage,
+                cost=finished.cost,
+            )
+        )
+    report = None if error is None else error.report
+    stop = "complete" if error is None else "error"
+    entries.append(QueryEnded(**stamp(), stop_reason=stop, error=report))
+    numbered = [replace(entry, seq=number) for number, entry in enumerate(entries, 1)]
+    return Taken(error, numbered, assembly.parts)
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what it came of."""
+    here: BaseException | None = error
+    while here is not None:
+        yield here
+        here = here.__cause__ or here.__context__
+
+
+def check(taken: Taken) -> None:
+    """Fail on what must never come of a reply, whatever it holds."""
+    if (error := taken.error) is not None:
+        assert error.code not in _NOT_THE_REPLYS
+        assert error.message.strip() not in {"", "{}", "[]", "null"}
+        for cause in causes(error):
+            assert not isinstance(cause, _STUMBLES), f"a decoder stumbled: {cause!r}"
+    for entry in taken.entries:
+        assert decode_entry(encode_entry(entry)) == entry, f"{entry.kind} is not read back"
+
+
+async def send_back(broken: Broken, taken: Taken) -> None:
+    """Ask the same provider to go on from what it said."""
+    if not taken.parts:
+        return
+    said = AssistantMessage(id=MessageId("msg_1"), parts=taken.parts, provider="p", model="m")
+    results = tuple(
+        ToolResultPart(call_id=part.call_id, name=part.name, content=(TextPart(text="ok"),))
+        for part in taken.parts
+        if isinstance(part, ToolCallPart)
+    )
+    going_on = UserMessage(id=MessageId("msg_2"), parts=results or (TextPart(text="go on"),))
+    request = ModelRequest(model="m", messages=(_ASKED, said, going_on))
+    try:
+        async for _ in client_of(broken).stream(request):
+            break
+    except AgentError:
+        pass  # of the reply, which is as broken as the first one
+
+
+async def fuzz(family: str, count: int, seed: int) -> AsyncIterator[tuple[str, Broken]]:
+    """Yield how each of many broken replies of a protocol ended."""
+    replies = corpus(family)
+    for number in range(count):
+        broken = break_reply(replies[number % len(replies)], Random(f"{family}/{seed}/{number}"))
+        try:
+            taken = await take(broken)
+            check(taken)
+            await send_back(broken, taken)
+        except BaseException as error:
+            error.add_note(f"reply {number} of {family}, seed {seed}: {broken!r:.3000}")
+            raise
+        yield ("answer" if taken.error is None else str(taken.error.code)), broken
+
+
+async def _run(family: str, count: int, report: Report) -> None:
+    outcomes = Counter([outcome async for outcome, _ in fuzz(family, count, seed=1)])
+    assert outcomes["answer"]
+    assert len(outcomes) > 3
+    told = ", ".join(f"{outcome} {times}" for outcome, times in outcomes.most_common())
+    report(f"{count} broken replies of {family}: {told}")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_a_broken_reply_is_an_answer_or_a_typed_error(family: str, report: Report) -> None:
+    await _run(family, SAMPLE, report)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_any_broken_reply_is_an_answer_or_a_typed_error(family: str, report: Report) -> None:
+    await _run(family, SOAK, report)
