@@ -10,7 +10,7 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.token_source import TokenSource
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.secrets import Secret
+from holdfast.vocabulary.secrets import Secret, remember
 
 TokenFunction: TypeAlias = Callable[[], "str | Secret | Awaitable[str | Secret]"]
 TransportFactory: TypeAlias = Callable[[], "Transport"]
@@ -175,6 +175,8 @@ def _headers(connection: "Connection", configuration: "Configuration") -> dict[s
             continue
         variable = value.env or ""
         found[name] = configuration.environment.variables.get(variable, "").strip()
+        # Where a value is looked up instead of written down, it is a secret.
+        remember(found[name])
         if not found[name]:
             place = ("providers", connection.provider, "headers", name)
             raise configuration.file.error(place, f"the variable {variable} is not set")

@@ -21,6 +21,7 @@ from holdfast.vocabulary.errors import (
     RequestError,
     ToolError,
     error_of,
+    without_secrets,
 )
 
 _STATUS_CODES = {
@@ -185,7 +186,7 @@ def to_agent_error(value: object, fallback: type[AgentError] = RequestError) -> 
     else:
         error = error_of(_FALLBACKS.get(fallback, ErrorCode.NETWORK), message, basis="fallback")
     if isinstance(value, BaseException):
-        error.__cause__ = value
+        error.__cause__ = without_secrets(value)
     return error
 
 

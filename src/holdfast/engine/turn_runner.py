@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.blocks.request_builder import RequestExtras, build_request
 from holdfast.blocks.stream_processor.assembly import Assembly
-from holdfast.blocks.stream_processor.processor import StreamProcessor
+from holdfast.blocks.stream_processor.processor import StreamProcessor, refuse_excess
 from holdfast.engine.scopes import QueryScope
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_catalogue import ModelCatalogue
@@ -19,7 +19,7 @@ from holdfast.vocabulary.errors import ErrorCode, RequestError, StoreError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import new_message_id, new_turn_id
 from holdfast.vocabulary.settings import RuntimeSettings, Settings
-from holdfast.vocabulary.stream_parts import FinishKind, StreamFinished
+from holdfast.vocabulary.stream_parts import FinishKind, StreamFinished, StreamPart
 
 
 class TurnPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,13 +78,9 @@ class TurnRunner:
                 async for batch in stream:
                     if assembly.finished is not None:
                         continue  # nothing counts after the end of an answer
-                    out: list[Event] = []
-                    assembly.feed(batch, out)
-                    self._checkpoint_if_due(assembly, out)
-                    if assembly.finished is not None:
-                        out.append(self._end(scope, plan, assembly.finished))
-                    if out:
+                    if out := self._take(scope, plan, assembly, batch):
                         await record(out)
+                    refuse_excess(assembly, scope.provider)
                     if ticker is None and assembly.unsaved_bytes:
                         ticker = scope.session.tasks.start(
                             self._save_regularly(scope, assembly, patience),
@@ -106,6 +102,17 @@ class TurnRunner:
             )
         return TurnOutcome(finish=finished.kind, finish_reason=finished.reason)
 
+    def _take(
+        self, scope: QueryScope, plan: TurnPlan, assembly: Assembly, batch: Sequence[StreamPart]
+    ) -> list[Event]:
+        """Return the events of one read. An answer that exceeds its bounds does not end well."""
+        out: list[Event] = []
+        assembly.feed(batch, out)
+        self._checkpoint_if_due(assembly, out)
+        if assembly.finished is not None and assembly.excess is None:
+            out.append(self._end(scope, plan, assembly.finished))
+        return out
+
     async def _begin(self, scope: QueryScope, plan: TurnPlan) -> Assembly:
         turn_id = new_turn_id()
         scope.turn_stamp = stamp = scope.stamp.of_turn(turn_id)
@@ -121,7 +128,10 @@ class TurnRunner:
         )
         await scope.recorder.record([started])
         scope.assembly = self._processor.begin(
-            stamp=stamp, provider=scope.provider, model=scope.model
+            stamp=stamp,
+            provider=scope.provider,
+            model=scope.model,
+            limits=plan.settings.limits,
         )
         return scope.assembly
 

@@ -14,7 +14,7 @@ from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.ports.session_store import Lease, SessionLog
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError, without_secrets
 from holdfast.vocabulary.events import Event
 
 
@@ -119,7 +119,7 @@ class SessionRecorder:
                 self._failure = failure = StoreError(
                     ErrorCode.UNAVAILABLE, f"the store failed: {type(error).__name__}: {error}"
                 )
-                raise failure from error
+                raise failure from without_secrets(error)
             del self._consumed[: len(consumed)]
         del self._staged[: len(batch)]
         shown: list[Event] = []
