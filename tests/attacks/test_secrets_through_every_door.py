@@ -194,7 +194,12 @@ async def test_what_a_tool_raises_is_scrubbed_and_what_it_returns_is_not(
     tmp_path: Path, store: str
 ) -> None:
     kind, _, name = store.partition(":")
-    script: list[Step] = [calls(("fails", {})), says("done"), calls(("tells", {})), says(f"It is {STRANGER}")]
+    script: list[Step] = [
+        calls(("fails", {})),
+        says("done"),
+        calls(("tells", {})),
+        says(f"It is {STRANGER}"),
+    ]
     agent, provider = make_agent(script, tools=[fails, tells], store=f"{kind}:{tmp_path / name}")
     async with agent, agent.session("ana") as session:
         await session.chat("Hi")

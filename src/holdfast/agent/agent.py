@@ -9,6 +9,7 @@ from holdfast.agent.keywords import (
     Prompt,
     QueryOptions,
     SessionOptions,
+    hide_key,
     ingredients_of,
     make_prompt,
     places_of,
@@ -44,6 +45,7 @@ class Agent:
     """
 
     def __init__(self, model: str = "", /, **options: Unpack[AgentOptions]) -> None:
+        hide_key(options)
         check_options(options, AgentOptions, of="Agent")
         if model:
             options["model"] = model

@@ -29,6 +29,9 @@ class OwnAccess(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str | None = None
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"OwnAccess(base_url={self.base_url!r})"
+
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the program says of all its clients, whoever they speak to."""

@@ -29,6 +29,9 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     is_bearer: bool = False
     """Whether the key is to be sent as a bearer token, whatever the provider's own way is."""
 
+    def __repr__(self) -> str:
+        return f"Access(connection={self.connection!r})"
+
 
 Maker: TypeAlias = Callable[[Access], ModelClient]
 

@@ -128,7 +128,7 @@ class ToolDispatcher:
         own = msgspec.structs.replace(call, arguments=msgspec.to_builtins(call.arguments))
         try:
             verdict = _check_verdict(await self._before_tool(own))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the user's, and may raise anything
             message = f"the hook before {call.name!r} failed: {type(error).__name__}"
             raise HookError(ErrorCode.HOOK_FAILED, message) from without_secrets(error)
         if verdict.message is not None:

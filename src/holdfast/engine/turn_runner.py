@@ -78,7 +78,7 @@ class TurnRunner:
                 async for batch in stream:
                     if assembly.finished is not None:
                         continue  # nothing counts after the end of an answer
-                    if out := self._take(scope, plan, assembly, batch):
+                    if out := self._take(batch, assembly, scope, plan=plan):
                         await record(out)
                     refuse_excess(assembly, scope.provider)
                     if ticker is None and assembly.unsaved_bytes:
@@ -103,7 +103,12 @@ class TurnRunner:
         return TurnOutcome(finish=finished.kind, finish_reason=finished.reason)
 
     def _take(
-        self, scope: QueryScope, plan: TurnPlan, assembly: Assembly, batch: Sequence[StreamPart]
+        self,
+        batch: Sequence[StreamPart],
+        assembly: Assembly,
+        scope: QueryScope,
+        *,
+        plan: TurnPlan,
     ) -> list[Event]:
         """Return the events of one read. An answer that exceeds its bounds does not end well."""
         out: list[Event] = []

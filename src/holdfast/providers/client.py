@@ -133,7 +133,10 @@ class WireModelClient:
                 return estimate_tokens(adapted)
             raise
         try:
-            return TokenCount(tokens=decode(await read_body(sent.reply, seconds=request.timeouts.content)), exact=True)
+            return TokenCount(
+                tokens=decode(await read_body(sent.reply, seconds=request.timeouts.content)),
+                exact=True,
+            )
         except AgentError as error:
             raise self._completed(error, sent.reply.headers, sent.secret) from error
         finally:
@@ -205,9 +208,7 @@ class WireModelClient:
             headers[name] = f"Bearer {value}" if name == "authorization" else value
         return headers
 
-    async def _refusal(
-        self, reply: Reply, secret: Secret | None, *, seconds: float
-    ) -> AgentError:
+    async def _refusal(self, reply: Reply, secret: Secret | None, *, seconds: float) -> AgentError:
         """Make the typed error of a reply that is not a success."""
         target = reply.headers.get("location")
         if target and reply.status in _REDIRECTS:

@@ -115,7 +115,7 @@ class SessionRecorder:
             except AgentError as error:
                 self._failure = error
                 raise
-            except Exception as error:  # a store of the user's may raise anything
+            except Exception as error:  # noqa: BLE001 - a store of the user's may raise anything
                 self._failure = failure = StoreError(
                     ErrorCode.UNAVAILABLE, f"the store failed: {type(error).__name__}: {error}"
                 )

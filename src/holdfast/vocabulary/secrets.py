@@ -31,7 +31,7 @@ _CREDENTIAL = (
     r"|\bAIza[A-Za-z0-9_-]{16,}"
     r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"
 )
-_SECRET_NAME = r"auth|key|token|secret|cookie|passw|credential|signature"
+_TELLING_NAME = r"auth|key|token|secret|cookie|passw|credential|signature"
 
 
 class Secret:
@@ -98,7 +98,7 @@ def remember(value: str) -> None:
 def remember_headers(headers: Mapping[str, str]) -> None:
     """Take the values of headers whose names speak of credentials for secrets."""
     for name, value in headers.items():
-        if re.search(_SECRET_NAME, name, re.IGNORECASE):
+        if re.search(_TELLING_NAME, name, re.IGNORECASE):
             remember(value.strip())
             remember(value.rpartition(" ")[2].strip())
 

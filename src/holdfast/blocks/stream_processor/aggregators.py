@@ -10,7 +10,7 @@ _PLAIN_ARGUMENTS = msgspec.json.Decoder()
 
 
 _MANY = 512
-"""How many pieces are kept apart before they are joined: a short string costs ten times its text."""
+"""How many pieces are kept apart; a short string takes ten times the room of its text."""
 
 
 class GrowingText:
