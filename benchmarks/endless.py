@@ -11,13 +11,12 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
 
-from holdfast import Agent, AgentError, RetrySettings
-from holdfast.providers.transport.frames import new_frame_parser
-from holdfast.providers.transport.pending_bytes import PendingBytes
+from holdfast import Agent, AgentError, Limits, RetrySettings
 from holdfast.providers.transport.protocol import HttpRequest
+from holdfast.providers.transport.sse import SseParser
 
+_LIMITS = Limits()
 WORD = "endless "
 READ = 16 * 1024
 """About how many bytes come in one read."""
@@ -149,7 +148,7 @@ class EndlessTransport:
         """Do nothing: nothing is open."""
 
 
-def agent_on(transport: EndlessTransport, protocol: str, **options: Any) -> Agent:
+def agent_on(transport: EndlessTransport, protocol: str, *, limits: Limits = _LIMITS) -> Agent:
     """Return an agent that talks to an endless peer, cut off from the machine."""
     return Agent(
         PROTOCOLS[protocol],
@@ -157,52 +156,35 @@ def agent_on(transport: EndlessTransport, protocol: str, **options: Any) -> Agen
         transport=lambda: transport,
         environment={},
         retry=RetrySettings(max_retries=0, interruption_retries=0),
-        **options,
+        limits=limits,
     )
 
 
 async def peak_of(protocol: str, kind: str, *, characters: int) -> tuple[int, int]:
     """Return how many characters came, and the bytes that were held at the peak meanwhile."""
-    for is_measured in (False, True):  # the first answer loads modules
-        enough = characters if is_measured else 1
-        transport = EndlessTransport(protocol, kind, enough=enough)
-        async with agent_on(transport, protocol) as agent:
-            gc.collect()
-            tracemalloc.start()
-            try:
-                with suppress(AgentError):
-                    await agent.run("go")
-                _, peak = tracemalloc.get_traced_memory()
-            finally:
-                tracemalloc.stop()
+    async with agent_on(EndlessTransport(protocol, kind, enough=1), protocol) as agent:
+        with suppress(AgentError):
+            await agent.run("the first answer loads modules")
+    transport = EndlessTransport(protocol, kind, enough=characters)
+    async with agent_on(transport, protocol) as agent:
+        gc.collect()
+        tracemalloc.start()
+        try:
+            with suppress(AgentError):
+                await agent.run("go")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
     return transport.characters, peak
 
 
-class _Counting(PendingBytes):
-    """Counts what is joined, whatever the class itself counts."""
-
-    joined = 0
-
-    def take(self, tail: bytes = b"") -> bytes:
-        taken = super().take(tail)
-        _Counting.joined += len(taken)
-        return taken
-
-
 def work_per_byte(line: bytes, *, step: int, total: int) -> float:
-    """Return how many bytes are joined for each byte of a frame of such lines that never ends."""
-    from holdfast.providers.transport import sse
-
-    plain, sse.PendingBytes = sse.PendingBytes, _Counting  # type: ignore[misc]
-    _Counting.joined = 0
-    try:
-        parser = new_frame_parser("sse")
-        body = line * (total // len(line) + 1)
-        for start in range(0, len(body), step):
-            parser.feed(body[start : start + step], [])
-    finally:
-        sse.PendingBytes = plain  # type: ignore[misc]
-    return _Counting.joined / len(body)
+    """Return how many bytes are copied for each byte of a frame of such lines that never ends."""
+    parser = SseParser(takes_json_blocks=True)
+    body = line * (total // len(line) + 1)
+    for start in range(0, len(body), step):
+        parser.feed(body[start : start + step], [])
+    return parser.copied / len(body)
 
 
 def main() -> int:
@@ -212,7 +194,7 @@ def main() -> int:
     for protocol, kind in _FRAMES:
         text, peak = asyncio.run(peak_of(protocol, kind, characters=characters))
         print(f"| {protocol} | {kind} | {text} | {peak} | {peak / text:.1f} |", flush=True)
-    print("\n| lines of a frame | bytes a read | joined bytes per byte |\n|---|---|---|")
+    print("\n| lines of a frame | bytes a read | copied bytes per byte |\n|---|---|---|")
     for size in (1, 8, 1 << 20):
         for step in (1, 8, 64, 16 * 1024):
             line = b"x" * (size - 1) + b"\n" if size > 1 else b":\n"

@@ -118,11 +118,12 @@ def test_the_work_for_a_byte_does_not_depend_on_what_came_before_it(
 ) -> None:
     line = b"x" * (size - 1) + b"\n" if size > 1 else b"\n"
     body = (b"data: " + line) * ((1 << 18) // (size + 6) + 1)
-    parser = {
+    parsers: dict[str, SseParser | NdjsonParser | JsonBodyParser] = {
         "sse": SseParser(takes_json_blocks=True),
         "ndjson": NdjsonParser(),
         "json": JsonBodyParser(),
-    }[framing]
+    }
+    parser = parsers[framing]
     if framing == "json":
         body = b"[" + body
     for start in range(0, len(body), step):

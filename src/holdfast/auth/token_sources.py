@@ -64,7 +64,7 @@ class CallableTokenSource:
         """Call the function; raises AUTH when it fails or gives nothing."""
         try:
             value = await self._call()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the user's, and may raise anything
             # The exception may quote the credential, so only its type is repeated.
             failure = _no_token(origin, f"the function raised {type(error).__name__}")
             raise failure from without_secrets(error)
