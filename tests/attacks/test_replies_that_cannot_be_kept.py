@@ -29,6 +29,7 @@ from holdfast.vocabulary.stream_parts import (
 )
 from holdfast.vocabulary.usage import Usage
 from tests.attacks.test_providers_that_misbehave import RawProvider
+from tests.case_names import stable_name
 from tests.providers.reply_mutator import Broken
 from tests.providers.test_fuzzed_replies import Arriving
 
@@ -286,7 +287,7 @@ async def test_a_tool_that_raises_no_exception_has_failed_like_any_other(*, is_a
     assert ended[0].error.code is ErrorCode.TOOL_FAILED
 
 
-@pytest.mark.parametrize("key", [5, b"sk", ["sk"], object()], ids=repr)
+@pytest.mark.parametrize("key", [5, b"sk", ["sk"], object()], ids=stable_name)
 def test_a_key_that_is_none_is_refused_by_its_name(key: Any) -> None:
     with pytest.raises(ConfigError, match="api_key") as caught:
         Agent("openai/m", api_key=key)

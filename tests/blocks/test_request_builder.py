@@ -8,7 +8,7 @@ from holdfast import ErrorCode, Message, SessionError, Settings, TextPart, Timeo
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
 from holdfast.vocabulary.parts import CompactionPart, MediaPart, ReminderPart
 from holdfast.vocabulary.requests import OutputSchema
-from holdfast.vocabulary.settings import CompactionSettings
+from holdfast.vocabulary.settings import CompactionSettings, Limits
 from holdfast.vocabulary.tools import ToolSpec
 from tests.messages_by_hand import answer, assistant, call, compaction, user
 from tests.strategies_values import values_of
@@ -68,6 +68,7 @@ def test_every_setting_that_a_model_understands_is_in_the_request() -> None:
         "compaction": CompactionSettings(enabled=True, input_tokens=50_000),
         "betas": {"context-1m": True},
         "timeouts": Timeouts(connect=1.0),
+        "reply_bytes": Limits().reply_bytes,
         "parallel_tool_calls": True,
         "fresh_media": (PICTURE,),
     }

@@ -22,7 +22,7 @@ GOLDEN: dict[str, list[ModelRequest]] = {
     "ollama": list(OLLAMA.values()),
     "responses": [request for request, _ in RESPONSES.values()],
 }
-NEVER_SENT = {"timeouts", "fresh_media"}
+NEVER_SENT = {"timeouts", "reply_bytes", "fresh_media"}
 
 
 def used(requests: Iterable[ModelRequest]) -> set[str]:

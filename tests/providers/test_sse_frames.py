@@ -2,6 +2,7 @@
 
 import base64
 import json
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.providers.transport.frames import new_frame_parser
+from holdfast.providers.transport.json_body import JsonBodyParser
 from holdfast.providers.transport.ndjson import NdjsonParser
 from holdfast.providers.transport.sse import SseParser
 from holdfast.providers.wire.protocol import Frame
@@ -86,6 +88,62 @@ def test_any_split_of_any_bytes_gives_the_same_frames(tokens: list[bytes]) -> No
     whole = read([body], flush=True)
     assert read(tokens, flush=True) == whole
     assert read([body[place : place + 1] for place in range(len(body))], flush=True) == whole
+
+
+@given(
+    st.lists(st.sampled_from([b"data: ", b"event: ", b"\n", b"\r", b"x", b":", b"id:", b"{"])),
+    st.booleans(),
+)
+def test_a_long_frame_that_is_read_line_by_line_gives_the_same_frames(
+    tokens: list[bytes], takes_json: bool
+) -> None:
+    body = b"".join(tokens)
+    whole, by_line = list[Frame](), list[Frame]()
+    for pieces, long, out in (([body], 1 << 16, whole), (tokens, 4, by_line)):
+        parser = SseParser(takes_json_blocks=takes_json, long=long)
+        for piece in pieces:
+            parser.feed(piece, out)
+        parser.flush(out)
+    assert by_line == whole
+
+
+SIZES = {"1-byte lines": 1, "8-byte lines": 8, "1 MB lines": 1 << 20}
+
+
+@pytest.mark.parametrize("framing", ["sse", "ndjson", "json"])
+@pytest.mark.parametrize("step", [1, 7, 64, 4096, 1 << 20])
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+def test_the_work_for_a_byte_does_not_depend_on_what_came_before_it(
+    size: int, step: int, framing: str
+) -> None:
+    line = b"x" * (size - 1) + b"\n" if size > 1 else b"\n"
+    body = (b"data: " + line) * ((1 << 18) // (size + 6) + 1)
+    parsers: dict[str, SseParser | NdjsonParser | JsonBodyParser] = {
+        "sse": SseParser(takes_json_blocks=True),
+        "ndjson": NdjsonParser(),
+        "json": JsonBodyParser(),
+    }
+    parser = parsers[framing]
+    if framing == "json":
+        body = b"[" + body
+    for start in range(0, len(body), step):
+        parser.feed(body[start : start + step], [])
+    parser.flush([])
+    assert parser.copied <= 3 * len(body)
+
+
+def test_a_long_frame_takes_no_more_room_than_its_bytes() -> None:
+    parser = SseParser()
+    parser.feed(b"data: x\n", [])
+    tracemalloc.start()
+    try:
+        for _ in range(1 << 16):
+            parser.feed(b"data: x\n", [])
+            parser.feed(b"data: ", [])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * 14 * (1 << 16)
 
 
 def test_a_last_frame_without_blank_line_is_kept_only_when_asked_for() -> None:

@@ -10,6 +10,7 @@ from holdfast.agent.keywords import (
     QueryOptions,
     SessionOptions,
     components_of,
+    hide_key,
     make_prompt,
     settings_changes,
     sources_of,
@@ -44,6 +45,7 @@ class Agent:
     """
 
     def __init__(self, model: str = "", /, **options: Unpack[AgentOptions]) -> None:
+        hide_key(options)
         check_options(options, AgentOptions, of="Agent")
         if model:
             options["model"] = model

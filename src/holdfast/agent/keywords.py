@@ -161,6 +161,13 @@ _GROUPS: dict[str, type[msgspec.Struct]] = {
 }
 
 
+def hide_key(options: AgentOptions) -> None:
+    """Mask a key that was given as text: from here on no frame of ours shows it."""
+    key = options.get("api_key")
+    if isinstance(key, str) and key.strip():
+        options["api_key"] = Secret(key)
+
+
 def components_of(options: AgentOptions, resolved: "Resolved") -> Components:
     """Pick what an agent is made of from its options, and from what configuration says."""
     chosen: dict[str, Any] = {name: value for name, value in options.items() if name in _COMPONENTS}

@@ -49,6 +49,9 @@ class OwnAccess(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str | None = None
     headers: dict[str, str] = msgspec.field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"OwnAccess(base_url={self.base_url!r})"
+
 
 class SystemClock:
     """The machine's time."""

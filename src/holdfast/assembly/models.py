@@ -15,7 +15,7 @@ from holdfast.ports.model_client import ModelClient
 from holdfast.ports.token_source import TokenSource
 from holdfast.providers.vendors import VENDORS, Vendor
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.secrets import Secret
+from holdfast.vocabulary.secrets import Secret, remember
 
 if TYPE_CHECKING:
     from holdfast.providers.transport.protocol import Transport
@@ -239,6 +239,8 @@ def _headers(connection: Connection, configuration: Configuration) -> dict[str, 
             continue
         variable = value.env or ""
         found[name] = configuration.environment.variables.get(variable, "").strip()
+        # Where a value is looked up instead of written down, it is a secret.
+        remember(found[name])
         if not found[name]:
             place = ("providers", connection.provider, "headers", name)
             raise configuration.file.error(place, f"the variable {variable} is not set")

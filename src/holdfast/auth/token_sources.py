@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from holdfast.ports.token_source import Origin, TokenKind, TokenSource
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, without_secrets
 from holdfast.vocabulary.secrets import Secret
 
 COMMAND_SECONDS = 10.0
@@ -64,9 +64,15 @@ class CallableTokenSource:
         """Call the function; raises AUTH when it fails or gives nothing."""
         try:
             value = await self._call()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the user's, and may raise anything
             # The exception may quote the credential, so only its type is repeated.
-            raise _no_token(origin, f"the function raised {type(error).__name__}") from error
+            failure = _no_token(origin, f"the function raised {type(error).__name__}")
+            raise failure from without_secrets(error)
+        if not isinstance(value, str | Secret):
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                f"the function that gives the key returned {type(value).__name__}, not text",
+            )
         secret = value if isinstance(value, Secret) else Secret(value)
         if not secret:
             raise _no_token(origin, "the function returned nothing")
@@ -101,7 +107,7 @@ class CommandTokenSource:
             raise _no_token(origin, f"{self._command[0]!r} cannot be started") from error
         try:
             async with asyncio.timeout(self._seconds):
-                printed, _ = await process.communicate()
+                printed = Secret(_first_line((await process.communicate())[0]))
         except TimeoutError as error:
             raise _no_token(
                 origin, f"{self._command[0]!r} took longer than {self._seconds:g} s"
@@ -110,10 +116,9 @@ class CommandTokenSource:
             await _end(process)
         if process.returncode:
             raise _no_token(origin, f"{self._command[0]!r} ended with {process.returncode}")
-        lines = printed.decode("utf-8", "replace").strip().splitlines()
-        if not lines:
+        if not printed:
             raise _no_token(origin, f"{self._command[0]!r} printed nothing")
-        return Secret(lines[0].strip())
+        return printed
 
 
 class BoundTokenSource:
@@ -144,6 +149,10 @@ class BoundTokenSource:
             )
         # A key out of a file brings its line end along, which no header can hold.
         return Secret(value.strip())
+
+
+def _first_line(printed: bytes) -> str:
+    return printed.decode("utf-8", "replace").strip().partition("\n")[0].strip()
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

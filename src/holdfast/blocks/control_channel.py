@@ -2,11 +2,11 @@
 
 import asyncio
 import inspect
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, ToolProgress
@@ -15,7 +15,7 @@ EventT = TypeVar("EventT", bound=Event)
 EventHandler: TypeAlias = Callable[[Event], Awaitable[None] | None]
 CommandReceiver: TypeAlias = Callable[[Command], None]
 
-_log = logging.getLogger(__name__)
+_log = scrubbed_logger(__name__)
 
 _STOP_SECONDS = 1.0
 """How long a handler that was stopped is waited for."""

@@ -24,6 +24,7 @@ from holdfast.vocabulary.errors import (
     RequestError,
     ToolError,
     error_of,
+    without_secrets,
 )
 
 _STATUS_CODES = {
@@ -213,7 +214,7 @@ def to_agent_error(value: object, fallback: type[AgentError] | None = None) -> A
     else:
         error = _unexplained(value, message, fallback)
     if isinstance(value, BaseException):
-        error.__cause__ = value
+        error.__cause__ = without_secrets(value)
     return error
 
 

@@ -54,6 +54,7 @@ def build_request(
         compaction=settings.compaction,
         betas=settings.betas,
         timeouts=settings.timeouts,
+        reply_bytes=settings.limits.reply_bytes,
         fresh_media=extras.fresh_media,
         parallel_tool_calls=settings.parallel_tool_calls,
     )

@@ -1,13 +1,14 @@
 """OwnedTasks: the one place where tasks are started, so that each has an owner who waits for it."""
 
 import asyncio
-import logging
 from collections.abc import Coroutine
 from typing import TypeVar
 
+from holdfast.ports.logs import scrubbed_logger
+
 ValueT = TypeVar("ValueT")
 
-_log = logging.getLogger(__name__)
+_log = scrubbed_logger(__name__)
 
 
 class OwnedTasks:

@@ -92,13 +92,15 @@ class ProviderAttempts:
             return await self._turns.run(scope, plan)
         except TimeoutError as error:
             message = f"the model took longer than {limit:g} s" if limit else str(error)
-            raise RequestError(
+            failure: AgentError = RequestError(
                 ErrorCode.TIMEOUT, message, provider=plan.client.provider, basis="type"
-            ) from error
+            )
         except AgentError:
             raise
-        except Exception as error:  # a client of the user's may raise anything
-            raise to_agent_error(error) from error
+        except Exception as error:  # noqa: BLE001 - a client of the user's may raise anything
+            failure = to_agent_error(error)
+        # Raised out here, so that nothing leads back to the frames of a client with its headers.
+        raise failure
 
     async def _discard(self, scope: QueryScope, error: AgentError) -> None:
         """Void what a failed attempt recorded."""

@@ -1,7 +1,6 @@
 """ToolDispatcher: the tool calls of one turn, from resolving through approval to their ends."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Iterable
 from typing import Literal, TypeAlias
 
@@ -12,18 +11,19 @@ from holdfast.blocks.tool_registry.registry import InvalidInput, NotFound, Ready
 from holdfast.engine.approval_entries import settled
 from holdfast.engine.scopes import QueryScope
 from holdfast.engine.tool_execution import ToolExecution, record_failure
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.tool_hooks import Answer, BeforeTool, Block, Proceed, Verdict
 from holdfast.serialization.canonical import arguments_hash
 from holdfast.vocabulary.approvals import Approve, Decision, Deny, check_decision
 from holdfast.vocabulary.entries import ApprovalRequested, HookMessage, ToolEnded
-from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError
+from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError, without_secrets
 from holdfast.vocabulary.ids import ApprovalId, new_approval_id
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import ResultContent, TextPart, ToolCallPart, check_content
 
 DispatchOutcome: TypeAlias = Literal["done", "approval", "loop"]
 
-_log = logging.getLogger(__name__)
+_log = scrubbed_logger(__name__)
 
 _DENIED = "This call was not allowed. Do not try it again unless you are asked to."
 
@@ -128,9 +128,9 @@ class ToolDispatcher:
         own = msgspec.structs.replace(call, arguments=msgspec.to_builtins(call.arguments))
         try:
             verdict = _check_verdict(await self._before_tool(own))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the user's, and may raise anything
             message = f"the hook before {call.name!r} failed: {type(error).__name__}"
-            raise HookError(ErrorCode.HOOK_FAILED, message) from error
+            raise HookError(ErrorCode.HOOK_FAILED, message) from without_secrets(error)
         if verdict.message is not None:
             said = HookMessage(**scope.stamp(), hook="before_tool", text=verdict.message)
             await scope.recorder.record([said])

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.blocks.request_builder import RequestExtras, build_request
 from holdfast.blocks.stream_processor.assembly import Assembly
-from holdfast.blocks.stream_processor.processor import StreamProcessor
+from holdfast.blocks.stream_processor.processor import StreamProcessor, refuse_excess
 from holdfast.engine.scopes import QueryScope
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_catalogue import ModelCatalogue
@@ -79,10 +79,11 @@ class TurnRunner:
                     if assembly.finished is not None:
                         continue  # nothing counts after the end of an answer
                     out = await self._take(assembly, batch, record)
-                    if assembly.finished is not None:
+                    if assembly.finished is not None and assembly.excess is None:
                         out.append(self._end(scope, plan, assembly.finished))
                     if out:
                         await record(out)
+                    refuse_excess(assembly, scope.provider)
                     if ticker is None and assembly.unsaved_bytes:
                         ticker = scope.session.tasks.start(
                             self._save_regularly(scope, assembly, patience),
@@ -119,7 +120,10 @@ class TurnRunner:
         )
         await scope.recorder.record([started])
         scope.assembly = self._processor.begin(
-            stamp=stamp, provider=scope.provider, model=scope.model
+            stamp=stamp,
+            provider=scope.provider,
+            model=scope.model,
+            limits=plan.settings.limits,
         )
         return scope.assembly
 

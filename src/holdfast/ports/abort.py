@@ -1,12 +1,13 @@
 """Abort signals: one thread-safe way to say stop, seen by whoever listens."""
 
 import asyncio
-import logging
 import threading
 import weakref
 from collections.abc import Callable
 
-_log = logging.getLogger(__name__)
+from holdfast.ports.logs import scrubbed_logger
+
+_log = scrubbed_logger(__name__)
 
 
 class AbortSignal:

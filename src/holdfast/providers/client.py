@@ -1,7 +1,6 @@
 """A model behind HTTP: a wire protocol at an endpoint, with credentials, over a transport."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import NoReturn
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -19,7 +18,7 @@ from holdfast.providers.transport.protocol import HttpRequest, Reply, Transport
 from holdfast.providers.wire.protocol import WireProtocol, WireRequest
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, error_from_report
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
-from holdfast.vocabulary.secrets import Secret, scrub
+from holdfast.vocabulary.secrets import Secret, remember_headers, remember_url, scrub
 from holdfast.vocabulary.settings import Timeouts
 from holdfast.vocabulary.stream_parts import PartOpened, StreamPart
 
@@ -46,6 +45,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     key_header: str = "authorization"
     """Where a plain key goes; in `authorization` it is sent as a bearer token."""
     query: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Endpoint(base_url={scrub(self.base_url)!r})"
 
     def url(self, path: str) -> str:
         """Return the URL of one of the protocol's paths."""
@@ -82,6 +84,9 @@ class WireModelClient:
         self._endpoint = endpoint
         self._transport = transport
         self._clock = clock
+        remember_headers(endpoint.headers)
+        remember_headers(endpoint.query)
+        remember_url(endpoint.base_url)
         self._tokens = tokens and BoundTokenSource(tokens, _origin(endpoint.base_url))
         self._history = HistoryAdapter(provider=provider, rules=protocol.history)
         self._schemas = SchemaFit()
@@ -95,8 +100,12 @@ class WireModelClient:
         wire = self._encode(self._fitted(adapted.request))
         sent = await self._send(wire, request.timeouts)
         try:
-            seconds = request.timeouts.content
-            reader = ReplyReader(self._protocol, sent.reply, content_seconds=seconds)
+            reader = ReplyReader(
+                self._protocol,
+                sent.reply,
+                content_seconds=request.timeouts.content,
+                limit=request.reply_bytes,
+            )
             while not reader.is_finished:
                 parts = await reader.next_parts()
                 if parts:
@@ -104,7 +113,9 @@ class WireModelClient:
                 if (failure := reader.failure) is not None:
                     sent.reply.close()
                     rest = await self._read_on(reader, wire, request.timeouts)
-                    sent = rest or self._fail(failure, sent.reply.headers, sent.secret)
+                    if rest is None:
+                        raise self._completed(failure, sent.reply.headers, sent.secret)
+                    sent = rest
             await sent.reply.drain()
         finally:
             sent.reply.close()
@@ -122,9 +133,12 @@ class WireModelClient:
                 return estimate_tokens(adapted)
             raise
         try:
-            return TokenCount(tokens=decode(await read_body(sent.reply)), exact=True)
+            return TokenCount(
+                tokens=decode(await read_body(sent.reply, seconds=request.timeouts.content)),
+                exact=True,
+            )
         except AgentError as error:
-            self._fail(error, sent.reply.headers, sent.secret)
+            raise self._completed(error, sent.reply.headers, sent.secret) from error
         finally:
             sent.reply.close()
 
@@ -169,16 +183,15 @@ class WireModelClient:
         try:
             reply = await self._transport.send(request)
         except AgentError as error:
-            self._fail(error, {}, secret)
+            raise self._completed(error, {}, secret) from error
         kind = reply.headers.get("content-type", "").lower()
         if reply.status == _OK and not kind.startswith(_PAGE):
             return _Sent(reply, secret)
         try:
-            raise await self._refusal(reply, secret)
-        except AgentError as error:
-            self._fail(error, reply.headers, secret)
+            refusal = await self._refusal(reply, secret, seconds=timeouts.content)
         finally:
             reply.close()
+        raise self._completed(refusal, reply.headers, secret)
 
     def _headers(self, wire: WireRequest, secret: Secret | None) -> dict[str, str]:
         accept = "text/event-stream" if self._protocol.framing == "sse" else "application/x-ndjson"
@@ -195,7 +208,7 @@ class WireModelClient:
             headers[name] = f"Bearer {value}" if name == "authorization" else value
         return headers
 
-    async def _refusal(self, reply: Reply, secret: Secret | None) -> AgentError:
+    async def _refusal(self, reply: Reply, secret: Secret | None, *, seconds: float) -> AgentError:
         """Make the typed error of a reply that is not a success."""
         target = reply.headers.get("location")
         if target and reply.status in _REDIRECTS:
@@ -206,27 +219,29 @@ class WireModelClient:
                 "credential; set base_url to where it leads",
                 status=reply.status,
             )
-        body = (await read_body(reply)).decode("utf-8", "replace")
+        body = (await read_body(reply, seconds=seconds)).decode("utf-8", "replace")
         # Before anything is cut short, so that no half of a credential is left.
         text = scrub(body, [secret] if secret else [])
         return self._protocol.classify(reply.status, reply.headers, text.encode())
 
-    def _fail(
+    def _completed(
         self, error: AgentError, headers: Mapping[str, str], secret: Secret | None
-    ) -> NoReturn:
-        """Raise `error` with what only the client knows, and without the credential.
+    ) -> AgentError:
+        """Return `error` with what only the client knows, and without the credential.
 
-        It knows the provider and the request's id.
+        It knows the provider and the request's id. The error is returned and not raised here, so
+        that this frame, with what the peer sent in it, is in no traceback.
         """
         known = next((headers[name] for name in _REQUEST_IDS if name in headers), None)
+        request_id = error.request_id or known
+        secrets = [secret] if secret else []
         report = replace(
             error.report,
-            message=scrub(error.message, [secret] if secret else []),
+            message=scrub(error.message, secrets),
             provider=error.provider or self.provider,
-            request_id=error.request_id or known,
+            request_id=request_id and scrub(request_id, secrets),
         )
-        is_clean = report.message == error.message
-        raise error_from_report(report) from (error if is_clean else None)
+        return error_from_report(report)
 
 
 class _Sent(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
 """Reads one reply: bytes to frames to stream parts, one list for each read."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -89,9 +90,21 @@ class ReplyDecoder:
 
 
 class ReplyReader:
-    """Reads an answer until it is complete or has failed, from one reply or from several."""
+    """Reads an answer until it is complete or has failed, from one reply or from several.
 
-    def __init__(self, protocol: WireProtocol, reply: Reply, *, content_seconds: float) -> None:
+    Owns two bounds that hold for any bytes: `content_seconds` is the longest wait for something
+    that is part of the answer, however often something else comes meanwhile, and `limit` is how
+    many bytes there may be in all.
+    """
+
+    def __init__(
+        self,
+        protocol: WireProtocol,
+        reply: Reply,
+        *,
+        content_seconds: float,
+        limit: int | None = None,
+    ) -> None:
         self.failure: AgentError | None = None
         """What ended the reply early; it counts after the parts that came with it."""
         self.attempts = 0
@@ -99,6 +112,8 @@ class ReplyReader:
         self._reply = reply
         self._decoder = ReplyDecoder(protocol, reply.headers)
         self._content_seconds = content_seconds
+        self._limit = limit
+        self._size = 0
         self._clock = asyncio.get_running_loop().time
         self._silence = 0.0
         """Seconds that were waited for content; what a consumer does between reads is not in it."""
@@ -116,7 +131,6 @@ class ReplyReader:
         """Read on from `reply`, which begins where the one before it broke off."""
         self._reply = reply
         self._decoder.go_on(reply.headers)
-        self._last_content = self._clock()
         self.failure = None
 
     async def next_parts(self) -> list[StreamPart]:
@@ -124,8 +138,9 @@ class ReplyReader:
         out: list[StreamPart] = []
         began = self._clock()
         try:
-            if data := await self._reply.read():
+            if data := await self._read():
                 self._decoder.take(data, out)
+                self._count(data)
             else:
                 self._decoder.end(out)
             self._note_content(out, waited=self._clock() - began)
@@ -135,24 +150,46 @@ class ReplyReader:
             self.attempts = 0
         return out
 
+    async def _read(self) -> bytes:
+        """Wait for bytes, but no longer than content may take."""
+        if not self._silence:
+            return await self._reply.read()
+        try:
+            async with asyncio.timeout(self._content_seconds - self._silence):
+                return await self._reply.read()
+        except TimeoutError:
+            raise self._no_content() from None
+
+    def _count(self, data: bytes) -> None:
+        """Refuse a reply that goes on and on, whatever it consists of."""
+        self._size += len(data)
+        if self._limit is not None and self._size > self._limit:
+            raise ProviderError(
+                ErrorCode.PROTOCOL,
+                f"the provider sent more than {self._limit} bytes in one answer",
+                basis="type",
+            )
+
     def _note_content(self, out: list[StreamPart], *, waited: float) -> None:
         """Tell a provider that keeps the line open from one that answers."""
         self._silence = 0.0 if out else self._silence + waited
         if self._silence > self._content_seconds:
-            raise RequestError(
-                ErrorCode.TIMEOUT,
-                f"the provider kept the line open for {self._content_seconds:g} s without content",
-                basis="type",
-            )
+            raise self._no_content()
+
+    def _no_content(self) -> RequestError:
+        return RequestError(
+            ErrorCode.TIMEOUT,
+            f"the provider kept the line open for {self._content_seconds:g} s without content",
+            basis="type",
+        )
 
 
-async def read_body(reply: Reply, *, limit: int = BODY_LIMIT) -> bytes:
-    """Read a short body; what broke off or is too long is cut."""
-    body = b""
-    try:
-        while len(body) < limit and (data := await reply.read()):
-            body += data
-    except AgentError:
-        # The status says more than a second failure would.
-        return body
-    return body[:limit]
+async def read_body(reply: Reply, *, seconds: float, limit: int = BODY_LIMIT) -> bytes:
+    """Read a short body; what breaks off, is too long or takes longer than `seconds` is cut."""
+    body = bytearray()
+    # The status says more than a second failure would.
+    with contextlib.suppress(AgentError, TimeoutError):
+        async with asyncio.timeout(seconds):
+            while len(body) < limit and (data := await reply.read()):
+                body += data
+    return bytes(body[:limit])

@@ -57,6 +57,9 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     is_bearer: bool = False
     """Whether a key is sent as a bearer token, whatever the vendor's header is."""
 
+    def __repr__(self) -> str:
+        return f"Access(provider={self.provider!r}, base_url={self.base_url!r})"
+
 
 def make_client(vendor: Vendor, access: Access) -> WireModelClient:
     """Make the client of a vendor.

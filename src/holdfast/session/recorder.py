@@ -15,7 +15,7 @@ from holdfast.ports.session_store import Lease, SessionLog
 from holdfast.serialization.entries import refuse_unreadable
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError, without_secrets
 from holdfast.vocabulary.events import Event
 
 
@@ -122,11 +122,11 @@ class SessionRecorder:
             except AgentError as error:
                 self._failure = error
                 raise
-            except Exception as error:  # a store of the user's may raise anything
+            except Exception as error:  # noqa: BLE001 - a store of the user's may raise anything
                 self._failure = failure = StoreError(
                     ErrorCode.UNAVAILABLE, f"the store failed: {type(error).__name__}: {error}"
                 )
-                raise failure from error
+                raise failure from without_secrets(error)
             del self._consumed[: len(consumed)]
         del self._staged[: len(batch)]
         shown: list[Event] = []

@@ -49,7 +49,7 @@ _PART_TYPES: dict[str, type[StreamPart]] = {
     "stream_finished": StreamFinished,
 }
 _PART_NAMES = {kind: name for name, kind in _PART_TYPES.items()}
-_NOT_SENT = ("timeouts", "fresh_media")
+_NOT_SENT = ("timeouts", "reply_bytes", "fresh_media")
 """What a request holds that its client reads and no model sees."""
 _NOT_SAID = ("id", "query_id", "turn_id", "usage")
 """What a message holds that a model does not see and that is new in every session."""

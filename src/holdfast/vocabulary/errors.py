@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, 
 
 import msgspec
 
+from holdfast.vocabulary.secrets import scrub
 from holdfast.vocabulary.text import writable
 
 if TYPE_CHECKING:
@@ -105,7 +106,10 @@ class ErrorFacts(TypedDict, total=False):
 
 
 class AgentError(Exception):
-    """Base of every error that Holdfast raises on purpose. Its facts do not change."""
+    """Base of every error that Holdfast raises on purpose. Its facts do not change.
+
+    Its message and request id may be somebody else's words: secrets are taken out of both.
+    """
 
     codes: ClassVar[frozenset[ErrorCode]] = frozenset()
 
@@ -126,7 +130,9 @@ class AgentError(Exception):
     def __init__(self, code: ErrorCode, message: str, **facts: Unpack[ErrorFacts]) -> None:
         if code not in self.codes:
             raise TypeError(f"{type(self).__name__} has no code {code}")
-        message = writable(message)
+        message = scrub(writable(message))
+        if facts.get("request_id"):
+            facts["request_id"] = scrub(facts["request_id"] or "")
         super().__init__(message)
         report = ErrorReport(
             tag=type(self).__name__,
@@ -289,3 +295,29 @@ def error_from_report(report: ErrorReport) -> AgentError:
 def is_agent_error(value: object) -> bool:
     """Whether `value` is an error that Holdfast raised on purpose."""
     return isinstance(value, AgentError)
+
+
+class ScrubbedError(Exception):
+    """Stands for an exception that shows a secret: its type and text without it.
+
+    The traceback, scrubbed as well, is its note.
+    """
+
+
+def without_secrets(raised: BaseException) -> BaseException:
+    """Return `raised` if neither it nor what caused it shows a secret, else a stand-in for it.
+
+    This is what errors of ours have as their cause where the exception is not ours.
+    """
+    import traceback  # noqa: PLC0415 - needed for this alone
+
+    try:
+        told = "".join(traceback.format_exception(raised))
+        text = f"{told}{raised!r}{raised.__cause__!r}{raised.__context__!r}"
+    except Exception:  # noqa: BLE001 - an exception's own text is its author's code, too
+        return ScrubbedError(type(raised).__name__)
+    if scrub(text) == text:
+        return raised
+    stand_in = ScrubbedError(scrub(f"{type(raised).__name__}: {raised}"))
+    stand_in.add_note(scrub(told))
+    return stand_in

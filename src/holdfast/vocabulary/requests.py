@@ -5,7 +5,7 @@ import msgspec
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import MediaPart
-from holdfast.vocabulary.settings import CacheTtl, CompactionSettings, Thinking, Timeouts
+from holdfast.vocabulary.settings import CacheTtl, CompactionSettings, Limits, Thinking, Timeouts
 from holdfast.vocabulary.tools import ToolSpec
 
 
@@ -43,6 +43,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     compaction: CompactionSettings = CompactionSettings()
     betas: dict[str, bool] = msgspec.field(default_factory=dict)
     timeouts: Timeouts = Timeouts()
+    reply_bytes: int | None = Limits().reply_bytes
+    """How many bytes of an answer a client reads before it gives up with PROTOCOL."""
     parallel_tool_calls: bool = True
     """Whether the model may call several tools at once."""
     fresh_media: tuple[MediaPart, ...] = ()

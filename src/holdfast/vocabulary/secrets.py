@@ -1,29 +1,51 @@
-"""Secrets: values that cannot be printed, logged or stored by accident."""
+"""Secrets: values that cannot be printed, logged or stored by accident.
+
+One scrubber stands at every door through which somebody else's words leave: `scrub` takes out the
+values that are known to be secret and whatever has the shape of a credential. A value is known
+from the moment a `Secret` is made of it. `AgentError` scrubs its message and request id itself, so
+what is raised, stored, recorded or shown of an error went through here.
+"""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 REDACTED = "****"
 
 _SHOWN = 8
 _LONG_ENOUGH_TO_SHOW_SOME = 16
+_SHORTEST_KNOWN = 6
+"""Shorter values are in too many words to be taken out of texts."""
+_MOST_KNOWN = 1000
+"""How many values are remembered; the one that was not used for longest is forgotten first."""
+_STAND_INS = frozenset({"ollama", "lm-studio", "not-needed", "no-key", "none-needed", "dummy-key"})
+"""What people write where a server wants a key and does not look at it."""
 
+_known: dict[str, None] = {}
+
+_TELLING = r"(?=[A-Za-z0-9._~+/=-]*[0-9._~+/=-]|[A-Za-z]{20})"
 _CREDENTIAL = (
-    r"(?P<lead>\b(?:bearer|basic)\s+|\b(?:x-)?api[-_]key[\"']?\s*[:=]\s*[\"']?)[A-Za-z0-9._~+/=-]{8,}"
-    r"|\b(?:sk|rk|pk|gsk|xai|ghp|gho|AIza)[-_]?[A-Za-z0-9_-]{16,}"
+    rf"(?P<lead>\b(?i:bearer|basic)\s+){_TELLING}[A-Za-z0-9._~+/=-]{{8,}}"
+    r"|(?P<name>\b(?i:(?:x-)?(?:api|access|auth|secret)[-_]?(?:key|token))[\"']?\s*[:=]\s*[\"']?)"
+    r"[A-Za-z0-9._~+/=-]{8,}"
+    r"|\b(?i:sk|rk|pk|gsk|xai|ghp|gho|ghs|hf|glpat)[-_][A-Za-z0-9_-]{16,}"
+    r"|\bAIza[A-Za-z0-9_-]{16,}"
+    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"
 )
+_TELLING_NAME = r"auth|key|token|secret|cookie|passw|credential|signature"
 
 
 class Secret:
     """A credential; shows itself to nobody who does not ask with `reveal`.
 
-    Printing, formatting and pickling give a stand-in; encoding it as JSON fails.
+    Printing, formatting and pickling give a stand-in; encoding it as JSON fails. From its making
+    on, `scrub` takes its value out of texts.
     """
 
     __slots__ = ("_value",)
 
     def __init__(self, value: str) -> None:
         self._value = value
+        remember(value)
 
     def reveal(self) -> str:
         """Return the value itself; only for the request that needs it."""
@@ -62,11 +84,55 @@ def mask(value: str) -> str:
     return value[:_SHOWN] + REDACTED
 
 
+def remember(value: str) -> None:
+    """Take `value` for a secret from now on; `Secret` does so with its own."""
+    if value in _known:
+        _known.pop(value, None)  # to the end: it is in use
+    elif len(value) < _SHORTEST_KNOWN or value.lower() in _STAND_INS or value == REDACTED:
+        return
+    elif len(_known) >= _MOST_KNOWN:
+        _known.pop(next(iter(_known)), None)
+    _known[value] = None
+
+
+def remember_headers(headers: Mapping[str, str]) -> None:
+    """Take the values of headers whose names speak of credentials for secrets."""
+    for name, value in headers.items():
+        if re.search(_TELLING_NAME, name, re.IGNORECASE):
+            remember(value.strip())
+            remember(value.rpartition(" ")[2].strip())
+
+
+def remember_url(url: str) -> None:
+    """Take the password in a URL, if there is one, for a secret."""
+    from urllib.parse import urlsplit  # noqa: PLC0415 - importing the package does without it
+
+    try:
+        remember(urlsplit(url).password or "")
+    except ValueError:
+        return
+
+
 def scrub(text: str, secrets: Iterable[Secret] = ()) -> str:
-    """Take `secrets`, and whatever else looks like a credential, out of somebody else's text."""
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret.reveal(), REDACTED)
+    """Take what is secret, and whatever else looks like a credential, out of somebody else's text.
+
+    `secrets` are taken out even if they are short, or were forgotten.
+    """
+    values = {secret.reveal() for secret in secrets if secret}.union(_known.copy())
+    # The longest first: one secret may be the beginning of another.
+    for value in sorted((each for each in values if each in text), key=len, reverse=True):
+        text = text.replace(value, REDACTED)
+    if "%" in text:
+        text = _without_quoted(text, values)
     return re.sub(
-        _CREDENTIAL, lambda match: (match["lead"] or "") + REDACTED, text, flags=re.IGNORECASE
+        _CREDENTIAL, lambda match: (match["lead"] or match["name"] or "") + REDACTED, text
     )
+
+
+def _without_quoted(text: str, values: Iterable[str]) -> str:
+    """Take out what is written as in a URL."""
+    from urllib.parse import quote  # noqa: PLC0415 - see remember_url
+
+    for value in sorted(values, key=len, reverse=True):
+        text = text.replace(quote(value, safe=""), REDACTED)
+    return text

@@ -47,7 +47,11 @@ class ModelStep(_Values, frozen=True, kw_only=True):
 
 
 class Limits(_Values, frozen=True, kw_only=True):
-    """What one query may use; None means no limit."""
+    """What one query may use, and how much one answer may hold; None means no limit.
+
+    A query that reaches one of the first five is brought to an end. An answer that exceeds one of
+    the others is a broken or hostile peer: PROTOCOL, and what was said until then is kept.
+    """
 
     turns: int | None = None
     tokens: int | None = None
@@ -55,6 +59,14 @@ class Limits(_Values, frozen=True, kw_only=True):
     """In US dollars; a query whose cost is unknown is not stopped by it."""
     seconds: float | None = None
     tool_calls: int | None = None
+    part_characters: int | None = 32 * 1024 * 1024
+    """Of one part: a text, a train of thought, a tool call's arguments, a provider's own part."""
+    answer_characters: int | None = 64 * 1024 * 1024
+    """Of all parts of one answer."""
+    answer_parts: int | None = 10_000
+    """How many parts one answer may have, tool calls included."""
+    reply_bytes: int | None = 256 * 1024 * 1024
+    """Of one answer as it travels, with everything around it."""
 
 
 class Timeouts(_Values, frozen=True, kw_only=True):
@@ -65,7 +77,7 @@ class Timeouts(_Values, frozen=True, kw_only=True):
     between_bytes: float = 60.0
     """Longest silence inside a stream, keep-alives included."""
     content: float = 120.0
-    """Longest time without content while keep-alives arrive."""
+    """Longest time without content, whatever else arrives; also for all of an error's body."""
 
 
 class CompactionSettings(_Values, frozen=True, kw_only=True):

@@ -24,6 +24,8 @@ class OpenTurn:
         self._parts: dict[PartId, Part | None] = {}
         self._kinds: dict[PartId, str] = {}
         self._pieces: dict[PartId, list[str]] = {}
+        self._composed: tuple[PartEnded, PartEnded] | None = None
+        """The last entry that was composed: it is shown first and applied next."""
 
     def start(self, entry: PartStarted) -> None:
         """Note that a part begins."""
@@ -37,15 +39,21 @@ class OpenTurn:
     def end(self, entry: PartEnded) -> None:
         """Complete a part."""
         self._parts[entry.part_id] = self.compose(entry).part
+        self._pieces.pop(entry.part_id, None)
+        self._composed = None
 
     def compose(self, entry: PartEnded) -> PartEnded:
         """Return the entry with the whole part, as consumers see it."""
         if not entry.offset or not isinstance(entry.part, _GrowingPart):
             return entry
-        text = "".join(self._pieces.get(entry.part_id, ())) + entry.part.text
-        return msgspec.structs.replace(
+        if self._composed is not None and self._composed[0] is entry:
+            return self._composed[1]
+        text = "".join((*self._pieces.get(entry.part_id, ()), entry.part.text))
+        whole = msgspec.structs.replace(
             entry, offset=0, part=msgspec.structs.replace(entry.part, text=text)
         )
+        self._composed = entry, whole
+        return whole
 
     def message(
         self,

@@ -9,14 +9,23 @@ from holdfast.vocabulary.parts import CompactionPart, ReasoningPart, TextPart, T
 _PLAIN_ARGUMENTS = msgspec.json.Decoder()
 
 
-class GrowingText:
-    """Text that arrives in pieces. Knows how much of it was handed to the log already."""
+_MANY = 512
+"""How many pieces are kept apart; a short string takes ten times the room of its text."""
 
-    __slots__ = ("_pieces", "_saved_pieces", "length", "saved")
+
+class GrowingText:
+    """Text that arrives in pieces. Knows how much of it was handed to the log already.
+
+    Pieces are joined now and then, each of them twice at most, so that the whole takes little more
+    room than its text. What was handed to the log shares its memory with the log.
+    """
+
+    __slots__ = ("_blocks", "_pieces", "_saved_blocks", "length", "saved")
 
     def __init__(self) -> None:
+        self._blocks: list[str] = []
         self._pieces: list[str] = []
-        self._saved_pieces = 0
+        self._saved_blocks = 0
         self.length = 0
         self.saved = 0
 
@@ -25,19 +34,27 @@ class GrowingText:
         offset = self.length
         self._pieces.append(text)
         self.length = offset + len(text)
+        if len(self._pieces) > _MANY:
+            self._blocks.append("".join(self._pieces))
+            self._pieces.clear()
         return offset
 
     def whole(self) -> str:
         """Return all of the text."""
-        return "".join(self._pieces)
+        return "".join((*self._blocks, *self._pieces))
 
     def unsaved(self) -> str:
         """Return the text from `saved` on."""
-        return "".join(self._pieces[self._saved_pieces :])
+        text = "".join((*self._blocks[self._saved_blocks :], *self._pieces))
+        self._blocks[self._saved_blocks :] = [text]
+        self._pieces.clear()
+        return text
 
     def mark_saved(self) -> None:
         """Note that everything so far is in the log."""
-        self._saved_pieces = len(self._pieces)
+        if self._pieces:
+            self.unsaved()
+        self._saved_blocks = len(self._blocks)
         self.saved = self.length
 
 

@@ -10,7 +10,7 @@ from holdfast.vocabulary.entries import PartCheckpoint, PartEnded, PartStarted
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.events import Event, ReasoningDelta, TextDelta, ToolInputDelta
 from holdfast.vocabulary.ids import CallId, PartId, new_id, new_part_id
-from holdfast.vocabulary.json_types import JsonObject, is_too_deep
+from holdfast.vocabulary.json_types import Json, JsonObject, is_too_deep
 from holdfast.vocabulary.parts import (
     CompactionPart,
     Part,
@@ -20,6 +20,7 @@ from holdfast.vocabulary.parts import (
     TextPart,
     ToolCallPart,
 )
+from holdfast.vocabulary.settings import Limits
 from holdfast.vocabulary.stream_parts import (
     PartClosed,
     PartDelta,
@@ -37,6 +38,8 @@ _DELTAS: dict[PartKind, type[TextDelta] | type[ReasoningDelta] | type[ToolInputD
     "reasoning": ReasoningDelta,
     "tool_call": ToolInputDelta,
 }
+
+_LIMITS = Limits()
 
 
 def _size(text: str) -> int:
@@ -77,6 +80,16 @@ def _unkeepable(value: object, why: str) -> ProviderError:
     )
 
 
+def _weight_of(value: Json) -> int:
+    """Return about how many characters a value takes that did not come in pieces."""
+    if isinstance(value, str):
+        return len(value)
+    try:
+        return len(msgspec.json.encode(value))
+    except UnicodeEncodeError:
+        return len(repr(value))
+
+
 class _OpenPart(GrowingText):
     """A part that is still growing."""
 
@@ -94,8 +107,9 @@ class _OpenPart(GrowingText):
 class Assembly:
     """Turns the stream parts of one answer into events, and remembers what is still open.
 
-    Owns part ids, offsets and what has been saved to the log. Deltas of parts that were never
-    opened are dropped, as are parts opened twice.
+    Owns part ids, offsets, what has been saved to the log and the bounds of an answer. Deltas of
+    parts that were never opened are dropped, as are parts opened twice, and everything after a
+    batch that exceeds a bound.
 
     Structs do not check what they are made of, and a log that cannot be read back is lost. So what
     a client hands over is checked here, once, whoever wrote the client: every stream part but the
@@ -103,7 +117,9 @@ class Assembly:
     What does not pass raises PROTOCOL after the events before it were appended.
     """
 
-    def __init__(self, *, stamp: Stamp, provider: str, model: str) -> None:
+    def __init__(
+        self, *, stamp: Stamp, provider: str, model: str, limits: Limits = _LIMITS
+    ) -> None:
         self._stamp = stamp
         self._provider = provider
         self._model = model
@@ -111,6 +127,12 @@ class Assembly:
         self._call_ids: set[str] = set()
         self._parts: dict[PartId, Part | None] = {}
         """All parts in the order in which they began; None while one grows."""
+        self._limits = limits
+        self._characters = 0
+        self._longest = 0
+        """Characters of the longest part that is complete."""
+        self.excess: str | None = None
+        """Which bound the answer exceeds; nothing more is taken in then."""
         self.unsaved_bytes = 0
         self.finished: StreamFinished | None = None
         self.opened: StreamOpened | None = None
@@ -127,6 +149,8 @@ class Assembly:
 
     def feed(self, batch: Sequence[StreamPart], out: list[Event]) -> None:
         """Take in the parts of one read and append the events they make."""
+        if self.excess is not None:
+            return
         opened = self._open
         for part in batch:
             if type(part) is PartDelta:
@@ -136,11 +160,15 @@ class Assembly:
                     if type(text) is not str or not text.isascii():
                         text = _plain_text(text)
                     self.unsaved_bytes += _size(text)
+                    self._characters += len(text)
                     out.append(
                         growing.delta(part_id=growing.id, offset=growing.add(text), text=text)
                     )
             else:
                 self._take(part, out)
+                if self.excess is not None:
+                    return
+        self._find_excess()
 
     def checkpoint(self, out: list[Event]) -> None:
         """Append entries that save what streamed since the last checkpoint.
@@ -167,6 +195,25 @@ class Assembly:
                 self._end(PartClosed(key=key), out)
         self._open.clear()
 
+    def _find_excess(self) -> None:
+        """Compare what came with the bounds; a part cannot be too long while all are not."""
+        limits, count = self._limits, self._characters
+        if limits.answer_characters is not None and count > limits.answer_characters:
+            self.excess = f"more than {limits.answer_characters} characters"
+        elif limits.answer_parts is not None and len(self._parts) > limits.answer_parts:
+            self.excess = f"more than {limits.answer_parts} parts"
+        elif limits.part_characters is not None and count > limits.part_characters:
+            longest = max((self._longest, *(each.length for each in self._open.values())))
+            if longest > limits.part_characters:
+                self.excess = f"a part of more than {limits.part_characters} characters"
+
+    def _weigh(self, growing: int, *beside: Json) -> None:
+        """Count a complete part: the text that grew, and what came `beside` it in one piece."""
+        weight = sum(_weight_of(value) for value in beside if value is not None)
+        self._characters += weight
+        self._longest = max(self._longest, growing + weight)
+        self._find_excess()
+
     def _take(self, part: StreamPart, out: list[Event]) -> None:
         part = _as_read_back(part)
         match part:
@@ -188,6 +235,7 @@ class Assembly:
         call_id = self._unique_call_id(opened.call_id) if opened.kind == "tool_call" else None
         growing = self._open[opened.key] = _OpenPart(opened, call_id)
         self._parts[growing.id] = None
+        self._weigh(0, opened.name, call_id)
         out.append(
             PartStarted(
                 **self._stamp(),
@@ -202,6 +250,7 @@ class Assembly:
         growing = self._open.pop(closed.key, None)
         if growing is None:
             return
+        self._weigh(growing.length, closed.signature, closed.native)
         rest = self._rest_of(growing, closed)
         whole = rest
         if growing.saved and not isinstance(rest, ToolCallPart):
@@ -238,6 +287,7 @@ class Assembly:
             payload=payload,
         )
         self._parts[part_id] = part
+        self._weigh(0, part.payload)
         out.append(PartStarted(**self._stamp(), part_id=part_id, part_kind="provider"))
         out.append(PartEnded(**self._stamp(), part_id=part_id, part=part))
 

@@ -8,9 +8,10 @@ import msgspec
 from holdfast.blocks.stream_processor.assembly import Assembly
 from holdfast.ports.clock import Clock
 from holdfast.ports.stamps import Stamp
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.errors import ErrorCode, ProviderError, SessionError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.parts import CompactionPart, Part
+from holdfast.vocabulary.settings import Limits
 from holdfast.vocabulary.stream_parts import StreamFinished, StreamPart
 from holdfast.vocabulary.usage import Usage
 
@@ -52,9 +53,11 @@ class StreamProcessor:
         self._handlers.append(call)
         return lambda: self._handlers.remove(call)
 
-    def begin(self, *, stamp: Stamp, provider: str, model: str) -> Assembly:
+    def begin(
+        self, *, stamp: Stamp, provider: str, model: str, limits: Limits | None = None
+    ) -> Assembly:
         """Return the assembly for one answer; any number may be in progress."""
-        return Assembly(stamp=stamp, provider=provider, model=model)
+        return Assembly(stamp=stamp, provider=provider, model=model, limits=limits or Limits())
 
     async def process(
         self,
@@ -67,6 +70,7 @@ class StreamProcessor:
 
         Raises:
             SessionError: STREAM_BUSY while another stream is being processed.
+            ProviderError: PROTOCOL when the answer exceeds the bounds of `Limits`.
 
         """
         if self._busy:
@@ -79,6 +83,7 @@ class StreamProcessor:
                 out = []
                 assembly.feed(batch, out)
                 self.emit(out)
+                refuse_excess(assembly, provider)
         finally:
             self._busy = False
             out = []
@@ -97,3 +102,13 @@ class StreamProcessor:
             for event in events:
                 for handler in self._handlers:
                     handler(event)
+
+
+def refuse_excess(assembly: Assembly, provider: str) -> None:
+    """Raise PROTOCOL for an answer that holds more than it may."""
+    if assembly.excess is not None:
+        raise ProviderError(
+            ErrorCode.PROTOCOL,
+            f"the answer holds {assembly.excess}; the rest of it was not read",
+            provider=provider or None,
+        )

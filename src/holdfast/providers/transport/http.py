@@ -56,9 +56,12 @@ class AiohttpTransport:
                 response = await self._exchange(
                     pool, request, _Attempt(deadline, limits.first_byte)
                 )
-        except Exception as error:
-            raise _before_reply(error, host=host, limits=limits) from error
-        return AiohttpReply(response, limits)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is translated
+            failure = _before_reply(error, host=host, limits=limits)
+        else:
+            return AiohttpReply(response, limits)
+        # Raised out here: aiohttp's exceptions lead to the headers, and so to the credential.
+        raise failure
 
     async def close(self) -> None:
         """Close the pools of all loops."""
@@ -137,7 +140,8 @@ class AiohttpReply:
     def __init__(self, response: "aiohttp.ClientResponse", limits: Timeouts) -> None:
         self._response = response
         self._limits = limits
-        self._wait = limits.first_byte
+        # Silence is no content, either: the shorter of the two bounds holds.
+        self._wait = min(limits.first_byte, limits.content)
         self._failure: AgentError | None = None
         self.status = response.status
         headers = {name.lower(): value for name, value in response.headers.items()}
@@ -151,13 +155,12 @@ class AiohttpReply:
         try:
             async with asyncio.timeout(self._wait):
                 data = await self._response.content.readany()
-        except Exception as error:
-            failure = _inside_body(error, seconds=self._wait)
-            failure.__cause__ = error
-            if not (data := self._rescue()):
-                raise failure from error
-            self._failure = failure
-        self._wait = self._limits.between_bytes
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is translated
+            self._failure = _inside_body(error, seconds=self._wait)
+            data = self._rescue()
+        if self._failure is not None and not data:
+            raise self._failure
+        self._wait = min(self._limits.between_bytes, self._limits.content)
         return data
 
     async def drain(self) -> None:

@@ -18,6 +18,11 @@ class JsonBodyParser:
         self._pending = PendingBytes(limit)
         self._stream: SseParser | None = None
 
+    @property
+    def copied(self) -> int:
+        """How many bytes were copied while frames were put together."""
+        return self._pending.copied + (self._stream.copied if self._stream else 0)
+
     def feed(self, data: bytes, out: list[Frame]) -> None:
         """Keep `data`; a stream's frames are appended to `out` as they are completed."""
         if self._stream is not None:

@@ -10,6 +10,11 @@ class NdjsonParser:
     def __init__(self, *, limit: int = FRAME_LIMIT) -> None:
         self._pending = PendingBytes(limit)
 
+    @property
+    def copied(self) -> int:
+        """How many bytes were copied while frames were put together."""
+        return self._pending.copied
+
     def feed(self, data: bytes, out: list[Frame]) -> None:
         """Append the lines that `data` completes to `out`."""
         if b"\n" not in data:

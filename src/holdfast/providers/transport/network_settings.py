@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from urllib.parse import SplitResult, urlsplit
 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.secrets import remember_url
 
 
 def proxy_for(url: str, environment: Mapping[str, str]) -> str | None:
@@ -18,6 +19,7 @@ def proxy_for(url: str, environment: Mapping[str, str]) -> str | None:
         return None
     for name in (f"{target.scheme}_proxy", "all_proxy"):
         if proxy := _variable(environment, name):
+            remember_url(proxy)
             return _checked(proxy, name)
     return None
 

@@ -7,34 +7,45 @@ FRAME_LIMIT = 32 * 1024 * 1024
 
 
 class PendingBytes:
-    """Collects pieces of an unfinished frame. Does not look into them."""
+    """Collects pieces of an unfinished frame. Does not look into them.
 
-    __slots__ = ("_limit", "_pieces", "_size")
+    Every byte is copied once when it is added and once when it is taken, whatever the size of the
+    pieces; they take no more room than their bytes.
+    """
+
+    __slots__ = ("_bytes", "_limit", "copied")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._pieces: list[bytes] = []
-        self._size = 0
+        self._bytes = bytearray()
+        self.copied = 0
+        """How many bytes were copied so far: the work that must stay linear in the input."""
 
-    def __bool__(self) -> bool:
-        return self._size > 0
+    def __len__(self) -> int:
+        return len(self._bytes)
 
-    def add(self, piece: bytes) -> None:
-        """Keep `piece`; raises PROTOCOL when the frame grows too long."""
-        if not piece:
-            return
-        self._pieces.append(piece)
-        self._size += len(piece)
-        if self._size > self._limit:
+    def endswith(self, end: bytes) -> bool:
+        """Whether what is kept ends so."""
+        return self._bytes.endswith(end)
+
+    def begins_with(self, marks: bytes) -> bool:
+        """Whether the first byte that is no line end is one of `marks`."""
+        return self._bytes[:8].lstrip(b"\n")[:1] in marks
+
+    def add(self, piece: bytes, *, beside: int = 0) -> None:
+        """Keep `piece`; raises PROTOCOL when it and what is kept `beside` it grow too long."""
+        self._bytes += piece
+        self.copied += len(piece)
+        if len(self._bytes) + beside > self._limit:
             raise ProviderError(
                 ErrorCode.PROTOCOL, f"the provider sent a frame of more than {self._limit} bytes"
             )
 
     def take(self, tail: bytes = b"") -> bytes:
         """Return everything kept, then `tail`, and keep nothing."""
-        if not self._size:
+        if not self._bytes:
             return tail
-        joined = b"".join((*self._pieces, tail))
-        self._pieces.clear()
-        self._size = 0
+        joined = b"".join((self._bytes, tail))
+        self._bytes = bytearray()
+        self.copied += len(joined)
         return joined

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.vocabulary.secrets import scrub
 from holdfast.vocabulary.settings import Timeouts
 
 
@@ -18,7 +19,7 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     timeouts: Timeouts = Timeouts()
 
     def __repr__(self) -> str:
-        return f"HttpRequest(url={self.url!r})"
+        return f"HttpRequest(url={scrub(self.url)!r})"
 
 
 class Reply(Protocol):
@@ -58,6 +59,8 @@ class Transport(Protocol):
 
     - A redirect is a reply like any other; it is never followed.
     - It raises NETWORK when the peer cannot be reached and TIMEOUT when it does not answer in time.
+    - What it raises has no cause and no context: exceptions of an HTTP client hold the request's
+      headers, and their tracebacks hold frames with them.
     - Nothing is sent twice, unless it never reached anybody: on a kept connection that the peer
       had closed.
     """

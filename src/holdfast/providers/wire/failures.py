@@ -24,6 +24,7 @@ from holdfast.blocks.error_classification import (
 from holdfast.providers.wire.lenient_json import decode_lenient
 from holdfast.vocabulary.errors import AgentError, Basis, ErrorCode, ProviderError, error_of
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.secrets import scrub
 
 _Value = TypeVar("_Value")
 
@@ -189,9 +190,13 @@ def _readable(body: bytes, status: int) -> str:
 
 
 def _shortened(message: str) -> str:
-    """Return `message` at a length that fits a log; one that says nothing is empty."""
+    """Return `message` at a length that fits a log, and no half of a secret at its end.
+
+    One that says nothing is empty.
+    """
     if message.strip() in _NOTHING:
         return ""
+    message = scrub(message)
     return message if len(message) <= _MESSAGE_LIMIT else message[: _MESSAGE_LIMIT - 1] + "…"
 
 

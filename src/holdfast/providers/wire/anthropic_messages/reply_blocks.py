@@ -6,6 +6,7 @@ the provider would have sent it in one piece, and carried.
 
 from typing import TypeAlias
 
+from holdfast.blocks.stream_processor.aggregators import GrowingText
 from holdfast.providers.wire.anthropic_messages.reply_types import (
     CitationsDelta,
     CompactionDelta,
@@ -52,7 +53,8 @@ class GrowingBlock:
         self._type = str(block["type"])
         self._block = block
         self._has_grown = False
-        self._signature: str | None = text_of(block.get("signature")) or None
+        self._signature = GrowingText()
+        self._signature.add(text_of(block.get("signature")))
         self._citations: list[JsonObject] = objects_in(block.get("citations"))
         kind = _KINDS[self._type]
         is_call = kind == "tool_call"
@@ -81,7 +83,7 @@ class GrowingBlock:
             case InputJsonDelta(partial_json=text):
                 self._grow(text, out)
             case SignatureDelta(signature=signature):
-                self._signature = (self._signature or "") + signature
+                self._signature.add(signature)
             case CitationsDelta(citation=citation) if citation:
                 self._citations.append(citation)
             case CompactionDelta(content=text):
@@ -98,7 +100,7 @@ class GrowingBlock:
         out.append(
             PartClosed(
                 key=self.key,
-                signature=self._signature if is_reasoning else None,
+                signature=(self._signature.whole() or None) if is_reasoning else None,
                 native=self._native(),
             )
         )
@@ -127,24 +129,26 @@ class GrowingBlock:
 class CarriedBlock:
     """A block that we do not model: put together whole, and handed on as it is."""
 
-    __slots__ = ("_block", "_input", "key")
+    __slots__ = ("_block", "_citations", "_input", "_text", "key")
 
     is_call = False
 
     def __init__(self, key: str, block: JsonObject) -> None:
         self.key = key
         self._block = block
-        self._input: list[str] = []
+        self._input = GrowingText()
+        self._text = GrowingText()
+        self._citations: list[JsonObject] = []
 
     def take(self, delta: Delta, out: list[StreamPart]) -> None:  # noqa: ARG002 - same as above
         """Take in a delta; nothing is given before the end."""
         match delta:
             case InputJsonDelta(partial_json=text):
-                self._input.append(text)
+                self._input.add(text)
             case TextDelta(text=text):
-                self._block["text"] = str(self._block.get("text") or "") + text
+                self._text.add(text)
             case CitationsDelta(citation=citation):
-                self._block["citations"] = [*objects_in(self._block.get("citations")), citation]
+                self._citations.append(citation)
             case SignatureDelta(signature=signature):
                 self._block["signature"] = signature
             case _:
@@ -157,7 +161,11 @@ class CarriedBlock:
         """
         if not self._block.get("type"):
             return
-        if text := "".join(self._input):
+        if said := self._text.whole():
+            self._block["text"] = text_of(self._block.get("text")) + said
+        if self._citations:
+            self._block["citations"] = [*objects_in(self._block.get("citations")), *self._citations]
+        if text := self._input.whole():
             try:
                 self._block["input"] = decode_lenient(text.encode("utf-8", "replace"))
             except ProviderError:

@@ -7,6 +7,7 @@ known to be complete, so that a call of a cut stream is never taken for a whole 
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+from holdfast.blocks.stream_processor.aggregators import GrowingText
 from holdfast.providers.wire.chat_completions.dialects import CostField
 from holdfast.providers.wire.chat_completions.errors import ERRORS
 from holdfast.providers.wire.chat_completions.finish import failed_finish, finish_kind
@@ -56,7 +57,7 @@ class ChatDecoder:
         self._details: list[JsonObject] = []
         self._loose_details: list[JsonObject] = []
         self._annotations: list[Json] = []
-        self._refusal: list[str] = []
+        self._refusal = GrowingText()
         self._audio: JsonObject = {}
         self._executed_tools: dict[int, JsonObject] = {}
         self._extras: JsonObject = {}
@@ -98,7 +99,7 @@ class ChatDecoder:
         out.append(
             StreamFinished(
                 kind=finish_kind(
-                    self._finish_reason, has_calls=has_calls, is_refused=bool(self._refusal)
+                    self._finish_reason, has_calls=has_calls, is_refused=bool(self._refusal.length)
                 ),
                 reason=self._finish_reason,
                 usage=read_usage(self._usage),
@@ -152,7 +153,7 @@ class ChatDecoder:
             for item in delta.content:
                 self._take_item(item, out)
         if delta.refusal:
-            self._refusal.append(delta.refusal)
+            self._refusal.add(delta.refusal)
         if delta.tool_calls or delta.function_call is not None:
             self._close_part(out)
             self._calls.take(delta, out, is_finished=bool(self._finish_reason))
@@ -243,8 +244,8 @@ class ChatDecoder:
         if self._executed_tools:
             tools = list(self._executed_tools.values())
             payloads.append({"type": "executed_tools", "executed_tools": tools})
-        if self._refusal:
-            payloads.append({"type": "refusal", "refusal": "".join(self._refusal)})
+        if self._refusal.length:
+            payloads.append({"type": "refusal", "refusal": self._refusal.whole()})
         if self._audio:
             payloads.append({"type": "audio", "audio": self._audio})
         return payloads
@@ -253,6 +254,6 @@ class ChatDecoder:
         native = dict(self._extras)
         if self._annotations:
             native["annotations"] = self._annotations
-        if self._refusal:
-            native["refusal"] = "".join(self._refusal)
+        if self._refusal.length:
+            native["refusal"] = self._refusal.whole()
         return native or None

@@ -4,6 +4,7 @@ from hashlib import blake2s
 
 import msgspec
 
+from holdfast.blocks.stream_processor.aggregators import GrowingText
 from holdfast.providers.wire.chat_completions.reply_types import Delta, Function, ToolCall
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened, StreamPart
@@ -21,14 +22,14 @@ class _Call:
         self.key = key
         self.call_id = ""
         self.name = ""
-        self.fragments: list[str] = []
+        self.fragments = GrowingText()
         self.extra: JsonObject | None = None
         self.is_announced = False
 
     def is_whole(self) -> bool:
         """Whether the arguments are JSON as they stand."""
         try:
-            msgspec.json.decode("".join(self.fragments).encode())
+            msgspec.json.decode(self.fragments.whole().encode())
         except msgspec.DecodeError:
             return False
         return True
@@ -71,7 +72,7 @@ class CallAssembler:
         call.extra = piece.extra_content or call.extra
         fragment = _text(function)
         if fragment:
-            call.fragments.append(fragment)
+            call.fragments.add(fragment)
         if call.is_announced:
             if fragment:
                 out.append(PartDelta(key=call.key, text=fragment))
@@ -100,7 +101,7 @@ class CallAssembler:
         call.is_announced = True
         call_id = call.call_id or self._made_id(call)
         out.append(PartOpened(key=call.key, kind="tool_call", call_id=call_id, name=call.name))
-        arguments = "".join(call.fragments)
+        arguments = call.fragments.whole()
         if arguments:
             out.append(PartDelta(key=call.key, text=arguments))
 

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from holdfast.blocks.stream_processor.aggregators import GrowingText
 from holdfast.providers.wire.failures import objects_in, text_of
 from holdfast.providers.wire.lenient_json import with_words, word_of
 from holdfast.providers.wire.openai_responses.reply_types import Event
@@ -34,21 +35,20 @@ PieceKind: TypeAlias = Literal["text", "reasoning", "refusal"]
 class Piece:
     """One text of an item, as far as it has come."""
 
-    __slots__ = ("is_open", "key", "kind", "length", "words")
+    __slots__ = ("is_open", "key", "kind", "words")
 
     def __init__(self, key: str, kind: PieceKind) -> None:
         self.key = key
         self.kind: PieceKind = kind
-        self.length = 0
         self.is_open = False
-        self.words: list[str] = []
+        self.words = GrowingText()
         """What has come, to be compared with what the provider sums up at the end."""
 
     def rest_of(self, whole: str) -> str:
         """Return what `whole` adds to the deltas; nothing if it does not begin with them."""
-        if len(whole) <= self.length:
+        if len(whole) <= self.words.length:
             return ""
-        return whole[self.length :] if whole.startswith("".join(self.words)) else ""
+        return whole[self.words.length :] if whole.startswith(self.words.whole()) else ""
 
 
 class Item:
@@ -150,8 +150,7 @@ class OutputItems:
         """Add text to a piece; the first text opens it."""
         if not text or item.is_closed:
             return
-        piece.length += len(text)
-        piece.words.append(text)
+        piece.words.add(text)
         if piece.kind == "refusal":
             return
         if not piece.is_open:
@@ -186,8 +185,8 @@ class OutputItems:
             self.say(item, piece, piece.rest_of(whole))
             annotations[piece.key] = content.get("annotations")
         for piece in item.pieces.values():
-            if piece.kind == "refusal" and piece.words:
-                self._refuse(item, "".join(piece.words))
+            if piece.kind == "refusal" and piece.words.length:
+                self._refuse(item, piece.words.whole())
             elif piece.is_open:
                 native = self._identity(item) | item.facts("phase")
                 if found := objects_in(annotations.get(piece.key)):

@@ -1,0 +1,35 @@
+"""Loggers whose records hold no secret, whoever handles them."""
+
+import logging
+
+from holdfast.vocabulary.secrets import scrub
+
+
+class _Scrubbing(logging.Filter):
+    """Takes secrets out of a record before any handler sees it.
+
+    An exception whose traceback shows one is replaced by its scrubbed text.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        said = record.getMessage()
+        if (clean := scrub(said)) != said:
+            record.msg, record.args = clean, ()
+        if record.exc_info:
+            shown = logging.Formatter().formatException(record.exc_info)
+            if (clean := scrub(shown)) != shown:
+                record.exc_info, record.exc_text = None, clean
+        return True
+
+
+_SCRUBBING = _Scrubbing()
+
+
+def scrubbed_logger(name: str) -> logging.Logger:
+    """Return the logger of a module. Every logger of the package is made here.
+
+    Filters of a logger are not asked about the records of its children, so each has this one.
+    """
+    logger = logging.getLogger(name)
+    logger.addFilter(_SCRUBBING)
+    return logger
