@@ -21,7 +21,7 @@ from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.approvals import Decision
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import ApprovalSettled, Entry
+from holdfast.vocabulary.entries import ApprovalSettled, Entry, ToolStarted
 from holdfast.vocabulary.errors import AgentError
 
 NAME = "answered"
@@ -166,11 +166,12 @@ class Scenario:
             await asyncio.Event().wait()
             raise AssertionError
 
+        started = asyncio.Event()
         agent = self.agent([TWO_CALLS], approver=approver)
-        async with agent, agent.session(NAME) as session, session.stream("go") as stream:
-            async for event in stream:
-                if event.kind == "tool.started":
-                    break
+        async with agent, agent.session(NAME) as session, asyncio.TaskGroup() as group:
+            session.on(ToolStarted, lambda _event: started.set())
+            group.create_task(session.chat("go"))
+            await started.wait()
             await answer(session, (await asked.get()).id)
             die()
 

@@ -37,9 +37,7 @@ def _effects(folder: Path) -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
-async def test_a_steering_prompt_is_kept_once_steer_has_returned(
-    kind: str, tmp_path: Path
-) -> None:
+async def test_a_steering_prompt_is_kept_once_steer_has_returned(kind: str, tmp_path: Path) -> None:
     await _kill_in("steer", kind, tmp_path)
     agent = make_agent(tmp_path, MortalStore(kind, tmp_path), [says("hi")])
     async with agent, agent.session(NAME) as session:
@@ -53,9 +51,8 @@ async def test_a_prompt_sent_to_a_resting_session_outlives_what_it_cancels(
     await _kill_in("send_to_resting", kind, tmp_path)
     agent = make_agent(tmp_path, MortalStore(kind, tmp_path), [says("hi"), says("hi")])
     async with agent, agent.session(NAME) as session:
+        await session.resume()
         await session.wait_idle()
-        while session.unfinished.inputs:
-            await session.resume()
         assert "and this" in [message.text for message in session.messages]
     assert _effects(tmp_path) == []
 
