@@ -246,6 +246,9 @@ class LiveSession:
         if force:
             self.abort("the session is closed")
         if self._closing is None:
+            self.queue.close(
+                SessionError(ErrorCode.CLOSED, f"session {self.session_id} was closed")
+            )
             owner = OwnedTasks()
             self._closing = owner.start(self._close(), name="holdfast-close")
         self._closers.add(asyncio.current_task())
@@ -253,7 +256,6 @@ class LiveSession:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self.queue.close(SessionError(ErrorCode.CLOSED, f"session {self.session_id} was closed"))
         await self.queue.settle(within=self._parts.runtime.close_drain_seconds)
         await self._tasks.cancel(within=_FORCED_SECONDS)
         await self.channel.close(
