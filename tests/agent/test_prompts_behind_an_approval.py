@@ -15,7 +15,7 @@ from holdfast.vocabulary.status import Busy, Idle
 from tests.attacks.moments import until
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, texts_in
 
-Asking = asyncio.Future[AgentResult[Any]]
+Asking = asyncio.Task[AgentResult[Any]]
 
 
 @tool(approval="ask")

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Iterable
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -237,7 +237,8 @@ class ToolDispatcher:
             return
         asking = scope.session.tasks.start(_ask_safely(approver(request)), name="holdfast-approver")
         try:
-            await asyncio.wait({answer, asking}, return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {answer, asking}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
                 await approvals.settle(request.id, asking.result())
         finally:

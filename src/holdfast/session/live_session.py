@@ -117,9 +117,12 @@ class LiveSession:
             queue=self.queue,
             stamp=self.stamp,
         )
-        self._pump = CommandPump(
+        self._pump = self._new_pump()
+
+    def _new_pump(self) -> CommandPump:
+        return CommandPump(
             session_id=self.session_id,
-            inbox=parts.store.inbox,
+            inbox=self._parts.store.inbox,
             recorder=self.recorder,
             verbs=SessionVerbs(
                 abort=self.abort,
@@ -127,7 +130,7 @@ class LiveSession:
                 prompt=self._take_prompt,
                 recover=self.queue.recover,
             ),
-            clock=parts.clock,
+            clock=self._parts.clock,
         )
 
     async def start(self) -> None:
