@@ -1,81 +1,120 @@
-"""The approval coordinator: an answer finds its question and is used once; nobody waits long."""
+"""The approval coordinator: the first answer is recorded, then it wakes the call it is for."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
 
 from holdfast import Approve, Deny
-from holdfast.blocks.approval_coordinator import CANCELLED, ApprovalCoordinator
-from holdfast.vocabulary.ids import ApprovalId
+from holdfast.blocks.approval_coordinator import ApprovalCoordinator
+from holdfast.testing import FakeClock
+from holdfast.vocabulary.commands import CommandId
+from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
+from holdfast.vocabulary.errors import ErrorCode, StoreError
+from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.ids import ApprovalId, CallId, EntryId, QueryId
 
 ONE, TWO = ApprovalId("apr_1"), ApprovalId("apr_2")
 
 
-async def test_an_answer_finds_its_question() -> None:
-    coordinator = ApprovalCoordinator()
-    first, second = coordinator.park(ONE), coordinator.park(TWO)
-    assert coordinator.waiting == (ONE, TWO)
-    assert coordinator.respond(TWO, Approve())
-    assert await second == Approve()
-    assert not first.done()
-    assert coordinator.respond(ONE, Deny("no"))
-    assert await first == Deny("no")
-    assert len(coordinator.waiting) == 0
+def _asked(approval_id: ApprovalId) -> ApprovalRequested:
+    return ApprovalRequested(
+        id=EntryId(f"ent_{approval_id}"),
+        time=0,
+        query_id=QueryId("qry_1"),
+        approval_id=approval_id,
+        call_id=CallId(f"call_{approval_id}"),
+        tool="pay",
+        arguments={},
+        arguments_hash="",
+    )
 
 
-async def test_an_answer_to_nothing_is_ignored() -> None:
-    coordinator = ApprovalCoordinator()
-    assert not coordinator.respond(ONE, Approve())
-    assert not coordinator.park(ONE).done()
+class Log:
+    """A log that takes its time, with the coordinator that writes to it."""
+
+    def __init__(self) -> None:
+        self.asked = {item: _asked(item) for item in (ONE, TWO)}
+        self.written: list[tuple[Event, ...]] = []
+        self.consumed: list[CommandId] = []
+        self.failure: StoreError | None = None
+        self.go_on = asyncio.Event()
+        self.coordinator = ApprovalCoordinator(
+            unanswered=lambda: self.asked, commit=self.commit, clock=FakeClock()
+        )
+
+    async def commit(self, events: Sequence[Event], *, consumed: Sequence[CommandId] = ()) -> None:
+        """Stage at once, write when the test says so."""
+        for event in events:
+            assert isinstance(event, ApprovalSettled)
+            del self.asked[event.approval_id]
+        await self.go_on.wait()
+        if self.failure is not None:
+            raise self.failure
+        self.written.append(tuple(events))
+        self.consumed.extend(consumed)
+        self.coordinator.wake(events)
 
 
-async def test_an_answer_is_used_once() -> None:
-    coordinator = ApprovalCoordinator()
-    parked = coordinator.park(ONE)
-    assert coordinator.respond(ONE, Deny("first"))
-    assert not coordinator.respond(ONE, Approve())
-    assert await parked == Deny("first")
+async def test_a_call_is_woken_by_its_answer_once_it_is_written() -> None:
+    log = Log()
+    first, second = log.coordinator.park(ONE), log.coordinator.park(TWO)
+    answering = asyncio.ensure_future(
+        log.coordinator.settle(TWO, Approve(by="ana"), consumed=[CommandId("cmd_1")])
+    )
+    await asyncio.sleep(0)  # noqa: TID251 - the answer is staged
+    assert (second.done(), log.consumed) == (False, [])
+    log.go_on.set()
+    assert await answering
+    entry = await second
+    assert (entry.decision, entry.by, entry.query_id) == ("approved", "ana", "qry_1")
+    assert (first.done(), log.consumed) == (False, ["cmd_1"])
 
 
-async def test_cancelling_denies_everything_that_waits() -> None:
-    coordinator = ApprovalCoordinator()
-    parked = [coordinator.park(ONE), coordinator.park(TWO)]
-    coordinator.cancel()
-    assert [await item for item in parked] == [CANCELLED, CANCELLED]
-    assert Deny("cancelled") == CANCELLED
-    assert coordinator.cancelled
+async def test_the_first_answer_stands() -> None:
+    log = Log()
+    log.go_on.set()
+    parked = log.coordinator.park(ONE)
+    answers = (Deny("first"), Approve(), Deny("third"))
+    said = await asyncio.gather(*(log.coordinator.settle(ONE, answer) for answer in answers))
+    assert said == [True, False, False]
+    entry = await parked
+    assert (entry.decision, entry.reason, len(log.written)) == ("denied", "first", 1)
 
 
-async def test_a_late_answer_after_cancelling_changes_nothing() -> None:
-    coordinator = ApprovalCoordinator()
-    parked = coordinator.park(ONE)
-    coordinator.cancel()
-    assert not coordinator.respond(ONE, Approve())
-    assert await parked == CANCELLED
+async def test_an_answer_to_nothing_is_refused() -> None:
+    log = Log()
+    assert not await log.coordinator.settle(ApprovalId("apr_x"), Approve())
 
 
-async def test_what_is_asked_after_cancelling_is_denied_at_once() -> None:
-    coordinator = ApprovalCoordinator()
-    coordinator.cancel()
-    assert coordinator.park(ONE).result() == CANCELLED
-    assert coordinator.waiting == ()
+async def test_what_has_no_answer_is_cancelled_and_nothing_else() -> None:
+    log = Log()
+    log.go_on.set()
+    await log.coordinator.settle(ONE, Deny("no"))
+    (entry,) = log.coordinator.cancellations("the query ended")
+    assert (entry.approval_id, entry.decision, entry.reason) == (
+        TWO,
+        "cancelled",
+        "the query ended",
+    )
 
 
-async def test_a_new_query_may_ask_again() -> None:
-    coordinator = ApprovalCoordinator()
-    left_over = coordinator.park(ONE)
-    coordinator.cancel()
-    coordinator.reset()
-    assert not coordinator.cancelled
-    parked = coordinator.park(TWO)
-    assert coordinator.respond(TWO, Approve())
-    assert (await left_over, await parked) == (CANCELLED, Approve())
+async def test_a_store_that_fails_ends_every_wait() -> None:
+    log = Log()
+    log.go_on.set()
+    parked = [log.coordinator.park(ONE), log.coordinator.park(TWO)]
+    log.failure = StoreError(ErrorCode.UNAVAILABLE, "the disk is on fire")
+    with pytest.raises(StoreError):
+        await log.coordinator.settle(ONE, Approve())
+    for future in parked:
+        with pytest.raises(StoreError):
+            await future
 
 
-async def test_beginning_a_new_query_lets_nobody_wait_for_the_old_one() -> None:
-    coordinator = ApprovalCoordinator()
-    left_over = coordinator.park(ONE)
-    coordinator.reset()
-    assert await left_over == CANCELLED
-
-
-async def test_a_question_whose_asker_left_takes_no_answer() -> None:
-    coordinator = ApprovalCoordinator()
-    coordinator.park(ONE).cancel()
-    assert not coordinator.respond(ONE, Approve())
+async def test_a_query_that_has_ended_waits_for_nothing() -> None:
+    log = Log()
+    log.go_on.set()
+    parked = log.coordinator.park(ONE)
+    log.coordinator.forget()
+    assert parked.cancelled()
+    assert await log.coordinator.settle(ONE, Approve())

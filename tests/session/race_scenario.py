@@ -9,7 +9,12 @@ from holdfast import Agent, AgentSession, ApprovalRequest, Approve, Deny, QueryE
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import LoopClock, ScriptedProvider, calls, says
 from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.entries import Entry, QueryStarted
+from holdfast.vocabulary.entries import (
+    ApprovalRequested,
+    ApprovalSettled,
+    Entry,
+    QueryStarted,
+)
 from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError
 from holdfast.vocabulary.parts import ToolResultPart
 from holdfast.vocabulary.settings import RetrySettings
@@ -203,3 +208,6 @@ def _check_log(log: list[Entry]) -> None:
     ended = [entry.query_id for entry in log if isinstance(entry, QueryEnded)]
     assert started == ended
     assert [entry.seq for entry in log] == list(range(1, len(log) + 1))
+    asked = [entry.approval_id for entry in log if isinstance(entry, ApprovalRequested)]
+    settled = [entry.approval_id for entry in log if isinstance(entry, ApprovalSettled)]
+    assert sorted(settled) == sorted(asked), "an approval is settled once"

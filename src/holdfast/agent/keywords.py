@@ -116,7 +116,8 @@ class QueryOptions(TypedDict, total=False):
     timeout: float | None
     """Seconds that one attempt of one model call may take; a slow consumer's do not count."""
     total_timeout: float | None
-    """Seconds that the whole query may take by the clock: everything that it waits for counts."""
+    """Seconds that the whole query may take by the clock: everything that it waits for counts, the
+    queries before it, too."""
     delivery: Delivery
     output_type: Any
     reminders: Sequence[str]

@@ -142,19 +142,25 @@ class AgentSession:
         return await self._count_tokens(await self.open(), prompt)
 
     async def steer(self, prompt: Prompt) -> None:
-        """Say something into the running query; when none runs, it becomes a query."""
-        live = await self.open()
-        handle = live.new_handle(make_query(prompt, {}))
-        handle.stream.abandon()
-        await live.submit(handle, "steer")
+        """Say something into the running query; when none runs, it becomes a query.
+
+        It is in the log when this returns.
+        """
+        await (await self.open()).queue.admit(make_query(prompt, {}), "steer")
 
     async def drain_queue(self) -> tuple[UserMessage, ...]:
         """Take every prompt that waits out of the queue and return them."""
         return await (await self.open()).queue.drain()
 
-    async def wait_idle(self) -> None:
-        """Wait until no query runs and none is about to."""
-        await (await self.open()).queue.wait_idle()
+    async def wait_idle(self) -> SessionStatus:
+        """Wait until no query runs and none is about to; returns the status then.
+
+        A session that rests on an approval is idle: `approvals` and `waiting` of the status say
+        what it rests on, and how many prompts wait behind it.
+        """
+        live = await self.open()
+        await live.queue.wait_idle()
+        return live.status
 
     def abort(self, reason: str | None = None) -> None:
         """Stop the running query: from any thread, any number of times; what came is kept."""

@@ -1,53 +1,140 @@
-"""ApprovalCoordinator: parks tool calls until somebody decides about them."""
+"""ApprovalCoordinator: the one place where an approval is settled, whoever decides."""
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
 
-from holdfast.vocabulary.approvals import Decision, Deny
+from holdfast.ports.clock import Clock
+from holdfast.ports.stamps import Stamp
+from holdfast.vocabulary.approvals import Approve, Decision
+from holdfast.vocabulary.commands import CommandId
+from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
+from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import ApprovalId
 
-CANCELLED = Deny(reason="cancelled")
+
+class Commit(Protocol):
+    """Appends events together with the commands that they carry out."""
+
+    async def __call__(
+        self, events: Sequence[Event], *, consumed: Sequence[CommandId] = ()
+    ) -> None:
+        """Stage before the first wait; return when it is in the log."""
+        ...
 
 
 class ApprovalCoordinator:
-    """Matches answers to questions by id; each answer is used once.
+    """Settles approvals: each once, and in the log before any tool call acts on it.
 
-    Owns who waits. Does not own the question (the dispatcher records it) or the rules that say
-    what must be asked.
+    Owns which tool calls wait for an answer. The first answer that is staged stands, and every
+    later one is refused; a call is woken by the settled entry once it is in the log, and by nothing
+    else. Does not own the question (the dispatcher records it) or the rules that say what must be
+    asked.
     """
 
-    def __init__(self) -> None:
-        self._waiting: dict[ApprovalId, asyncio.Future[Decision]] = {}
-        self.cancelled = False
+    def __init__(
+        self,
+        *,
+        unanswered: Callable[[], Mapping[ApprovalId, ApprovalRequested]],
+        commit: Commit,
+        clock: Clock,
+    ) -> None:
+        self._unanswered = unanswered
+        self._commit = commit
+        self._clock = clock
+        self._parked: dict[ApprovalId, asyncio.Future[ApprovalSettled]] = {}
 
-    @property
-    def waiting(self) -> tuple[ApprovalId, ...]:
-        """The questions without an answer."""
-        return tuple(self._waiting)
-
-    def park(self, approval_id: ApprovalId) -> "asyncio.Future[Decision]":
-        """Return the future answer; it is a denial at once when the query was cancelled."""
-        future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
-        if self.cancelled:
-            future.set_result(CANCELLED)
-        else:
-            self._waiting[approval_id] = future
+    def park(self, approval_id: ApprovalId) -> "asyncio.Future[ApprovalSettled]":
+        """Return the future answer. Call it before the question can be seen."""
+        future: asyncio.Future[ApprovalSettled] = asyncio.get_running_loop().create_future()
+        self._parked[approval_id] = future
         return future
 
-    def respond(self, approval_id: ApprovalId, decision: Decision) -> bool:
-        """Answer a question; False when nobody asks it (any more)."""
-        future = self._waiting.pop(approval_id, None)
-        if future is None or future.done():
+    async def settle(
+        self, approval_id: ApprovalId, decision: Decision, *, consumed: Sequence[CommandId] = ()
+    ) -> bool:
+        """Record an answer; False when there is one already, or the question was never asked.
+
+        Raises:
+            StoreError: the answer could not be recorded, and every call that waits fails with it.
+
+        """
+        asked = self._unanswered().get(approval_id)
+        if asked is None:
             return False
-        future.set_result(decision)
+        await self._record([settled(self._stamp_of(asked), asked, decision)], consumed)
         return True
 
-    def cancel(self) -> None:
-        """Deny everything that waits, and everything asked until `reset`."""
-        self.cancelled = True
-        for approval_id in tuple(self._waiting):
-            self.respond(approval_id, CANCELLED)
+    async def flush(self) -> None:
+        """Record what the cancelled caller of `settle` left staged: a call may wait for it."""
+        with suppress(AgentError):  # the calls that wait hear of it
+            await self._record(())
 
-    def reset(self) -> None:
-        """Begin a new query."""
-        self.cancel()
-        self.cancelled = False
+    def cancellations(self, reason: str) -> list[ApprovalSettled]:
+        """Return entries that settle what has no answer yet: to be committed in the same step."""
+        return [
+            ApprovalSettled(
+                **self._stamp_of(asked)(),
+                approval_id=asked.approval_id,
+                call_id=asked.call_id,
+                decision="cancelled",
+                reason=reason,
+            )
+            for asked in self._unanswered().values()
+        ]
+
+    def wake(self, events: Sequence[Event]) -> None:
+        """Let calls go on whose answer is in the log now."""
+        for event in events if self._parked else ():
+            if isinstance(event, ApprovalSettled):
+                future = self._parked.pop(event.approval_id, None)
+                if future is not None and not future.done():
+                    future.set_result(event)
+
+    def forget(self) -> None:
+        """Wait for nothing any more: the query that asked has ended."""
+        for future in self._parked.values():
+            future.cancel()
+        self._parked.clear()
+
+    async def _record(self, entries: Sequence[Event], consumed: Sequence[CommandId] = ()) -> None:
+        try:
+            await self._commit(entries, consumed=consumed)
+        except AgentError as error:
+            self._fail(error)
+            raise
+
+    def _fail(self, error: AgentError) -> None:
+        """End every wait: a store that fails takes no answer."""
+        for future in self._parked.values():
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # the query may have stopped waiting; then nothing retrieves it
+        self._parked.clear()
+
+    def _stamp_of(self, asked: ApprovalRequested) -> Stamp:
+        return Stamp(self._clock, query_id=asked.query_id, turn_id=asked.turn_id)
+
+
+def settled(stamp: Stamp, asked: ApprovalRequested, decision: Decision) -> ApprovalSettled:
+    """Say how a question was decided."""
+    if isinstance(decision, Approve):
+        return ApprovalSettled(
+            **stamp(),
+            approval_id=asked.approval_id,
+            call_id=asked.call_id,
+            decision="approved",
+            arguments=decision.arguments,
+            scope=decision.scope,
+            by=decision.by,
+        )
+    return ApprovalSettled(
+        **stamp(),
+        approval_id=asked.approval_id,
+        call_id=asked.call_id,
+        decision="denied",
+        reason=decision.reason,
+        by=decision.by,
+    )

@@ -1,6 +1,5 @@
 """The end of a query, however it came: what is open is ended, every call has its answer."""
 
-from holdfast.engine.approval_entries import cancelled
 from holdfast.engine.scopes import QueryOutcome, QueryScope
 from holdfast.vocabulary.entries import QueryEnded, ToolEnded, TurnEnded
 from holdfast.vocabulary.events import Event
@@ -16,7 +15,8 @@ def closing_events(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int
     """Return what is to be recorded so that the query is at rest.
 
     What was streamed is kept and marked as interrupted. A tool that was running is recorded as
-    cancelled. Approvals that wait are cancelled, unless the query rests because of them.
+    cancelled. Approvals that wait are cancelled, unless the query rests because of them. Commit it
+    before the next wait: an answer that came in between would settle an approval twice.
     """
     out: list[Event] = []
     fold = scope.fold
@@ -42,7 +42,7 @@ def closing_events(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int
     )
     if not rests:
         reason = f"the query ended: {outcome.stop_reason}"
-        out.extend(cancelled(stamp, asked, reason) for asked in fold.approvals.values())
+        out.extend(scope.session.approvals.cancellations(reason))
     out.append(query_ended(scope, outcome, duration_ms=duration_ms))
     return out
 

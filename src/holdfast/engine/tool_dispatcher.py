@@ -2,20 +2,30 @@
 
 import asyncio
 from collections.abc import Awaitable, Iterable
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from holdfast.blocks.conversation.answers import CallRecord
 from holdfast.blocks.tool_registry.registry import InvalidInput, NotFound, Ready, ToolRegistry
-from holdfast.engine.approval_entries import settled
 from holdfast.engine.scopes import QueryScope
 from holdfast.engine.tool_execution import ToolExecution, record_failure
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.tool_hooks import Answer, BeforeTool, Block, Proceed, Verdict
 from holdfast.serialization.canonical import arguments_hash
-from holdfast.vocabulary.approvals import Approve, Decision, Deny, check_decision
-from holdfast.vocabulary.entries import ApprovalRequested, HookMessage, ToolEnded
+from holdfast.vocabulary.approvals import (
+    ApprovalRequest,
+    Approve,
+    Decision,
+    Deny,
+    check_decision,
+)
+from holdfast.vocabulary.entries import (
+    ApprovalRequested,
+    ApprovalSettled,
+    HookMessage,
+    ToolEnded,
+)
 from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError, without_secrets
 from holdfast.vocabulary.ids import ApprovalId, new_approval_id
 from holdfast.vocabulary.json_types import Json
@@ -36,6 +46,8 @@ class _Candidate(msgspec.Struct, kw_only=True):
     arguments: Json
     approval_id: ApprovalId | None = None
     """Set when the call must be approved before it runs."""
+    answer: asyncio.Future[ApprovalSettled] | None = None
+    """Done once the answer is in the log."""
     reason: str | None = None
 
 
@@ -44,7 +56,8 @@ class ToolDispatcher:
 
     Owns the order: resolve all, ask for all approvals at once, run. Without approvals calls run in
     the model's order; approved ones in the order the answers arrive. Does not own tools (the
-    registry does), answers to approvals (the coordinator) or what a result means (the model).
+    registry does), answers to approvals (the coordinator records them; what it has not recorded is
+    not acted on) or what a result means (the model).
     """
 
     def __init__(
@@ -79,14 +92,14 @@ class ToolDispatcher:
         if asking and scope.session.unanswered == "stop":
             return "approval"
         for candidate in asking:
-            await self._settle(scope, candidate, Deny("nobody was there to approve it"))
+            await self._act(scope, candidate, await self._answer_of(scope, candidate))
         return "done"
 
     async def _prepare(
         self, scope: QueryScope, record: CallRecord
     ) -> _Candidate | Literal["loop"] | None:
         """Make a candidate of a call; a call that cannot or may not run is answered here."""
-        call = record.part
+        call, known = record.part, record.state
         if record.state == "denied":
             await self._refuse(scope, call, record.reason)
             return None
@@ -99,6 +112,8 @@ class ToolDispatcher:
         candidate = None
         if isinstance(verdict, Proceed):
             candidate = await self._resolve(scope, call, verdict.arguments)
+        if candidate is not None and record.state != known:
+            return await self._prepare(scope, record)  # it was answered while the hook was asked
         if candidate is not None:
             return self._judge(scope, candidate)
         # A call that never runs can go in circles, too, and nobody could allow it.
@@ -113,6 +128,7 @@ class ToolDispatcher:
             return "loop"
         if looping or self._must_ask(scope, candidate):
             candidate.approval_id = _approval_asked(scope, call) or new_approval_id()
+            candidate.answer = scope.session.approvals.park(candidate.approval_id)
             candidate.reason = "the same call was made several times" if looping else None
         return candidate
 
@@ -182,7 +198,7 @@ class ToolDispatcher:
         self, scope: QueryScope, ready: list[_Candidate], asking: list[_Candidate]
     ) -> None:
         """Run what needs no approval, and the rest in the order in which answers arrive."""
-        arrivals: asyncio.Queue[tuple[_Candidate, Decision]] = asyncio.Queue()
+        arrivals: asyncio.Queue[tuple[_Candidate, ApprovalSettled]] = asyncio.Queue()
 
         async def bring(candidate: _Candidate) -> None:
             arrivals.put_nowait((candidate, await self._answer_of(scope, candidate)))
@@ -192,42 +208,50 @@ class ToolDispatcher:
                 group.create_task(bring(item))
             await self._run_all(scope, ready)
             for _ in asking:
-                candidate, decision = await arrivals.get()
-                work = self._settle(scope, candidate, decision)
+                candidate, answer = await arrivals.get()
+                work = self._act(scope, candidate, answer)
                 if scope.fold.settings.parallel_tools:
                     group.create_task(work)
                 else:
                     await work
 
-    async def _answer_of(self, scope: QueryScope, candidate: _Candidate) -> Decision:
-        """Ask the approver; whoever answers first decides, from here or from elsewhere."""
-        approvals, approver = scope.session.approvals, scope.session.approver
-        approval_id = candidate.approval_id or new_approval_id()
-        parked = approvals.park(approval_id)
+    async def _answer_of(self, scope: QueryScope, candidate: _Candidate) -> ApprovalSettled:
+        """Ask the approver; the first answer decides, its own or one from elsewhere."""
+        answer, pending = candidate.answer, scope.fold.pending_approvals()
+        assert answer is not None  # noqa: S101 - only calls that must be approved come here
+        request = next((item for item in pending if item.id == candidate.approval_id), None)
+        if request is not None:  # otherwise it is answered already
+            await self._ask_approver(scope, request, answer)
+        return await answer
+
+    async def _ask_approver(
+        self,
+        scope: QueryScope,
+        request: ApprovalRequest,
+        answer: "asyncio.Future[ApprovalSettled]",
+    ) -> None:
+        """Let the approver answer, unless an answer comes first."""
+        approver, approvals = scope.session.approver, scope.session.approvals
         if approver is None:
-            return await parked
-        request = next(item for item in scope.fold.pending_approvals() if item.id == approval_id)
+            await approvals.settle(request.id, Deny("nobody was there to approve it"))
+            return
         asking = scope.session.tasks.start(_ask_safely(approver(request)), name="holdfast-approver")
         try:
-            await asyncio.wait({parked, asking}, return_when=asyncio.FIRST_COMPLETED)
-            if asking.done() and not parked.done():
-                approvals.respond(approval_id, asking.result())
-            return await parked
+            either: set[asyncio.Future[Any]] = {answer, asking}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                await approvals.settle(request.id, asking.result())
         finally:
             asking.cancel()
 
-    async def _settle(self, scope: QueryScope, candidate: _Candidate, decision: Decision) -> None:
-        """Record a decision, and do what it says."""
-        stamp = scope.turn_stamp or scope.stamp
-        approval_id = candidate.approval_id or new_approval_id()
-        entry = settled(stamp, decision, approval_id=approval_id, call_id=candidate.call.call_id)
-        await scope.recorder.record([entry])
-        if isinstance(decision, Deny):
-            await self._refuse(scope, candidate.call, decision.reason)
-        elif decision.arguments is None:
+    async def _act(self, scope: QueryScope, candidate: _Candidate, answer: ApprovalSettled) -> None:
+        """Do what a recorded answer says."""
+        if answer.decision != "approved":
+            await self._refuse(scope, candidate.call, answer.reason)
+        elif answer.arguments is None:
             await self._run_all(scope, [candidate])
         else:
-            changed = await self._resolve(scope, candidate.call, decision.arguments)
+            changed = await self._resolve(scope, candidate.call, answer.arguments)
             if changed is not None:
                 await self._run_all(scope, [changed])
 

@@ -13,6 +13,8 @@ class Recorder(Protocol):
       events is shown.
     - Events are shown in the order they were recorded, whoever recorded them.
     - It returns once the consumer that pulls has room again; cancelling that wait loses nothing.
+    - What was recorded first is in the log first, also when two callers record at the same time: a
+      decision that is made before the first wait rests on everything recorded before it.
     - A store that fails raises a `StoreError`; nothing of the batch is shown.
     """
 

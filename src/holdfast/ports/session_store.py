@@ -54,7 +54,9 @@ class SessionLog(Protocol):
       or a foreign entry raises CONFLICT. Entries that are already stored under the same id and
       `seq` are accepted again without effect.
     - An append under a lease that is no longer the newest raises FENCED, whatever the clocks say.
-    - `consumed` commands leave the inbox in the same step.
+    - `consumed` commands leave the inbox in the same step: entries and consumption are stored
+      together or not at all. A holder consumes a command in the append that holds its effect, and
+      in no other, so that a crash loses none and repeats none.
     - `session.opened` and `session.changed` update the index in the same step; a name that is
       taken by the same owner and project raises CONFLICT.
     - Reading never blocks a writer, in this process or another. Unknown entries come back as they
@@ -138,7 +140,9 @@ class Inbox(Protocol):
     """Commands from anyone to the process that holds a session.
 
     - `put` is durable when it returns; putting the same command id again has no effect.
-    - `pending` gives commands in the order they came, until an append consumes them.
+    - `pending` gives commands in the order they came, until an append consumes them; a command
+      that its holder could not carry out, because it was closing or its store failed, is still
+      there for the next holder.
     - `wait` returns soon after a command is pending that the caller has not `seen`; one that
       arrives between looking and waiting is not missed.
     """

@@ -1,6 +1,7 @@
 """CommandPump: carries out what other processes ask of a session that this one holds."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 from holdfast.ports.clock import Clock
 from holdfast.ports.session_store import Inbox
@@ -21,6 +22,16 @@ _REST_SECONDS = 1.0
 """How long a store that failed is left alone."""
 
 
+class Decide(Protocol):
+    """Answers an approval."""
+
+    async def __call__(
+        self, approval_id: ApprovalId, decision: Decision, *, consumed: Sequence[CommandId]
+    ) -> None:
+        """Record the answer and consume the commands in one append."""
+        ...
+
+
 class SessionVerbs:
     """What a command can make a session do."""
 
@@ -28,7 +39,7 @@ class SessionVerbs:
         self,
         *,
         abort: Callable[[str | None], None],
-        decide: Callable[[ApprovalId, Decision], Awaitable[bool]],
+        decide: Decide,
         prompt: Callable[[SendPrompt], Awaitable[None]],
         recover: Callable[[], Awaitable[None]],
     ) -> None:
@@ -42,7 +53,8 @@ class CommandPump:
     """Takes commands from the inbox in order; each is consumed in the append that carries it out.
 
     Owns which commands were seen. A command that comes too late (an approval that was answered
-    already) is consumed all the same. A store that fails is asked again later; a session that
+    already) is consumed by an append of its own. One that meets a session which is closing stays
+    in the inbox for the next holder. A store that fails is asked again later; a session that
     somebody else took over is left alone.
     """
 
@@ -68,6 +80,8 @@ class CommandPump:
             try:
                 await self.carry_out_pending()
                 await self._inbox.wait(self._session_id, seen=self._seen)
+            except SessionError:
+                return  # the session is closing: what is pending is for the next holder
             except StoreError as error:
                 if error.code is ErrorCode.FENCED:
                     return
@@ -83,29 +97,38 @@ class CommandPump:
     async def _carry_out(self, command: Command) -> None:
         try:
             await self._verbs.recover()
-            self._recorder.consume(command.id)
-            if await self._is_recorded_later(command):
-                return
-            await self._recorder.commit(())
+            await self._do(command)
         except StoreError:
             # What may be repeated is; an abort would hit whatever runs by then.
             if not isinstance(command, AbortQuery):
                 self._seen.discard(command.id)
             raise
 
-    async def _is_recorded_later(self, command: Command) -> bool:
-        """Do what a command says; True when an append that follows by itself will consume it."""
+    async def _do(self, command: Command) -> None:
+        """Do what a command says; what comes of it and its consumption are one append.
+
+        Raises:
+            SessionError: CLOSED; the command stays for the next holder.
+
+        """
+        consumed = (command.id,)
         try:
             match command:
                 case AbortQuery(reason=reason):
                     self._verbs.abort(reason)
                 case SendPrompt():
                     await self._verbs.prompt(command)
+                    return
                 case ApproveCall(approval_id=approval_id, arguments=arguments, scope=scope):
                     decision = Approve(arguments=arguments, scope=scope, by=command.by)
-                    return await self._verbs.decide(approval_id, decision)
+                    await self._verbs.decide(approval_id, decision, consumed=consumed)
+                    return
                 case DenyCall(approval_id=approval_id, reason=reason):
-                    return await self._verbs.decide(approval_id, Deny(reason, by=command.by))
-        except SessionError:
-            pass  # it came too late
-        return False
+                    denial = Deny(reason, by=command.by)
+                    await self._verbs.decide(approval_id, denial, consumed=consumed)
+                    return
+        except SessionError as error:
+            if error.code is ErrorCode.CLOSED:
+                raise
+            # It came too late (an approval that was answered), or is refused for good (BUSY).
+        await self._recorder.commit((), consumed=consumed)

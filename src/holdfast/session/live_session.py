@@ -11,7 +11,6 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.control_channel import ControlChannel
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.tool_registry.registry import ToolRegistry
-from holdfast.engine.approval_entries import cancelled, settled
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_input import QueryInput, Unanswered
 from holdfast.engine.scopes import SessionScope
@@ -28,7 +27,7 @@ from holdfast.session.query_driver import QueryDriver
 from holdfast.session.query_handle import QueryHandle
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.commands import SendPrompt
+from holdfast.vocabulary.commands import CommandId, SendPrompt
 from holdfast.vocabulary.entries import PartStarted, SessionChanged
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, StatusChanged
@@ -68,11 +67,12 @@ class LiveSession:
         self._lease = lease
         self.store = parts.store
         self.session_id: SessionId = lease.session_id
-        self.status: SessionStatus = Idle()
+        self.stamp = Stamp(parts.clock)
+        """The stamp of entries that belong to no query."""
+        self._status: SessionStatus = Idle()
         self.closed = False
         self.channel = ControlChannel(limit=parts.runtime.buffer_size)
         self._tasks = OwnedTasks()
-        self._approvals = ApprovalCoordinator()
         self._observers = Observers(
             limit=parts.runtime.observer_buffer, head=lambda: self.recorder.fold.head
         )
@@ -85,6 +85,10 @@ class LiveSession:
             publish=self._publish,
             room=self._room,
         )
+        self._approvals = ApprovalCoordinator(
+            unanswered=self.recorder.unanswered, commit=self.recorder.commit, clock=parts.clock
+        )
+        self._shown_status = self.status
         scope = SessionScope(
             session_id=self.session_id,
             fold=lambda: self.recorder.fold,
@@ -99,7 +103,12 @@ class LiveSession:
             runner=parts.runner, session=scope, recorder=self.recorder, clock=parts.clock
         )
         self.queue = PromptQueue(
-            recorder=self.recorder, drive=driver.drive, tasks=self._tasks, stamp=self.stamp
+            recorder=self.recorder,
+            drive=driver.drive,
+            tasks=self._tasks,
+            stamp=self.stamp,
+            approvals=self._approvals,
+            new_handle=self.new_handle,
         )
         self.branches = Branches(
             self.session_id,
@@ -108,9 +117,12 @@ class LiveSession:
             queue=self.queue,
             stamp=self.stamp,
         )
-        self._pump = CommandPump(
+        self._pump = self._new_pump()
+
+    def _new_pump(self) -> CommandPump:
+        return CommandPump(
             session_id=self.session_id,
-            inbox=parts.store.inbox,
+            inbox=self._parts.store.inbox,
             recorder=self.recorder,
             verbs=SessionVerbs(
                 abort=self.abort,
@@ -118,7 +130,7 @@ class LiveSession:
                 prompt=self._take_prompt,
                 recover=self.queue.recover,
             ),
-            clock=parts.clock,
+            clock=self._parts.clock,
         )
 
     async def start(self) -> None:
@@ -132,9 +144,11 @@ class LiveSession:
         return self.recorder.fold
 
     @property
-    def stamp(self) -> Stamp:
-        """The stamp of entries that belong to no query."""
-        return Stamp(self._parts.clock)
+    def status(self) -> SessionStatus:
+        """What the session is doing; at rest also what it rests on, and what waits behind it."""
+        if not isinstance(self._status, Idle):
+            return self._status
+        return Idle(approvals=len(self.fold.approvals), waiting=len(self.fold.inputs))
 
     def new_handle(self, query: QueryInput, *, total_timeout: float | None = None) -> QueryHandle:
         """Make the handle of a query that is to be submitted."""
@@ -153,9 +167,19 @@ class LiveSession:
         self.check_open()
         self._refuse_waiting_for_oneself(handle, delivery)
         self.channel.excuse(asyncio.current_task())  # it may be a handler, and wait for the answer
-        await self._make_way(handle)
-        self.check_open()
-        await self.queue.submit(handle, delivery)
+        if handle.total_timeout:
+            handle.timer = self._tasks.start(self._expire(handle), name="holdfast-timeout")
+        try:
+            await self.queue.submit(handle, delivery)
+        except BaseException:
+            if handle.timer is not None:
+                handle.timer.cancel()
+            raise
+
+    async def _expire(self, handle: QueryHandle) -> None:
+        seconds = handle.total_timeout or 0.0
+        await self._parts.clock.sleep(seconds)
+        handle.expire(seconds)
 
     def _refuse_waiting_for_oneself(self, handle: QueryHandle, delivery: Delivery) -> None:
         """Refuse a prompt whose answer could never come: its caller is what it would wait for."""
@@ -168,9 +192,14 @@ class LiveSession:
             )
 
     async def decide(
-        self, approval_id: ApprovalId, decision: Decision, *, refuses_misfit: bool = False
-    ) -> bool:
-        """Answer an approval; True when its query runs, and records the answer itself.
+        self,
+        approval_id: ApprovalId,
+        decision: Decision,
+        *,
+        consumed: Sequence[CommandId] = (),
+        refuses_misfit: bool = False,
+    ) -> None:
+        """Answer an approval; the answer is in the log when this returns.
 
         Raises:
             SessionError: NOT_FOUND when it was answered already or never asked.
@@ -178,19 +207,19 @@ class LiveSession:
 
         """
         self.check_open()
+        await self.queue.recover()
         if refuses_misfit:
             refuse_misfit(self._parts.tools, self.fold.approvals.get(approval_id), decision)
-        if self._approvals.respond(approval_id, decision):
-            return True
-        await self.queue.recover()
-        pending = self.fold.approvals.get(approval_id)
-        if pending is None:
+        try:
+            is_first = await self._approvals.settle(approval_id, decision, consumed=consumed)
+        except asyncio.CancelledError:
+            if not self.closed:
+                self._tasks.start(self._approvals.flush(), name="holdfast-answer")
+            raise
+        if not is_first:
             raise SessionError(
                 ErrorCode.NOT_FOUND, f"no approval {approval_id!r} waits for an answer"
             )
-        entry = settled(self.stamp, decision, approval_id=approval_id, call_id=pending.call_id)
-        await self.recorder.commit([entry])
-        return False
 
     async def change(self, changes: JsonObject) -> None:
         """Change settings or facts of the session, from the next turn on."""
@@ -220,6 +249,9 @@ class LiveSession:
         if force:
             self.abort("the session is closed")
         if self._closing is None:
+            self.queue.close(
+                SessionError(ErrorCode.CLOSED, f"session {self.session_id} was closed")
+            )
             owner = OwnedTasks()
             self._closing = owner.start(self._close(), name="holdfast-close")
         self._closers.add(asyncio.current_task())
@@ -227,9 +259,6 @@ class LiveSession:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        self.queue.refuse_waiting(
-            SessionError(ErrorCode.CLOSED, f"session {self.session_id} was closed")
-        )
         await self.queue.settle(within=self._parts.runtime.close_drain_seconds)
         await self._tasks.cancel(within=_FORCED_SECONDS)
         await self.channel.close(
@@ -242,33 +271,21 @@ class LiveSession:
 
     async def _take_prompt(self, command: SendPrompt) -> None:
         """Take in a prompt that another process sent."""
-        query = QueryInput(
-            query_id=command.message.query_id or new_query_id(), message=command.message
-        )
-        handle = self.new_handle(query)
-        handle.stream.abandon()
-        await self._make_way(handle)
-        self.check_open()
-        await self.queue.take_in(handle, command.delivery)
-
-    async def _make_way(self, handle: QueryHandle) -> None:
-        """Give up what rests, because a new prompt takes its place."""
-        if handle.query.message is not None and not self.queue.busy:
-            await self.queue.recover()
-            await self._cancel_pending("a new prompt came")
-
-    async def _cancel_pending(self, reason: str) -> None:
-        """Settle the approvals that wait as cancelled: an answer that comes later is too late."""
-        stamp, pending = self.stamp, self.fold.approvals.values()
-        if pending:
-            await self.recorder.commit([cancelled(stamp, asked, reason) for asked in pending])
+        message = command.message
+        query = QueryInput(query_id=message.query_id or new_query_id(), message=message)
+        await self.queue.admit(query, command.delivery, consumed=(command.id,))
 
     def _set_status(self, status: SessionStatus) -> None:
-        if status != self.status:
-            self.status = status
-            self.recorder.show([StatusChanged(status=status)])
+        self._status = status
+        self._show_status()
         if isinstance(status, Retrying) and self.queue.current is not None:
             self.queue.current.stream.phase = "reconnecting"
+
+    def _show_status(self) -> None:
+        status = self.status
+        if status != self._shown_status:
+            self._shown_status = status
+            self.recorder.show([StatusChanged(status=status)])
 
     def _publish(self, events: Sequence[Event]) -> None:
         if not self.channel.closed:
@@ -281,6 +298,9 @@ class LiveSession:
                 isinstance(event, PartStarted) for event in events
             ):
                 current.stream.phase = "connected"
+        self._approvals.wake(events)
+        if not self.queue.busy:
+            self._show_status()  # what the session rests on, or what waits behind it, may be others
 
     async def _room(self) -> None:
         current = self.queue.current

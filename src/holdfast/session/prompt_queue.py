@@ -2,32 +2,39 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
+from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.engine.query_input import QueryInput
 from holdfast.ports.stamps import Stamp
 from holdfast.session.query_handle import QueryHandle
 from holdfast.session.recorder import SessionRecorder
-from holdfast.vocabulary.entries import InputDrained, InputQueued
+from holdfast.vocabulary.commands import CommandId
+from holdfast.vocabulary.entries import Entry, InputDrained, InputQueued
 from holdfast.vocabulary.errors import (
     AgentError,
     ErrorCode,
     RequestError,
     SessionError,
 )
-from holdfast.vocabulary.ids import new_input_id
+from holdfast.vocabulary.ids import InputId, new_input_id, new_query_id
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Delivery
+
+_NEW_PROMPT = "a new prompt came"
 
 
 class PromptQueue:
     """Runs one query at a time; the others wait in the log.
 
     Owns the order of queries. A prompt that waits is an entry, so it survives a crash; a steering
-    prompt that its query did not take in becomes a query of its own.
+    prompt that its query did not take in becomes a query of its own. Prompts behind a query that
+    rests on an approval wait until it is resumed, or until a new prompt makes the approval void and
+    gets in line behind them.
     """
 
     def __init__(
@@ -37,15 +44,20 @@ class PromptQueue:
         drive: Callable[[QueryHandle], Awaitable[None]],
         tasks: OwnedTasks,
         stamp: Stamp,
+        approvals: ApprovalCoordinator,
+        new_handle: Callable[[QueryInput], QueryHandle],
     ) -> None:
         self._recorder = recorder
         self._drive = drive
         self._tasks = tasks
         self._stamp = stamp
+        self._approvals = approvals
+        self._new_handle = new_handle
         self._waiting: deque[QueryHandle] = deque()
         self._unrecorded: set[QueryHandle] = set()
         """Those of the waiting whose entry is on its way to the log."""
         self._claimed = False
+        self._refusal: AgentError | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self.current: QueryHandle | None = None
@@ -56,42 +68,105 @@ class PromptQueue:
         return self._claimed
 
     @property
-    def waiting(self) -> tuple[QueryHandle, ...]:
-        """The queries that wait, in order."""
-        return tuple(self._waiting)
+    def _is_resting_before_prompts(self) -> bool:
+        """Whether prompts wait behind a query that rests on an approval."""
+        fold = self._recorder.fold
+        return bool(self._waiting) or (fold.is_resting() and bool(fold.inputs))
 
     async def submit(self, handle: QueryHandle, delivery: Delivery) -> None:
         """Run a query now, or let it wait as its delivery says."""
-        if not self._claimed:
-            self._claimed = True
-            self._idle.clear()
-            self._start(handle)
-            return
-        await self._let_wait(handle, delivery)
+        is_prompt = handle.query.message is not None
+        if self._claimed or (is_prompt and self._is_resting_before_prompts):
+            await self._admit(handle, delivery)
+        else:
+            await self._begin(handle)
 
-    async def take_in(self, handle: QueryHandle, delivery: Delivery) -> None:
-        """Write a prompt down before anything else, then run it now or let it wait.
+    async def admit(
+        self, query: QueryInput, delivery: Delivery, *, consumed: Sequence[CommandId] = ()
+    ) -> None:
+        """Take in a prompt whose answer nothing waits for; it is in the log when this returns.
 
-        The append that writes it down can consume the command it came with.
+        What it makes void (approvals that the session rests on) and the command that it came with
+        are settled by the same append.
+
+        Raises:
+            SessionError: CLOSED, or BUSY when it is not to wait.
+
         """
-        idle = not self._claimed
+        handle = self._new_handle(query)
+        handle.stream.abandon()
+        await self._admit(handle, delivery, consumed)
+
+    async def _admit(
+        self, handle: QueryHandle, delivery: Delivery, consumed: Sequence[CommandId] = ()
+    ) -> None:
+        """Write a prompt down before anything else, then run it now or let it wait."""
+        if self._claimed:
+            await self._let_wait(handle, delivery, consumed=consumed)
+            return
+        if delivery == "reject" and self._is_resting_before_prompts:
+            raise _busy()
+        with self._claim():
+            await self._recorder.resynchronise()
+            self._adopt()
+            await self._let_wait(
+                handle,
+                "interrupt" if delivery == "interrupt" else "queue",
+                void=self._approvals.cancellations(_NEW_PROMPT),
+                consumed=consumed,
+            )
+        self._start_next()
+
+    async def _begin(self, handle: QueryHandle) -> None:
+        """Run a query in an idle session."""
+        with self._claim():
+            await self._recorder.resynchronise()
+            if handle.query.message is None:
+                self._adopt()
+            elif void := self._approvals.cancellations(_NEW_PROMPT):
+                await self._recorder.commit(void)
+                self._refuse_when_closed()
+        self._start(handle)
+
+    @contextmanager
+    def _claim(self) -> Generator[None, None, None]:
+        """Keep other queries from starting; what fails inside leaves the session as it was."""
+        self._refuse_when_closed()
         self._claimed = True
         self._idle.clear()
         try:
-            await self._let_wait(handle, "queue" if idle else delivery)
-        finally:
-            if idle:
-                self._start_next()
+            yield
+        except BaseException:
+            self._go_on_unless_resting()
+            raise
 
-    async def _let_wait(self, handle: QueryHandle, delivery: Delivery) -> None:
+    def _adopt(self) -> None:
+        """Let prompts that an earlier holder left behind a resting query wait in their order."""
+        fold = self._recorder.fold
+        known = {item.input_id for item in self._waiting}
+        adopted = []
+        for queued in fold.inputs.values() if fold.is_resting() else ():
+            if queued.input_id not in known:
+                query_id = queued.message.query_id or new_query_id()
+                handle = self._new_handle(QueryInput(query_id=query_id, message=queued.message))
+                handle.stream.abandon()
+                self._let_withdraw(handle, queued.input_id)
+                adopted.append(handle)
+        self._waiting.extendleft(reversed(adopted))
+
+    async def _let_wait(
+        self,
+        handle: QueryHandle,
+        delivery: Delivery,
+        *,
+        void: Sequence[Entry] = (),
+        consumed: Sequence[CommandId] = (),
+    ) -> None:
         message = handle.query.message
         if delivery == "reject" or message is None:
-            raise SessionError(ErrorCode.BUSY, "the session is busy with another prompt")
+            raise _busy()
         input_id = new_input_id()
-        handle.wait_in(
-            input_id,
-            lambda: self._tasks.start(self._withdraw(handle), name="holdfast-withdraw"),
-        )
+        self._let_withdraw(handle, input_id)
         first, running = delivery == "interrupt", self.current
         self._waiting.appendleft(handle) if first else self._waiting.append(handle)
         queued = InputQueued(
@@ -101,17 +176,26 @@ class PromptQueue:
             delivery=delivery,
             sender=message.sender,
         )
-        await self._record(handle, queued)
+        await self._record(handle, [*void, queued], consumed)
         if first and running is not None:
             running.abort("interrupted by a new prompt")
 
-    async def _record(self, handle: QueryHandle, queued: InputQueued) -> None:
+    def _let_withdraw(self, handle: QueryHandle, input_id: InputId) -> None:
+        handle.wait_in(
+            input_id,
+            lambda: self._tasks.start(self._withdraw(handle), name="holdfast-withdraw"),
+        )
+
+    async def _record(
+        self, handle: QueryHandle, entries: Sequence[Entry], consumed: Sequence[CommandId]
+    ) -> None:
         """Write a waiting prompt to the log; one that cannot be written does not wait."""
         self._unrecorded.add(handle)
         try:
-            await self._recorder.commit([queued])
+            await self._recorder.commit(entries, consumed=consumed)
         except asyncio.CancelledError:
-            handle.abort("its caller gave up")
+            if not handle.stream.abandoned:  # a prompt that nothing waits for is the session's
+                handle.abort("its caller gave up")
             raise
         except AgentError:
             if handle in self._waiting:
@@ -147,18 +231,24 @@ class PromptQueue:
         """
         if self._claimed:
             raise SessionError(ErrorCode.BUSY, "the session is busy; abort or wait first")
-        self._claimed = True
-        self._idle.clear()
-        try:
+        with self._claim():
             await self._recorder.resynchronise()
             yield
-        finally:
-            self._start_next()
+        self._go_on_unless_resting()
 
     async def recover(self) -> None:
         """Go on after the store failed, unless a query has yet to end because of it."""
         if not self._claimed:
             await self._recorder.resynchronise()
+
+    def close(self, error: AgentError) -> None:
+        """Start nothing more, and fail whoever waits; the prompts stay in the log."""
+        self._refusal = error
+        self.refuse_waiting(error)
+
+    def _refuse_when_closed(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
 
     def refuse_waiting(self, error: AgentError) -> None:
         """Fail whoever waits; the prompts stay in the log."""
@@ -217,6 +307,13 @@ class PromptQueue:
         else:
             self._rest()
 
+    def _go_on_unless_resting(self) -> None:
+        """Give the claim up: prompts behind a query that rests on an approval wait on."""
+        if self._recorder.fold.is_resting():
+            self._rest()
+        else:
+            self._start_next()
+
     def _rest(self) -> None:
         self._claimed = False
         self._idle.set()
@@ -243,7 +340,11 @@ class PromptQueue:
         finally:
             for item in handles:
                 error = RequestError(ErrorCode.ABORTED, f"not sent: {reason}")
-                finish_without_running(item, error)
+                finish_without_running(item, item.stop_error or error)
+
+
+def _busy() -> SessionError:
+    return SessionError(ErrorCode.BUSY, "the session is busy with another prompt")
 
 
 def finish_without_running(handle: QueryHandle, error: AgentError) -> None:

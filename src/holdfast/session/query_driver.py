@@ -43,7 +43,6 @@ class QueryDriver:
     async def drive(self, handle: QueryHandle) -> None:
         """Run the query and finish its handle."""
         scope = self._scope_of(handle)
-        self._session.approvals.reset()
         self._session.set_status(Busy())
         handle.stream.phase = "connecting"
         try:
@@ -59,15 +58,10 @@ class QueryDriver:
         """Let the query run in a task that can be stopped without stopping this one."""
         worker = self._session.tasks.start(self._runner.run(scope), name="holdfast-query")
         handle.begin(worker, scope)
-        timer = None
-        if handle.total_timeout:
-            timer = self._session.tasks.start(self._expire(handle), name="holdfast-timeout")
         try:
             await asyncio.wait({worker})
         finally:
-            self._session.approvals.cancel()
-            if timer is not None:
-                timer.cancel()
+            self._session.approvals.forget()
         return _judge(handle, worker)
 
     def _scope_of(self, handle: QueryHandle) -> QueryScope:
@@ -79,11 +73,6 @@ class QueryDriver:
             started_at=self._clock.now(),
             loop=LoopDetector(threshold),
         )
-
-    async def _expire(self, handle: QueryHandle) -> None:
-        seconds = handle.total_timeout or 0.0
-        await self._clock.sleep(seconds)
-        handle.expire(seconds)
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
         duration_ms = max(1, int((self._clock.now() - scope.started_at) * 1000))

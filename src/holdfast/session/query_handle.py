@@ -37,6 +37,8 @@ class QueryHandle:
         self._result: AgentResult[Any] | None = None
         self._error: AgentError | None = None
         self._withdraw: Callable[[], object] = lambda: None
+        self.timer: asyncio.Task[None] | None = None
+        """What counts its time, from when it was submitted until it ends."""
         self.stop_error: AgentError | None = None
         """Why the query was stopped from outside, if it was."""
 
@@ -79,6 +81,8 @@ class QueryHandle:
         self._result, self._error = result, error
         self._worker = self._scope = None
         self._ended.set()
+        if self.timer is not None:
+            self.timer.cancel()
 
     async def wait(self) -> None:
         """Wait until it is at rest."""

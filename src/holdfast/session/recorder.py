@@ -3,6 +3,10 @@
 Entries get their `seq` here, are appended to the log, folded, and only then shown. Whoever is
 cancelled while waiting loses nothing: what was staged is appended and shown by the next call, and
 appending the same entries twice has no effect.
+
+A command from another process leaves the inbox in the append that holds its effect, and in no
+other: `commit` takes both together. What is staged counts as happened for the next decision: it is
+appended before anything that is staged later. So an approval is answered once.
 """
 
 import asyncio
@@ -14,9 +18,10 @@ from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.ports.session_store import Lease, SessionLog
 from holdfast.serialization.entries import refuse_unreadable
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, Entry
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError, without_secrets
 from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.ids import ApprovalId
 
 
 class SessionRecorder:
@@ -50,14 +55,14 @@ class SessionRecorder:
         await self.commit(events)
         await self._room()
 
-    def consume(self, command_id: CommandId) -> None:
-        """Take a command out of the inbox with the next append."""
-        if command_id not in self._consumed:
-            self._consumed.append(command_id)
+    async def commit(self, events: Sequence[Event], *, consumed: Sequence[CommandId] = ()) -> None:
+        """Make events durable, then visible, without waiting for any consumer.
 
-    async def commit(self, events: Sequence[Event]) -> None:
-        """Make events durable, then visible, without waiting for any consumer."""
+        The commands whose effect the events are leave the inbox in the same append. Everything is
+        staged before the first wait, so a decision and what it rests on cannot come apart.
+        """
         self._refuse_after_failure()
+        self._consumed.extend(consumed)
         plain = self._stage(events) and not self._consumed
         nothing_waits = len(self._staged) == len(events) and not self._lock.locked()
         if plain and nothing_waits:
@@ -68,6 +73,12 @@ class SessionRecorder:
             # Whoever had the lock before may have found the store failing: nothing goes on then.
             self._refuse_after_failure()
             await self._flush()
+
+    def unanswered(self) -> dict[ApprovalId, ApprovalRequested]:
+        """Return the approvals without an answer in the log or on its way there."""
+        answered = {item.approval_id for item in self._staged if isinstance(item, ApprovalSettled)}
+        asked = self.fold.approvals
+        return {key: entry for key, entry in asked.items() if key not in answered}
 
     def show(self, events: Sequence[Event]) -> None:
         """Show events at once: live-only ones, or an end that no store would take."""

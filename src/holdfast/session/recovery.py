@@ -35,6 +35,10 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
     """What an answer had come to when it was cut off."""
     approvals: tuple[ApprovalRequest, ...] = ()
     inputs: tuple[InputQueued, ...] = ()
+    """Prompts that wait. Behind a query that rests they start when it is resumed, or when a new
+    prompt is sent, which makes the approvals void."""
+    resting: bool = False
+    """Whether the query rests on approvals; otherwise it was cut off."""
 
 
 def find_unfinished(fold: "SessionFold") -> Unfinished:
@@ -53,6 +57,7 @@ def find_unfinished(fold: "SessionFold") -> Unfinished:
         interrupted_text=partial.text if partial else "",
         approvals=fold.pending_approvals(),
         inputs=tuple(fold.inputs.values()),
+        resting=fold.is_resting(),
     )
 
 

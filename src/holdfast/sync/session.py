@@ -90,9 +90,9 @@ class AgentSession:
         """Take every prompt that waits out of the queue and return them."""
         return self._access.call(self._inner.drain_queue())
 
-    def wait_idle(self) -> None:
-        """Wait until no query runs and none is about to."""
-        self._access.call(self._inner.wait_idle())
+    def wait_idle(self) -> SessionStatus:
+        """Wait until no query runs and none is about to; returns the status then."""
+        return self._access.call(self._inner.wait_idle())
 
     def abort(self, reason: str | None = None) -> None:
         """Stop the running query: from any thread, any number of times; what came is kept."""

@@ -14,6 +14,12 @@ class _Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
 class Idle(_Status, frozen=True, kw_only=True, tag="idle"):
     """Nothing runs."""
 
+    approvals: int = 0
+    """Tool calls that wait for an answer."""
+    waiting: int = 0
+    """Prompts that wait. Behind a query that rests on an approval they start when it is resumed,
+    or when a new prompt is sent."""
+
 
 class Busy(_Status, frozen=True, kw_only=True, tag="busy"):
     """A query runs."""

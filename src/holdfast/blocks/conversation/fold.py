@@ -164,6 +164,10 @@ class SessionFold:
         last = self.last_query
         return last.query_id if last is not None and last.stop_reason == "approval" else None
 
+    def is_resting(self) -> bool:
+        """Whether the last query rests on approvals and was not carried on."""
+        return self.open_query is None and self.unfinished_query() is not None
+
     def _unsettled(self) -> list[Message]:
         """Return what settling would add to the conversation now."""
         added: list[Message] = []
