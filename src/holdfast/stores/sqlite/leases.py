@@ -17,10 +17,10 @@ from holdfast.stores.process_identity import (
 )
 from holdfast.stores.sqlite.quarantine import set_damaged_end_aside
 from holdfast.stores.sqlite.room import SqliteRoom
-from holdfast.stores.sqlite.rows import key_made_for
+from holdfast.stores.sqlite.rows import as_bytes, key_made_for, shown
 from holdfast.stores.ticker import Ticker
 from holdfast.stores.waiting import wait_for_lease
-from holdfast.vocabulary.errors import SessionError
+from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId
 
 
@@ -96,9 +96,10 @@ class SqliteLeases:
         ).get
         if key is None:
             holder = connection.execute(
-                "SELECT lease_holder FROM session WHERE id = ?", (lease.session_id,)
+                f"SELECT {as_bytes('lease_holder')} FROM session WHERE id = ?",  # noqa: S608
+                (lease.session_id,),
             ).get
-            raise fenced(lease.session_id, holder)
+            raise fenced(lease.session_id, shown(holder))
         return key
 
     def _renew_all(self) -> None:
@@ -114,7 +115,13 @@ def _acquire(connection: apsw.Connection, wanted: _Holder, *, seconds: float) ->
     _refuse_busy(connection, wanted)
     set_damaged_end_aside(connection, key)
     # Epochs never repeat in a database, not even for a session that is deleted and made again.
-    epoch: int = connection.execute("UPDATE last_epoch SET value = value + 1 RETURNING value").get
+    epoch: int | None = connection.execute(
+        "UPDATE last_epoch SET value = 1 + max(value, (SELECT epoch FROM session WHERE key = ?))"
+        " RETURNING value",
+        (key,),
+    ).get
+    if epoch is None:
+        raise StoreError(ErrorCode.CORRUPT, "the database has lost the number of its last lease")
     connection.execute(
         "UPDATE session SET epoch = ?, lease_holder = ?, lease_process = ?, lease_until = ?"
         " WHERE key = ?",
@@ -125,13 +132,15 @@ def _acquire(connection: apsw.Connection, wanted: _Holder, *, seconds: float) ->
 
 def _refuse_busy(connection: apsw.Connection, wanted: _Holder) -> None:
     row = connection.execute(
-        "SELECT lease_holder, lease_process, lease_until FROM session"
-        " WHERE id = ? AND lease_holder IS NOT NULL",
+        f"SELECT {as_bytes('lease_holder', 'lease_process')}, CAST(lease_until AS REAL)"  # noqa: S608
+        " FROM session WHERE id = ? AND lease_holder IS NOT NULL",
         (wanted.session_id,),
     ).fetchone()
-    if row is None or row[:2] == (wanted.name, wanted.process):
+    if row is None:
         return
-    holder, process, until = row
+    holder, process, until = shown(row[0]), shown(row[1]) or "", row[2]
+    if (holder, process) == (wanted.name, wanted.process):
+        return
     identity = parse_identity(process)
     condition = condition_of(identity) if identity else "unknown"
     if not may_be_replaced(condition, expired=machine_seconds() >= until):
