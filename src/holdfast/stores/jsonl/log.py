@@ -173,6 +173,7 @@ class JsonlLog:
             sync_folder(blobs.parent)
         remove_durably(self._folder.inbox(session_id))
         remove_durably(self._folder.quarantine(session_id))
-        # A crash before this line leaves a session that can be deleted again.
-        remove_durably(self._folder.log(session_id))
+        # The lease goes before the log, so that a holder is fenced instead of missing its log. A
+        # crash before the last line leaves a session that can be deleted again.
         remove_durably(self._folder.lease(session_id))
+        remove_durably(self._folder.log(session_id))

@@ -34,7 +34,7 @@ class LogFile:
                 with locked(descriptor, self.path):
                     self._inode = os.fstat(descriptor).st_ino
                     # Whoever had the lock before may have deleted the session.
-                    if self._is_in_place():
+                    if self.is_in_place():
                         yield descriptor
                         return
             finally:
@@ -50,7 +50,7 @@ class LogFile:
             return
         try:
             with locked(descriptor, self.path):
-                is_same = os.fstat(descriptor).st_ino == self._inode and self._is_in_place()
+                is_same = os.fstat(descriptor).st_ino == self._inode and self.is_in_place()
                 yield descriptor if is_same else None
         finally:
             os.close(descriptor)
@@ -97,16 +97,19 @@ class LogFile:
 
         After a failed sync nobody knows which pages reached the disk, and a later sync of the same
         descriptor may not tell. So the file is opened anew and cut back to what was synced; if
-        that fails, too, the next append tries it before it writes anything.
+        that fails, too, the next append tries it before it writes anything. A file that was put
+        in the place of this one belongs to another writer and is not touched.
         """
         with contextlib.suppress(OSError):
             fresh = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
-                self.cut(fresh, self.end)
+                if os.fstat(fresh).st_ino == self._inode:
+                    self.cut(fresh, self.end)
             finally:
                 os.close(fresh)
 
-    def _is_in_place(self) -> bool:
+    def is_in_place(self) -> bool:
+        """Whether the file under this name is the one that was opened."""
         try:
             return self.path.stat().st_ino == self._inode
         except FileNotFoundError:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from holdfast.ports.session_store import Lease, SessionRecord
 from holdfast.stores.append_rules import fenced, fresh_entries, refuse_foreign
 from holdfast.stores.big_entries import stored
+from holdfast.stores.file_failures import vanished
 from holdfast.stores.index_record import update_record
 from holdfast.stores.jsonl.content_files import finder_in, keep_content
 from holdfast.stores.jsonl.folder import SessionFolder
@@ -75,7 +76,7 @@ class SessionWriter:
     def is_current(self) -> bool:
         """Whether nobody took the lease or deleted the session."""
         with self._log.open() as descriptor:
-            return self._is_mine(self.epoch, descriptor)
+            return descriptor is not None and self._is_mine(self.epoch)
 
     def acquire_again(self) -> None:
         """Take the lease a second time: whoever used it before is fenced."""
@@ -99,6 +100,7 @@ class SessionWriter:
             else:
                 return self.record
             self._log.append(open_log, lines)
+            self._refuse_vanished()
             self._note(fresh, consumed)
             # What is durable stays so; this only tells others how far it goes.
             with contextlib.suppress(OSError):
@@ -228,16 +230,22 @@ class SessionWriter:
         self._consumed.update(consumed)
 
     def _refuse_fenced(self, epoch: int, descriptor: int | None) -> int:
-        if descriptor is None or not self._is_mine(epoch, descriptor):
+        if not self._is_mine(epoch):
             now = read_lease(self._folder.lease(self.session_id))
             raise fenced(self.session_id, now.holder)
+        if descriptor is None:
+            raise vanished(self._log.path)
         return descriptor
 
-    def _is_mine(self, epoch: int, descriptor: int | None) -> bool:
+    def _refuse_vanished(self) -> None:
+        """Refuse to call stored what went into a file that has lost its name meanwhile."""
+        if not self._log.is_in_place():
+            raise vanished(self._log.path)
+
+    def _is_mine(self, epoch: int) -> bool:
         lease = self._lease
         return (
-            descriptor is not None
-            and lease is not None
+            lease is not None
             and epoch == self.epoch
             and lease.is_in_place()
             and lease.read().epoch == epoch
