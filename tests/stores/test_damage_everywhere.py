@@ -2,7 +2,7 @@
 
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -290,7 +290,7 @@ async def test_a_command_that_cannot_be_read_is_reported(tmp_path: Path) -> None
 
 
 @pytest.fixture
-async def folder(tmp_path: Path) -> AsyncIterator[tuple[Path, Kept]]:
+async def folder(tmp_path: Path) -> tuple[Path, Kept]:
     root = tmp_path / "whole"
     store = JsonlStore(root)
     kept = await fill(store)
@@ -302,7 +302,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[tuple[Path, Kept]]:
     await store.leases.release(await store.leases.acquire(kept.victim, "next"))
     kept.entries[kept.victim][:] = await store.log.read(kept.victim)
     await store.close()
-    yield root, kept
+    return root, kept
 
 
 def _own_files(root: Path, kept: Kept) -> list[Path]:

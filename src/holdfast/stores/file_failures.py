@@ -23,7 +23,7 @@ def vanished(path: Path) -> StoreError:
     """Make the error of a write that went into a file that has lost its name."""
     return StoreError(
         ErrorCode.UNAVAILABLE,
-        f"{path} was deleted, moved or replaced while it was open: what was written to it is not kept",
+        f"{path} was deleted, moved or replaced while it was open; what was written is not kept",
     )
 
 

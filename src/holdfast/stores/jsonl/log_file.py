@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.stores.file_failures import store_error_of
-from holdfast.stores.jsonl.file_lock import locked
-from holdfast.stores.private_files import open_or_create
+from holdfast.stores.jsonl.file_lock import PATIENCE_SECONDS, locked
+from holdfast.stores.private_files import open_or_create, read_whole, sync_folder
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 
@@ -26,12 +26,12 @@ class LogFile:
         """Whether nothing but whole, synced appends is in the file."""
 
     @contextlib.contextmanager
-    def create(self) -> Iterator[int]:
+    def create(self, *, patience: float = PATIENCE_SECONDS) -> Iterator[int]:
         """Open the file, new or old, and hold its lock."""
         while True:
             descriptor = open_or_create(self.path, os.O_RDWR | os.O_APPEND)
             try:
-                with locked(descriptor, self.path):
+                with locked(descriptor, self.path, patience=patience):
                     self._inode = os.fstat(descriptor).st_ino
                     # Whoever had the lock before may have deleted the session.
                     if self.is_in_place():
@@ -39,6 +39,24 @@ class LogFile:
                         return
             finally:
                 os.close(descriptor)
+
+    @contextlib.contextmanager
+    def replace(self, fresh: Path) -> Iterator[int]:
+        """Copy the log to a new file, without its lock, and put that in its place at the end.
+
+        Whatever another writer still does to the old file is then done to a file without a name.
+        """
+        descriptor = open_or_create(fresh, os.O_RDWR | os.O_APPEND)
+        try:
+            self._inode = os.fstat(descriptor).st_ino
+            _write(descriptor, read_whole(self.path))
+            yield descriptor
+            os.fsync(descriptor)
+            fresh.rename(self.path)
+            sync_folder(self.path.parent)
+        finally:
+            os.close(descriptor)
+            fresh.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def open(self) -> Iterator[int | None]:

@@ -84,7 +84,7 @@ def is_in_place(connection: apsw.Connection) -> bool:
 def write_ahead_inode(path: Path) -> int:
     """Return which file the write-ahead log of a database is; 0 when there is none."""
     try:
-        return os.stat(f"{path}-wal").st_ino
+        return Path(f"{path}-wal").stat().st_ino
     except FileNotFoundError:
         return 0
 

@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 import apsw
 import msgspec
 
-from holdfast.stores.stored_commands import damage_to_command, decoded_command
 from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import as_bytes, key_made_for, key_of
+from holdfast.stores.stored_commands import damage_to_command, decoded_command
 from holdfast.stores.waiting import wait_for_command
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.ids import SessionId
