@@ -30,6 +30,8 @@ def open_impatient(kind: str, folder: Path) -> Store:
     """Open a store whose leases outlive a silent holder only for a moment."""
     if kind == "jsonl":
         return JsonlStore(folder / "sessions", lease_seconds=LEASE_SECONDS)
+    if kind == "patient jsonl":
+        return JsonlStore(folder / "sessions")
     path = folder / "store" / "sessions.db"
     return SqliteStore(path, patience=Patience(lease=LEASE_SECONDS))
 

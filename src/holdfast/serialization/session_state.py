@@ -42,7 +42,7 @@ def decode_state(raw: bytes) -> SessionState:
     """Read a state; raises CONFIG_INVALID naming the version or the field that is wrong."""
     try:
         values = msgspec.json.decode(raw)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID, f"the session state is not JSON: {error}"
         ) from error
@@ -60,8 +60,10 @@ def check_state(value: object) -> SessionState:
             f"session state version {version!r} cannot be restored; this version reads 1",
         )
     try:
-        return msgspec.convert(value, SessionState)
-    except msgspec.ValidationError as error:
+        state = msgspec.convert(value, SessionState)
+        encode_state(state)  # half a character can be neither kept nor sent
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID, f"the session state is not valid: {error}"
         ) from error
+    return state
