@@ -62,7 +62,7 @@ async def fill(store: Store) -> Kept:
     victim = await _filled(store, name="victim")
     neighbour = await _filled(store, name="neighbour")
     strange = await _filled(store, name="victim", owner=STRANGER)
-    ids = [lease.session_id for lease in (victim, neighbour, strange)]
+    ids = (victim.session_id, neighbour.session_id, strange.session_id)
     if isinstance(store, SqliteStore):
         await store.search.find(OWNER, PROJECT, "words")
     return Kept(*ids, {item: await store.log.read(item) for item in ids})
@@ -134,8 +134,7 @@ def _columns(connection: apsw.Connection) -> Iterator[tuple[str, str, str]]:
     ).fetchall()
     for (table,) in tables:
         for column, kind in connection.execute(
-            "SELECT name, type FROM pragma_table_xinfo(?) WHERE NOT hidden AND NOT"
-            " (pk AND type = 'INTEGER')",
+            "SELECT name, type FROM pragma_table_xinfo(?) WHERE NOT hidden",
             (table,),
         ).fetchall():
             yield str(table), str(column), str(kind)
@@ -245,6 +244,23 @@ async def test_a_session_whose_row_is_damaged_is_listed_as_its_log_says(
     assert await store.index.rebuild() == 1
     assert await store.index.find(OWNER, PROJECT, name="victim") == before[0]
     assert await store.index.find(OWNER, PROJECT, session_id=lease.session_id) == before[0]
+    await store.close()
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 40, 1 << 62])
+async def test_a_session_whose_row_has_an_impossible_number_is_found_again(
+    tmp_path: Path, number: int
+) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    lease = await new_session(store, name="lost")
+    before = await store.index.browse(OWNER, PROJECT)
+    with contextlib.closing(apsw.Connection(str(tmp_path / "store.db"))) as writing:
+        writing.execute("UPDATE session SET key = ?", (number,))
+    assert await store.index.rebuild() == 1
+    assert await store.index.browse(OWNER, PROJECT) == before
+    assert len(await store.log.read(lease.session_id)) == 1
+    other = await new_session(store, name="new")
+    assert len(await store.log.read(other.session_id)) == 1
     await store.close()
 
 

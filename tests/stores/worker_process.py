@@ -131,9 +131,9 @@ def stop_inside(place: str) -> None:
         unlink(path, missing_ok)
 
     log_file._write = stopping_write
-    os.fdatasync = stopping_sync
-    LeaseFile.is_in_place = stopping_look  # type: ignore[method-assign]
-    Path.unlink = stopping_unlink  # type: ignore[method-assign]
+    os.fdatasync = stopping_sync  # type: ignore[assignment]
+    LeaseFile.is_in_place = stopping_look  # type: ignore[method-assign, assignment]
+    Path.unlink = stopping_unlink  # type: ignore[method-assign, assignment]
 
 
 async def answer(work: Callable[..., Awaitable[str]], arguments: list[str]) -> str:

@@ -1,6 +1,6 @@
 """The inbox of a SQLite store: rows that an append empties."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import apsw
 import msgspec
@@ -61,9 +61,9 @@ def damaged_commands(connection: apsw.Connection, key: int) -> list[tuple[str, s
 
 
 def _bodies(connection: apsw.Connection, key: int | None) -> list[tuple[int, bytes]]:
-    rows: list[tuple[int, bytes]] = connection.execute(
+    rows: Iterator[tuple[int, bytes]] = connection.execute(
         f"SELECT arrived, {as_bytes('body')} FROM command"  # noqa: S608
         " WHERE session = ? AND body IS NOT NULL ORDER BY arrived",
         (key,),
-    ).fetchall()
-    return rows
+    )
+    return list(rows)

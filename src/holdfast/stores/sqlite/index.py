@@ -9,6 +9,7 @@ import msgspec
 from holdfast.ports.session_store import SessionRecord
 from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import (
+    LARGEST_KEY,
     RECORD_COLUMNS,
     folded_record,
     record_of,
@@ -79,6 +80,7 @@ def _find(
 def _rebuild(connection: apsw.Connection) -> int:
     # What leads to the entries is derived, too: the ids of sessions and the indexes over rows.
     connection.execute("REINDEX")
+    _renumber(connection)
     known = _known(connection)
     # Names go first, so that two sessions can swap theirs.
     connection.execute("UPDATE session SET owner = NULL, name = NULL, head = 0, indexed = 0")
@@ -87,6 +89,22 @@ def _rebuild(connection: apsw.Connection) -> int:
     return sum(
         _is_saved(connection, key, record) for key, record in folded.items() if record is not None
     )
+
+
+def _renumber(connection: apsw.Connection) -> None:
+    """Make rows for entries that no row leads to, in the place of rows with impossible numbers."""
+    connection.execute("DELETE FROM session WHERE key NOT BETWEEN 1 AND ?", (LARGEST_KEY,))
+    connection.execute(
+        "UPDATE sqlite_sequence SET seq = (SELECT coalesce(max(key), 0) FROM session)"
+        " WHERE name = 'session' AND seq NOT BETWEEN 0 AND ?",
+        (LARGEST_KEY,),
+    )
+    lost = connection.execute("SELECT DISTINCT session FROM entry EXCEPT SELECT key FROM session")
+    for key in [int(str(row[0])) for row in lost.fetchall()]:
+        if (record := folded_record(connection, key, None)) is not None:
+            connection.execute(
+                "INSERT OR IGNORE INTO session (key, id) VALUES (?, ?)", (key, record.id)
+            )
 
 
 def _is_saved(connection: apsw.Connection, key: int, record: SessionRecord) -> bool:

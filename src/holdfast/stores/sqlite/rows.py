@@ -22,7 +22,7 @@ EntryRow: TypeAlias = tuple[int, bytes | None, bytes | None, int | None, bytes |
 
 _SEQ_BITS = 32
 _LARGEST_SEQ = (1 << _SEQ_BITS) - 1
-_LARGEST_KEY = (1 << 31) - 1
+LARGEST_KEY = (1 << 31) - 1
 
 
 def as_bytes(*columns: str) -> str:
@@ -46,7 +46,12 @@ def place_of(key: int, seq: int) -> int:
 
 
 def span_of(key: int) -> tuple[int, int]:
-    """Return the first and the last place that a session's entries can have."""
+    """Return the first and the last place that a session's entries can have.
+
+    Between those of a key that damage made up there are no places.
+    """
+    if not 0 < key <= LARGEST_KEY:
+        return 1, 0
     return place_of(key, 1), place_of(key + 1, 0) - 1
 
 
@@ -117,8 +122,11 @@ def last_row(connection: apsw.Connection, key: int) -> EntryRow | None:
 def key_of(connection: apsw.Connection, session_id: SessionId) -> int | None:
     """Return the number that stands for a session in other tables."""
     key: int | None = connection.execute("SELECT key FROM session WHERE id = ?", (session_id,)).get
-    if key is not None and not 0 < key <= _LARGEST_KEY:
-        raise StoreError(ErrorCode.CORRUPT, f"the index leads from {session_id} to row {key}")
+    if key is not None and not 0 < key <= LARGEST_KEY:
+        raise StoreError(
+            ErrorCode.CORRUPT,
+            f"session {session_id} has the number {key}; `index.rebuild()` makes it anew",
+        )
     return key
 
 
@@ -151,7 +159,8 @@ def record_of(connection: apsw.Connection, row: tuple[Any, ...]) -> SessionRecor
     record = None
     if not any(named[name] is None for name in ("id", "owner", "project")):
         named["model"] = named["model"] or ""
-        record = SessionRecord(**named, created=created, updated=updated, head=head)
+        known: dict[str, Any] = {**named, "created": created, "updated": updated, "head": head}
+        record = SessionRecord(**known)
     if any(value is not None and text is None for value, text in zip(values, texts, strict=False)):
         return folded_record(connection, key, record)
     return record

@@ -12,6 +12,7 @@ import apsw
 from holdfast.stores.searchable_text import searchable_text_of
 from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import (
+    LARGEST_KEY,
     RECORD_COLUMNS,
     as_numbers,
     entry_of,
@@ -73,8 +74,8 @@ def _find(connection: apsw.Connection, asked: tuple[str, str, str, int]) -> list
 def _catch_up(connection: apsw.Connection, owned: tuple[str, str]) -> None:
     behind = connection.execute(
         f"SELECT key, {as_numbers('indexed')} FROM session"  # noqa: S608
-        " WHERE indexed < head AND owner = ? AND project = ?",
-        owned,
+        " WHERE indexed < head AND owner = ? AND project = ? AND key BETWEEN 1 AND ?",
+        (*owned, LARGEST_KEY),
     ).fetchall()
     for key, indexed in behind:
         _index_session(connection, int(str(key)), within_seqs(int(str(indexed))))
