@@ -125,12 +125,12 @@ async def test_names_that_cannot_be_written_are_refused_at_the_door(
         with pytest.raises(ConfigError, match=option):
             Agent("scripted/m", providers=[provider], store=place, **{option: name})  # type: ignore[arg-type]
     async with Agent("scripted/m", providers=[provider], store=place) as agent:
-        with pytest.raises(ConfigError, match="name of a session"):
+        with pytest.raises(ConfigError, match="session's name or id"):
             agent.session(name)
-        with pytest.raises(ConfigError, match="name of a session"):
+        with pytest.raises(ConfigError, match="session's name or id"):
             await agent.remote(name)
         async with agent.session("a plain one") as session:
-            with pytest.raises(ConfigError, match="name of a session"):
+            with pytest.raises(ConfigError, match="session's name or id"):
                 await session.fork(name=name)
             assert (await session.chat("hello")).text == "done"
 

@@ -56,13 +56,17 @@ async def test_a_flipped_byte_is_an_error_or_a_report_or_harmless(tmp_path: Path
     damaged = tmp_path / "damaged.db"
     seen = set()
     for offset in range(0, len(whole), len(whole) // SAMPLES):
-        flipped = whole[:offset] + bytes([whole[offset] ^ 0x55]) + whole[offset + 1 :]
+        # Every other one makes a byte that is no text.
+        bits = 0x80 if offset % 2 else 0x55
+        flipped = whole[:offset] + bytes([whole[offset] ^ bits]) + whole[offset + 1 :]
         for companion in ("-wal", "-shm"):
             Path(f"{damaged}{companion}").unlink(missing_ok=True)
         damaged.write_bytes(flipped)
         seen.add(await outcome(damaged, lease, entries))
     assert {"read whole", "reported"} <= seen
     errors = {ErrorCode.CORRUPT, ErrorCode.VERSION_UNSUPPORTED, ErrorCode.UNAVAILABLE}
+    # Where a row's number is damaged, reading ends before rows that are still in the way.
+    errors.add(ErrorCode.CONFLICT)
     assert seen <= {"read whole", "reported", "found again", *map(str, errors)}
 
 

@@ -5,12 +5,17 @@ with what was asked for, or the code of the error.
 """
 
 import asyncio
+import os
 import resource
+import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from holdfast.ports.session_store import Lease, Store
+from holdfast.stores.jsonl import log_file
+from holdfast.stores.jsonl.lease_file import LeaseFile
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.stores.sqlite.patience import Patience
 from holdfast.stores.sqlite.store import SqliteStore
@@ -25,6 +30,8 @@ def open_impatient(kind: str, folder: Path) -> Store:
     """Open a store whose leases outlive a silent holder only for a moment."""
     if kind == "jsonl":
         return JsonlStore(folder / "sessions", lease_seconds=LEASE_SECONDS)
+    if kind == "patient jsonl":
+        return JsonlStore(folder / "sessions")
     path = folder / "store" / "sessions.db"
     return SqliteStore(path, patience=Patience(lease=LEASE_SECONDS))
 
@@ -65,10 +72,68 @@ class Session:
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(size) or hard, hard))
         return size
 
+    async def stop(self, place: str) -> str:
+        """Stop the whole process at a place inside its next write, until it is told to go on."""
+        stop_inside(place)
+        return place
+
+    async def take_turns(self, name: str, rounds: str) -> str:
+        """Wait for the session, note its name in the log and let go, again and again."""
+        for _ in range(int(rounds)):
+            lease = await self._store.leases.acquire(self._id, name, busy="wait")
+            head = len(await self._store.log.read(self._id))
+            await self._store.log.append(lease, [note(head + 1, name)])
+            await self._store.leases.release(lease)
+        return rounds
+
+    async def release(self) -> str:
+        """Give the lease up."""
+        if self._lease is not None:
+            await self._store.leases.release(self._lease)
+        return "released"
+
     async def close(self) -> str:
         """Close the store."""
         await self._store.close()
         return "closed"
+
+
+def stop_inside(place: str) -> None:
+    """Wrap what a jsonl store writes with, so that the process stops there, once."""
+    write, sync, is_in_place = log_file._write, os.fdatasync, LeaseFile.is_in_place
+    unlink = Path.unlink
+
+    def stop(now: str) -> None:
+        nonlocal place
+        if now == place:
+            place = ""
+            # To this thread, so that it does not get a step further before the process stands.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
+
+    def stopping_write(descriptor: int, lines: bytes) -> None:
+        stop("unwritten")
+        write(descriptor, lines[: len(lines) // 2])
+        stop("half-written")
+        write(descriptor, lines[len(lines) // 2 :])
+        stop("written")
+
+    def stopping_sync(descriptor: int) -> None:
+        sync(descriptor)
+        stop("synced")
+
+    def stopping_look(lease: LeaseFile) -> bool:
+        outcome = is_in_place(lease)
+        stop("looked")
+        return outcome
+
+    def stopping_unlink(path: Path, missing_ok: bool = False) -> None:
+        stop("unlinking")
+        unlink(path, missing_ok)
+
+    log_file._write = stopping_write
+    os.fdatasync = stopping_sync  # type: ignore[assignment]
+    LeaseFile.is_in_place = stopping_look  # type: ignore[method-assign, assignment]
+    Path.unlink = stopping_unlink  # type: ignore[method-assign, assignment]
 
 
 async def answer(work: Callable[..., Awaitable[str]], arguments: list[str]) -> str:

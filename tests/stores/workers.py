@@ -54,6 +54,11 @@ class WorkerProcess:
         """Send a signal to the worker itself."""
         os.kill(self.pid, number)
 
+    async def stopped(self) -> None:
+        """Return once the whole process stands still."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.to_thread(os.waitid, os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+
     async def end(self) -> None:
         """Let the process end, by force if it does not."""
         assert self._process.stdin is not None

@@ -131,13 +131,20 @@ def check_reference(reference: object) -> None:
         ConfigError: CONFIG_INVALID when it is no text, or blank.
 
     """
-    if reference is None:
-        return
-    if not (isinstance(reference, str) and reference.strip()):
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"a session's name or id must be text, not {reference!r}"
-        )
-    check_text(reference, of="the name of a session")
+    if reference is not None:
+        check_id(reference, of="a session's name or id")
+
+
+def check_id(value: object, *, of: str) -> None:
+    """Refuse what cannot name anything.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when it is no text, blank, or text that no store can keep.
+
+    """
+    if not (isinstance(value, str) and value.strip()):
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{of} must be text, not {value!r}")
+    check_text(value, of=of)
 
 
 def check_text(text: object, *, of: str) -> None:

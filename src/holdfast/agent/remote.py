@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from holdfast.agent.keywords import Prompt, QueryOptions, make_prompt
-from holdfast.agent.option_checks import check_options, check_text, decided
+from holdfast.agent.option_checks import check_id, check_options, decided
 from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import SessionId, new_query_id
@@ -45,13 +45,13 @@ class AgentRemote:
         self, approval_id: str, *, arguments: Json | None = None, scope: ApprovalScope = "once"
     ) -> None:
         """Let a waiting tool call run."""
-        check_text(approval_id, of="the id of an approval")
+        check_id(approval_id, of="the id of an approval")
         decided(Approve(arguments=arguments, scope=scope))
         await self._remote.approve(approval_id, arguments=arguments, scope=scope)
 
     async def deny(self, approval_id: str, reason: str | None = None) -> None:
         """Refuse a waiting tool call."""
-        check_text(approval_id, of="the id of an approval")
+        check_id(approval_id, of="the id of an approval")
         decided(Deny(reason))
         await self._remote.deny(approval_id, writable_or_none(reason))
 

@@ -62,6 +62,10 @@ class SessionLog(Protocol):
     - Reading never blocks a writer, in this process or another. Unknown entries come back as they
       were stored.
     - Deleting is for a whole session; there is no other way to lose an entry.
+    - A stored value that cannot be read harms its own record only: `inspect` reports it, every
+      other record is read, and no operation on any session fails with anything but an AgentError.
+    - An append returns only when its entries are in the file that the store is found by: one that
+      was deleted, moved or replaced while it was open is UNAVAILABLE.
     """
 
     async def append(
@@ -119,6 +123,11 @@ class Leases(Protocol):
 
     - `acquire` raises BUSY while another holder is alive, unless told to wait.
     - A lease whose holder died can be acquired; the new one has a higher epoch.
+    - A holder that is stopped keeps its lease for a while and then loses it, wherever it stands,
+      also inside an append. What it writes when it goes on is no part of the log, and it is FENCED.
+    - Those who wait get the lease in the order in which they asked, also in different processes;
+      while any of them waits, a free session is BUSY for one who does not. One that is cancelled,
+      whose process is gone or stopped, or that does not take a lease that is free is passed over.
     """
 
     async def acquire(

@@ -14,6 +14,9 @@ from holdfast.vocabulary.entries import Entry, SessionOpened
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId, new_id, new_session_id, parse_session_id
 
+LONGEST_NAME = 512
+"""Of new sessions; one that has a longer name is still found by it."""
+
 
 async def open_session(parts: SessionParts, request: SessionRequest) -> LiveSession:
     """Open a session, or make it.
@@ -21,12 +24,15 @@ async def open_session(parts: SessionParts, request: SessionRequest) -> LiveSess
     Raises:
         SessionError: BUSY when another process holds it, NOT_FOUND when it must exist and does not,
             or is somebody else's.
+        ConfigError: CONFIG_INVALID when a new session would have a name that is too long.
 
     """
     record = await find_session(parts, request)
     if record is None and (request.must_exist or await _is_taken(parts, request)):
         raise _no_session(request)
-    if record is not None and request.fork is not None:
+    if record is None:
+        _refuse_long_name(request)
+    elif request.fork is not None:
         raise StoreError(ErrorCode.CONFLICT, f"the name {request.reference!r} is taken")
     try:
         return await _open(parts, request, record.id if record else _new_id(request))
@@ -63,6 +69,16 @@ async def _open(parts: SessionParts, request: SessionRequest, session_id: Sessio
         await live.close(force=True)
         raise
     return live
+
+
+def _refuse_long_name(request: SessionRequest) -> None:
+    """Refuse to give a new session a name that is longer than any store has to keep."""
+    if request.reference is not None and len(request.reference) > LONGEST_NAME:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"the name of a new session has at most {LONGEST_NAME} characters, "
+            f"not {len(request.reference)}: {request.reference[:40]!r}…",
+        )
 
 
 async def _is_taken(parts: SessionParts, request: SessionRequest) -> bool:

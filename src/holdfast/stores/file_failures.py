@@ -19,6 +19,14 @@ def store_error_of(error: OSError, path: Path) -> StoreError:
     return StoreError(ErrorCode.UNAVAILABLE, f"{path} cannot be used: {reason}")
 
 
+def vanished(path: Path) -> StoreError:
+    """Make the error of a write that went into a file that has lost its name."""
+    return StoreError(
+        ErrorCode.UNAVAILABLE,
+        f"{path} was deleted, moved or replaced while it was open; what was written is not kept",
+    )
+
+
 @contextlib.contextmanager
 def translating(path: Path) -> Iterator[None]:
     """Let no bare OSError out."""

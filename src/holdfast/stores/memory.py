@@ -10,8 +10,10 @@ from holdfast.stores.append_rules import fenced, fresh_entries, name_taken, refu
 from holdfast.stores.blob_names import name_of_content, no_such_blob
 from holdfast.stores.index_record import update_record
 from holdfast.stores.lease_rules import held_already
+from holdfast.stores.turns import OutOfTurnError
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.errors import SessionError
 from holdfast.vocabulary.ids import EntryId, SessionId
 
 
@@ -136,7 +138,8 @@ class MemoryLog:
 
     async def delete(self, session_id: SessionId) -> None:
         """Remove a session with everything that belongs to it."""
-        self._sessions.pop(session_id, None)
+        if (session := self._sessions.pop(session_id, None)) is not None:
+            session.announce()
 
 
 class MemoryIndex:
@@ -194,20 +197,27 @@ class MemoryLeases:
         self._sessions = sessions
         # Epochs never repeat, not even for a session that is deleted and made again.
         self._last_epoch = 0
+        self._lines: dict[SessionId, list[object]] = {}
+        """Those who ask for a session, in the order in which they did."""
 
     async def acquire(
         self, session_id: SessionId, holder: str, *, busy: Literal["wait", "reject"] = "reject"
     ) -> Lease:
         """Become the writer of a session."""
-        session = self._sessions.setdefault(session_id, _Session())
-        while session.holder not in (None, holder):
-            if busy == "reject":
-                raise held_already(session_id, session.holder, process=os.getpid())
-            await session.changed.wait()
-        session.holder = holder
-        self._last_epoch += 1
-        session.epoch = self._last_epoch
-        return Lease(session_id=session_id, holder=holder, epoch=session.epoch)
+        turn = object()
+        line = self._lines.setdefault(session_id, [])
+        line.append(turn)
+        try:
+            while True:
+                session = self._sessions.setdefault(session_id, _Session())
+                is_first = session.holder is None and line[0] is turn
+                if is_first or session.holder == holder:
+                    return self._taken(session, session_id, holder)
+                if busy == "reject":
+                    raise self._refusal(session_id, session.holder)
+                await session.changed.wait()
+        finally:
+            self._leave(session_id, turn)
 
     async def renew(self, lease: Lease) -> None:
         """Stay the writer; raises FENCED when somebody else took over."""
@@ -220,6 +230,25 @@ class MemoryLeases:
         session = self._sessions.get(lease.session_id)
         if session is not None and session.epoch == lease.epoch:
             session.holder = None
+            session.announce()
+
+    def _taken(self, session: _Session, session_id: SessionId, holder: str) -> Lease:
+        session.holder = holder
+        self._last_epoch += 1
+        session.epoch = self._last_epoch
+        return Lease(session_id=session_id, holder=holder, epoch=session.epoch)
+
+    def _refusal(self, session_id: SessionId, holder: str | None) -> SessionError:
+        if holder is None:
+            return OutOfTurnError(session_id, "")
+        return held_already(session_id, holder, process=os.getpid())
+
+    def _leave(self, session_id: SessionId, turn: object) -> None:
+        """Leave the line, and let the next one see that it is its turn."""
+        self._lines[session_id].remove(turn)
+        if not self._lines[session_id]:
+            del self._lines[session_id]
+        elif (session := self._sessions.get(session_id)) is not None:
             session.announce()
 
 

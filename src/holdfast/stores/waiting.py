@@ -1,17 +1,13 @@
 """Waiting, the same way for every store that other processes write to, too."""
 
-import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 
-from holdfast.ports.session_store import Lease, SessionLog
+from holdfast.ports.session_store import SessionLog
 from holdfast.stores.bells import Bells
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
-
-_SHORTEST_WAIT = 0.05
-_JITTER = 0.1
 
 
 async def follow_log(
@@ -44,20 +40,3 @@ async def wait_for_command(
             if bells.closed:
                 raise SessionError(ErrorCode.CLOSED, "the store was closed")
             await bell.wait()
-
-
-async def wait_for_lease(
-    bells: Bells, acquire: Callable[[], Awaitable[Lease]], session_id: SessionId
-) -> Lease:
-    """Try to acquire until nobody else holds the session.
-
-    A release in this process wakes the waiter; that of another is found by trying again.
-    """
-    with bells.hang(session_id) as bell:
-        while True:
-            try:
-                return await acquire()
-            except SessionError as error:
-                if error.code is not ErrorCode.BUSY:
-                    raise
-            await bell.wait(_SHORTEST_WAIT + _JITTER * secrets.randbelow(1000) / 1000)

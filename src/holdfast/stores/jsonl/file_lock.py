@@ -12,8 +12,13 @@ from holdfast.stores.machine_clock import machine_seconds
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 PATIENCE_SECONDS = 30.0
+OPENING_PATIENCE_SECONDS = 2.0
 _FIRST_WAIT = 0.001
 _LONGEST_WAIT = 0.05
+
+
+class StillLockedError(StoreError):
+    """Another process kept a file locked for longer than it was waited for."""
 
 
 def try_lock(descriptor: int) -> bool:
@@ -34,12 +39,12 @@ def unlock(descriptor: int) -> None:
 
 @contextlib.contextmanager
 def locked(descriptor: int, path: Path, *, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
-    """Hold the lock of an open file; raises UNAVAILABLE at the end of patience."""
+    """Hold the lock of an open file; raises StillLockedError at the end of patience."""
     deadline = machine_seconds() + patience
     wait = _FIRST_WAIT
     while not try_lock(descriptor):
         if machine_seconds() >= deadline:
-            raise StoreError(
+            raise StillLockedError(
                 ErrorCode.UNAVAILABLE, f"another process keeps {path} locked for {patience:g} s"
             )
         threading.Event().wait(wait * (1 + secrets.randbelow(1000) / 1000))

@@ -5,6 +5,8 @@
     inbox/<id>.jsonl        commands from other processes
     blobs/<id>/<sha256>     big payloads
     quarantine/<id>.jsonl   what was cut off a log, with the offset it had
+    waiting/<id>.<ticket>   empty; who waits for a lease, in the order in which they asked
+    takeovers/<id>.*        files on their way into the place of others
     index.json              a cache of what the logs say; deleting it loses nothing
 
 Files are made 0600 and folders 0700. A new file is durable only once its folder is synced.
@@ -13,9 +15,12 @@ Files are made 0600 and folders 0700. A new file is durable only once its folder
 import contextlib
 import os
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import SessionId, parse_session_id
+
+SideFolder: TypeAlias = Literal["waiting", "takeovers"]
 
 
 class SessionFolder:
@@ -43,6 +48,20 @@ class SessionFolder:
     def quarantine(self, session_id: SessionId) -> Path:
         """Name the file of what was cut off a log."""
         return self.root / "quarantine" / f"{_checked(session_id)}.jsonl"
+
+    def named(self, folder: SideFolder, session_id: SessionId, ending: str) -> Path:
+        """Name one of any number of files of a session: a ticket, or what is to replace a file."""
+        return self.root / folder / f"{_checked(session_id)}.{ending}"
+
+    def all_in(self, folder: SideFolder, session_id: SessionId) -> dict[str, Path]:
+        """Return all such files of a session, by the end of their names."""
+        start = f"{_checked(session_id)}."
+        found: dict[str, Path] = {}
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.root / folder) as files:
+            for file in files:
+                if file.name.startswith(start):
+                    found[file.name.removeprefix(start)] = Path(file.path)
+        return found
 
     @property
     def index(self) -> Path:

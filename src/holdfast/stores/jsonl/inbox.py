@@ -7,19 +7,17 @@ as the entries that answer them.
 import os
 from collections.abc import Collection, Sequence
 
-import msgspec
-
 from holdfast.stores.file_failures import translating
 from holdfast.stores.jsonl.file_lock import locked
 from holdfast.stores.jsonl.lines import encode_command, parse_inbox_line
 from holdfast.stores.jsonl.log_file import read_from
 from holdfast.stores.jsonl.room import JsonlRoom
+from holdfast.stores.jsonl.scan import DamagedBytes
 from holdfast.stores.private_files import open_or_create, read_whole
+from holdfast.stores.stored_commands import damage_to_command, decoded_command
 from holdfast.stores.waiting import wait_for_command
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.ids import SessionId
-
-_decoder = msgspec.json.Decoder(Command)
 
 
 class JsonlInbox:
@@ -89,9 +87,21 @@ def _commands_in(content: bytes) -> dict[CommandId, Command]:
     for line in content.split(b"\n"):
         parsed = parse_inbox_line(line)
         if parsed is not None:
-            try:
-                command: Command = _decoder.decode(parsed.command)
-            except msgspec.DecodeError:
-                continue
-            commands.setdefault(command.id, command)
+            command = decoded_command(bytes(parsed.command))
+            if command is not None:
+                commands.setdefault(command.id, command)
     return commands
+
+
+def damaged_commands(content: bytes) -> list[DamagedBytes]:
+    """Find the lines of an inbox that hold no command of any version."""
+    found, offset = [], 0
+    # What has no line end was cut off by a crash: nobody was told that it is stored.
+    for line in content.split(b"\n")[:-1]:
+        parsed = parse_inbox_line(line)
+        if line and parsed is None:
+            found.append(DamagedBytes(offset, len(line), "a command cannot be read"))
+        elif parsed is not None and (reason := damage_to_command(bytes(parsed.command))):
+            found.append(DamagedBytes(offset, len(line), reason))
+        offset += len(line) + 1
+    return found

@@ -47,18 +47,23 @@ class LeaseFile:
         self._opener = os.getpid()
 
     @classmethod
-    def open(cls, path: Path) -> "LeaseFile":
+    def open(cls, path: Path, *, create: bool = True) -> "LeaseFile":
         """Open the lock file, without taking its lock."""
+        if not create:
+            return cls(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
         return cls(path, open_or_create(path, os.O_RDWR))
 
     @classmethod
-    def replace(cls, path: Path) -> "LeaseFile":
+    def replace(cls, path: Path, fresh: Path, text: LeaseText) -> "LeaseFile":
         """Put a new lock file in the place of one whose lock cannot be had."""
-        fresh = path.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
         file = cls(path, open_or_create(fresh, os.O_RDWR))
-        try_lock(file._descriptor)
-        fresh.rename(path)
+        try:
+            try_lock(file._descriptor)
+            file.write(text)
+            fresh.rename(path)
+        except BaseException:
+            file.close()
+            raise
         return file
 
     def try_lock(self) -> bool:
@@ -78,9 +83,13 @@ class LeaseFile:
         except FileNotFoundError:
             return False
 
+    def is_held(self) -> bool:
+        """Whether another one has the lock; a free lock is taken until this is closed."""
+        return not try_lock(self._descriptor)
+
     def read(self) -> LeaseText:
         """Return what it says; an unreadable one says nothing."""
-        return _parsed(os.pread(self._descriptor, 1 << 16, 0))
+        return _parsed(os.pread(self._descriptor, os.fstat(self._descriptor).st_size, 0))
 
     def write(self, text: LeaseText) -> None:
         """Say something else. It is not synced: after a power cut every holder is gone."""

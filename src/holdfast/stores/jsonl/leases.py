@@ -11,8 +11,9 @@ from holdfast.stores.jsonl.lease_file import read_lease
 from holdfast.stores.jsonl.room import JsonlRoom
 from holdfast.stores.jsonl.session_writer import SessionWriter
 from holdfast.stores.lease_rules import held_already
+from holdfast.stores.private_files import open_or_create
 from holdfast.stores.ticker import Ticker
-from holdfast.stores.waiting import wait_for_lease
+from holdfast.stores.turns import NOT_WAITING, Turn, is_abandoned, wait_for_lease
 from holdfast.vocabulary.ids import SessionId
 
 
@@ -32,7 +33,10 @@ class JsonlLeases:
         """Become the writer of a session."""
         if busy == "wait":
             return await wait_for_lease(
-                self._room.bells, lambda: self._try_acquire(session_id, holder), session_id
+                self._room.bells,
+                self,
+                session_id,
+                attempt=lambda turn: self._try_acquire(session_id, holder, turn),
             )
         return await self._try_acquire(session_id, holder)
 
@@ -49,10 +53,32 @@ class JsonlLeases:
         """Let what is held here expire, or be given up."""
         self._renewals.stop()
 
-    async def _try_acquire(self, session_id: SessionId, holder: str) -> Lease:
-        return await self._room.lanes.write(session_id, lambda: self._acquire(session_id, holder))
+    async def join(self, session_id: SessionId, ticket: str) -> None:
+        """Keep a ticket, and forget those of processes that are gone."""
+        self._room.tickets.add(self._room.folder.named("waiting", session_id, ticket))
+        await self._room.lanes.write(session_id, lambda: self._join(session_id, ticket))
 
-    def _acquire(self, session_id: SessionId, holder: str) -> Lease:
+    def leave(self, session_id: SessionId, ticket: str) -> None:
+        """Forget a ticket, soon."""
+        path = self._room.folder.named("waiting", session_id, ticket)
+        self._room.lanes.submit(session_id, lambda: self._room.forget_ticket(path))
+
+    def _join(self, session_id: SessionId, ticket: str) -> None:
+        path = self._room.folder.named("waiting", session_id, ticket)
+        with translating(path):
+            for other, file in self._room.folder.all_in("waiting", session_id).items():
+                if is_abandoned(other):
+                    file.unlink(missing_ok=True)
+            os.close(open_or_create(path, os.O_WRONLY))
+
+    async def _try_acquire(
+        self, session_id: SessionId, holder: str, turn: Turn = NOT_WAITING
+    ) -> Lease:
+        return await self._room.lanes.write(
+            session_id, lambda: self._acquire(session_id, holder, turn)
+        )
+
+    def _acquire(self, session_id: SessionId, holder: str, turn: Turn) -> Lease:
         with translating(self._room.folder.lease(session_id)):
             writer = self._room.writers.get(session_id)
             if writer is not None and writer.is_current():
@@ -68,7 +94,7 @@ class JsonlLeases:
                 holder=holder,
                 lease_seconds=self._room.lease_seconds,
             )
-            writer.acquire(above=self._room.deleted_epochs.get(session_id, 0))
+            writer.acquire(above=self._room.deleted_epochs.get(session_id, 0), turn=turn)
             self._room.writers[session_id] = writer
             self._renewals.start()
             return writer.lease

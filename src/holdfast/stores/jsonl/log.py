@@ -10,6 +10,7 @@ from holdfast.stores.append_rules import fenced, name_taken
 from holdfast.stores.file_failures import translating
 from holdfast.stores.jsonl.content_files import finder_in
 from holdfast.stores.jsonl.file_lock import locked, try_lock
+from holdfast.stores.jsonl.inbox import damaged_commands
 from holdfast.stores.jsonl.lease_file import read_lease
 from holdfast.stores.jsonl.log_file import LogFile, read_from
 from holdfast.stores.jsonl.quarantine import read_quarantine
@@ -136,9 +137,12 @@ class JsonlLog:
                 if scan.head < reached:
                     reason = f"the log ends with entry {scan.head}, but had reached {reached}"
                     found.append(DamagedBytes(scan.end, 0, reason))
+            inbox = self._folder.inbox(session_id)
+            marks = [(path, mark) for mark in found]
+            marks += [(inbox, mark) for mark in damaged_commands(read_whole(inbox))]
         return tuple(
-            Damage(session_id=session_id, place=f"byte {mark.offset} of {path}", reason=mark.reason)
-            for mark in found
+            Damage(session_id=session_id, place=f"byte {mark.offset} of {file}", reason=mark.reason)
+            for file, mark in marks
         )
 
     def _is_held(self, session_id: SessionId) -> bool:
@@ -169,6 +173,7 @@ class JsonlLog:
             sync_folder(blobs.parent)
         remove_durably(self._folder.inbox(session_id))
         remove_durably(self._folder.quarantine(session_id))
-        # A crash before this line leaves a session that can be deleted again.
-        remove_durably(self._folder.log(session_id))
+        # The lease goes before the log, so that a holder is fenced instead of missing its log. A
+        # crash before the last line leaves a session that can be deleted again.
         remove_durably(self._folder.lease(session_id))
+        remove_durably(self._folder.log(session_id))

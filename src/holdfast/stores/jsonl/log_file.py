@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.stores.file_failures import store_error_of
-from holdfast.stores.jsonl.file_lock import locked
-from holdfast.stores.private_files import open_or_create
+from holdfast.stores.jsonl.file_lock import PATIENCE_SECONDS, locked
+from holdfast.stores.private_files import open_or_create, read_whole, sync_folder
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 
@@ -26,19 +26,37 @@ class LogFile:
         """Whether nothing but whole, synced appends is in the file."""
 
     @contextlib.contextmanager
-    def create(self) -> Iterator[int]:
+    def create(self, *, patience: float = PATIENCE_SECONDS) -> Iterator[int]:
         """Open the file, new or old, and hold its lock."""
         while True:
             descriptor = open_or_create(self.path, os.O_RDWR | os.O_APPEND)
             try:
-                with locked(descriptor, self.path):
+                with locked(descriptor, self.path, patience=patience):
                     self._inode = os.fstat(descriptor).st_ino
                     # Whoever had the lock before may have deleted the session.
-                    if self._is_in_place():
+                    if self.is_in_place():
                         yield descriptor
                         return
             finally:
                 os.close(descriptor)
+
+    @contextlib.contextmanager
+    def replace(self, fresh: Path) -> Iterator[int]:
+        """Copy the log to a new file, without its lock, and put that in its place at the end.
+
+        Whatever another writer still does to the old file is then done to a file without a name.
+        """
+        descriptor = open_or_create(fresh, os.O_RDWR | os.O_APPEND)
+        try:
+            self._inode = os.fstat(descriptor).st_ino
+            _write(descriptor, read_whole(self.path))
+            yield descriptor
+            os.fsync(descriptor)
+            fresh.rename(self.path)
+            sync_folder(self.path.parent)
+        finally:
+            os.close(descriptor)
+            fresh.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def open(self) -> Iterator[int | None]:
@@ -50,7 +68,7 @@ class LogFile:
             return
         try:
             with locked(descriptor, self.path):
-                is_same = os.fstat(descriptor).st_ino == self._inode and self._is_in_place()
+                is_same = os.fstat(descriptor).st_ino == self._inode and self.is_in_place()
                 yield descriptor if is_same else None
         finally:
             os.close(descriptor)
@@ -97,16 +115,19 @@ class LogFile:
 
         After a failed sync nobody knows which pages reached the disk, and a later sync of the same
         descriptor may not tell. So the file is opened anew and cut back to what was synced; if
-        that fails, too, the next append tries it before it writes anything.
+        that fails, too, the next append tries it before it writes anything. A file that was put
+        in the place of this one belongs to another writer and is not touched.
         """
         with contextlib.suppress(OSError):
             fresh = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
-                self.cut(fresh, self.end)
+                if os.fstat(fresh).st_ino == self._inode:
+                    self.cut(fresh, self.end)
             finally:
                 os.close(fresh)
 
-    def _is_in_place(self) -> bool:
+    def is_in_place(self) -> bool:
+        """Whether the file under this name is the one that was opened."""
         try:
             return self.path.stat().st_ino == self._inode
         except FileNotFoundError:

@@ -42,7 +42,9 @@ def read_quarantine(path: Path) -> list[DamagedBytes]:
     for line in read_whole(path).splitlines():
         try:
             record = _decoder.decode(line) if line else None
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            reason = "what is said of a piece that was cut off cannot be read"
+            found.append(DamagedBytes(0, len(line), reason))
             continue
         if record is not None:
             found.append(DamagedBytes(record.offset, record.length, record.reason))

@@ -29,6 +29,14 @@ class JsonlRoom:
     """By session; each is used by the lane of its session only."""
     deleted_epochs: dict[SessionId, int] = field(default_factory=dict)
     """The last epoch under which a deleted session was held here: it must not come again."""
+    tickets: set[Path] = field(default_factory=set)
+    """Of those who wait here."""
+
+    def forget_ticket(self, path: Path) -> None:
+        """Take one who waited here out of the line; a ticket that cannot be removed is no error."""
+        self.tickets.discard(path)
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def open_room(root: Path, *, lease_seconds: float) -> JsonlRoom:

@@ -2,13 +2,19 @@
 
 import contextlib
 import os
-from collections.abc import Sequence
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
 
 from holdfast.ports.session_store import Lease, SessionRecord
 from holdfast.stores.append_rules import fenced, fresh_entries, refuse_foreign
 from holdfast.stores.big_entries import stored
+from holdfast.stores.file_failures import vanished
 from holdfast.stores.index_record import update_record
 from holdfast.stores.jsonl.content_files import finder_in, keep_content
+from holdfast.stores.jsonl.file_lock import OPENING_PATIENCE_SECONDS, StillLockedError
 from holdfast.stores.jsonl.folder import SessionFolder
 from holdfast.stores.jsonl.lease_file import LeaseFile, LeaseText, read_lease
 from holdfast.stores.jsonl.lines import encode_batch, encode_consumption
@@ -17,7 +23,13 @@ from holdfast.stores.jsonl.quarantine import set_aside
 from holdfast.stores.jsonl.scan import DamagedBytes, LogScan, entries_of, scan_log, unreadable_end
 from holdfast.stores.lease_rules import LEASE_SECONDS, held_already, may_be_replaced
 from holdfast.stores.machine_clock import machine_seconds
-from holdfast.stores.process_identity import condition_of, parse_identity, this_process
+from holdfast.stores.process_identity import (
+    Condition,
+    condition_of,
+    parse_identity,
+    this_process,
+)
+from holdfast.stores.turns import NOT_WAITING, Turn
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import EntryId, SessionId
@@ -27,8 +39,15 @@ class SessionWriter:
     """Appends to one log under one lease.
 
     Owns the lock file and what has to be known of the log to accept an append. One thread uses it.
-    Every append holds the lock of the log and looks again whether the lease is still its own; a
-    takeover holds the same lock, so nothing can come between the look and the write.
+    Every append holds the lock of the log and looks whether the lease is still its own, before it
+    writes and again before it calls anything stored. Who acquires the lease holds the same lock.
+
+    A process that is stopped inside an append keeps that lock, so its lease is taken without it:
+    first the lock file is replaced, then the log, by a copy of it. Whatever the stopped process
+    had stored by its own account is in the copy, because its second look came before the lock file
+    was replaced; whatever it writes later is in a file without a name, and it hears that it was
+    fenced. The files that take the place of others have names of their own, and who takes a lease
+    removes those of all others, so that a takeover that was itself stopped can do nothing late.
     """
 
     def __init__(
@@ -57,25 +76,72 @@ class SessionWriter:
         """The lease as its holder knows it."""
         return Lease(session_id=self.session_id, holder=self.holder, epoch=self.epoch)
 
-    def acquire(self, *, above: int = 0) -> None:
+    def acquire(self, *, above: int = 0, turn: Turn = NOT_WAITING) -> None:
         """Take the lease, with an epoch above all others, and make the log fit; raises BUSY."""
-        with self._log.create() as descriptor:
-            lease = self._take_lock()
-            try:
-                said = lease.read()
-                scan = self._recover(descriptor, said)
-            except BaseException:
-                lease.close()
-                raise
-            self._lease = lease
-            self._process = str(this_process())
-            self.epoch = max(said.epoch, above, *(found.line.epoch for found in scan.lines)) + 1
-            self._say(self.holder)
+        self._process = str(this_process())
+        is_stopped = self._is_holder_stopped()
+        tickets = self._folder.all_in("waiting", self.session_id)
+        turn.refuse_others_first(self.session_id, tickets)
+        if is_stopped:
+            self._take_over(above)
+            return
+        try:
+            with self._log.create(patience=OPENING_PATIENCE_SECONDS) as descriptor:
+                lease = self._take_lock()
+                with _dropped_on_error(lease):
+                    said = lease.read()
+                    # Others see who is at work here before the log has been read.
+                    lease.write(self._claimed(said))
+                    self._begin(lease, said, descriptor=descriptor, above=above)
+        except StillLockedError:
+            raise held_already(self.session_id, "a process that opens or deletes it") from None
+
+    def _is_holder_stopped(self) -> bool:
+        """Look who holds the lease, without any lock; raises BUSY for one who keeps it."""
+        try:
+            lease = LeaseFile.open(self._folder.lease(self.session_id), create=False)
+        except FileNotFoundError:
+            return False
+        try:
+            said = lease.read() if lease.is_held() else LeaseText()
+        finally:
+            lease.close()
+        return said.holder is not None and self._condition_of(said) == "stopped"
+
+    def _take_over(self, above: int) -> None:
+        """Take the lease of a stopped process, whatever locks it has."""
+        path = self._folder.lease(self.session_id)
+        try:
+            old = LeaseFile.open(path, create=False)
+            with contextlib.closing(old):
+                said = old.read()
+                if said.holder is None or self._condition_of(said) != "stopped":
+                    raise held_already(self.session_id, said.holder)
+                lease = self._replaced_lock(said)
+                with _dropped_on_error(lease):
+                    # One that went on meanwhile may be about to remove its empty log.
+                    is_gone_on = old.read() != said
+                    fresh = self._fresh_file(".jsonl")
+                    log = self._log.create() if is_gone_on else self._log.replace(fresh)
+                    with log as descriptor:
+                        self._begin(lease, said, descriptor=descriptor, above=above)
+                        if not lease.is_in_place():
+                            raise held_already(self.session_id, read_lease(path).holder)
+        except FileNotFoundError:
+            # Another one was faster and has removed what was to take the place of the log.
+            raise held_already(self.session_id, read_lease(path).holder) from None
+
+    def _begin(self, lease: LeaseFile, said: LeaseText, *, descriptor: int, above: int) -> None:
+        """Make the log fit and say who writes it from now on."""
+        scan = self._recover(descriptor, said)
+        self._lease = lease
+        self.epoch = max(said.epoch, above, *(found.line.epoch for found in scan.lines)) + 1
+        self._say(self.holder)
 
     def is_current(self) -> bool:
         """Whether nobody took the lease or deleted the session."""
         with self._log.open() as descriptor:
-            return self._is_mine(self.epoch, descriptor)
+            return descriptor is not None and self._is_mine(self.epoch)
 
     def acquire_again(self) -> None:
         """Take the lease a second time: whoever used it before is fenced."""
@@ -99,6 +165,8 @@ class SessionWriter:
             else:
                 return self.record
             self._log.append(open_log, lines)
+            # A process that was stopped while it wrote may have been taken over meanwhile.
+            self._refuse_fenced(epoch, open_log if self._log.is_in_place() else None)
             self._note(fresh, consumed)
             # What is durable stays so; this only tells others how far it goes.
             with contextlib.suppress(OSError):
@@ -137,7 +205,9 @@ class SessionWriter:
         with self._log.open() as descriptor:
             if descriptor is not None and self._lease.is_in_place():
                 self._say(None)
-                if not os.fstat(descriptor).st_size:
+                # Who takes over from a stopped process looks at these words after replacing the
+                # file: either it sees them and waits for the log, or its file is seen here.
+                if not os.fstat(descriptor).st_size and self._lease.is_in_place():
                     self._log.path.unlink()
         self.drop()
 
@@ -154,6 +224,11 @@ class SessionWriter:
             return lease
         said = lease.read()
         lease.close()
+        self._condition_of(said)
+        return self._replaced_lock(said)
+
+    def _condition_of(self, said: LeaseText) -> Condition:
+        """Return how a holder is that has lost its lease; raises BUSY for one that keeps it."""
         process = parse_identity(said.process)
         condition = condition_of(process) if process else "alive"
         # The lock itself shows that a process we cannot see is alive: it is on this machine.
@@ -162,12 +237,25 @@ class SessionWriter:
             raise held_already(
                 self.session_id, said.holder, process=process.pid if process else None
             )
-        return self._replace_lock(said)
+        return condition
 
-    def _replace_lock(self, said: LeaseText) -> LeaseFile:
-        lease = LeaseFile.replace(self._folder.lease(self.session_id))
-        lease.write(said)
+    def _replaced_lock(self, said: LeaseText) -> LeaseFile:
+        """Replace the lock file, and keep those who were about to do the same from doing it."""
+        fresh = self._fresh_file(".lock")
+        path = self._folder.lease(self.session_id)
+        lease = LeaseFile.replace(path, fresh, self._claimed(said))
+        for other in self._folder.all_in("takeovers", self.session_id).values():
+            other.unlink(missing_ok=True)
         return lease
+
+    def _fresh_file(self, ending: str) -> Path:
+        """Name a file that is to take the place of another one, unlike all other such names."""
+        return self._folder.named("takeovers", self.session_id, secrets.token_hex(8) + ending)
+
+    def _claimed(self, said: LeaseText) -> LeaseText:
+        """Return the words of a lease with another holder."""
+        until = machine_seconds() + self._lease_seconds
+        return msgspec.structs.replace(said, holder=self.holder, process=self._process, until=until)
 
     def _recover(self, descriptor: int, said: LeaseText) -> LogScan:
         """Read the log, move a torn tail aside, and sync what a dead writer may have left."""
@@ -228,16 +316,17 @@ class SessionWriter:
         self._consumed.update(consumed)
 
     def _refuse_fenced(self, epoch: int, descriptor: int | None) -> int:
-        if descriptor is None or not self._is_mine(epoch, descriptor):
+        if not self._is_mine(epoch):
             now = read_lease(self._folder.lease(self.session_id))
             raise fenced(self.session_id, now.holder)
+        if descriptor is None:
+            raise vanished(self._log.path)
         return descriptor
 
-    def _is_mine(self, epoch: int, descriptor: int | None) -> bool:
+    def _is_mine(self, epoch: int) -> bool:
         lease = self._lease
         return (
-            descriptor is not None
-            and lease is not None
+            lease is not None
             and epoch == self.epoch
             and lease.is_in_place()
             and lease.read().epoch == epoch
@@ -255,3 +344,13 @@ class SessionWriter:
                     record=self.record,
                 )
             )
+
+
+@contextlib.contextmanager
+def _dropped_on_error(lease: LeaseFile) -> Iterator[None]:
+    """Let go of a lock file that did not become the writer's own."""
+    try:
+        yield
+    except BaseException:
+        lease.close()
+        raise

@@ -38,4 +38,6 @@ class JsonlStore:
                 writer.release()
             writer.drop()
         self._room.writers.clear()
+        for ticket in tuple(self._room.tickets):
+            self._room.forget_ticket(ticket)
         self._room.summaries.save()

@@ -151,7 +151,7 @@ class Summaries:
             seal, _, body = read_whole(self._folder.index).partition(b"\n")
             self._known = {}
             if seal == b"%08x" % zlib.crc32(body):
-                with contextlib.suppress(msgspec.DecodeError):
+                with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
                     self._known = _kept_decoder.decode(body).sessions
         return self._known
 
@@ -195,7 +195,7 @@ def _record_after(
         header = _header_decoder.decode(line.entry)
         if header.kind.startswith("session."):
             return update_record(record, restored(bytes(line.entry), find))
-    except (msgspec.DecodeError, StoreError):
+    except (msgspec.DecodeError, UnicodeDecodeError, StoreError):
         return record
     if record is None:
         return None

@@ -1,6 +1,7 @@
 """Opens the database file, with the settings that every connection to it has."""
 
 import contextlib
+import ctypes
 import os
 import secrets
 import threading
@@ -71,6 +72,21 @@ class Database:
                 raise
             threading.Event().wait(wait * (1 + secrets.randbelow(1000) / 1000))
             wait = min(wait * 2, _LONGEST_WAIT)
+
+
+def is_in_place(connection: apsw.Connection) -> bool:
+    """Whether the file of a connection is still the one under its name: one call of `stat`."""
+    moved = ctypes.c_int()
+    connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
+    return not moved.value
+
+
+def write_ahead_inode(path: Path) -> int:
+    """Return which file the write-ahead log of a database is; 0 when there is none."""
+    try:
+        return Path(f"{path}-wal").stat().st_ino
+    except FileNotFoundError:
+        return 0
 
 
 def close_quietly(connection: apsw.Connection) -> None:

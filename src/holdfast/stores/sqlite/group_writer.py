@@ -5,12 +5,19 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import apsw
 
+from holdfast.stores.file_failures import vanished
 from holdfast.stores.home_process import HomeProcess
-from holdfast.stores.sqlite.database import Database, close_quietly
+from holdfast.stores.sqlite.database import (
+    Database,
+    close_quietly,
+    is_in_place,
+    write_ahead_inode,
+)
 from holdfast.stores.sqlite.failures import store_error_from
 from holdfast.stores.sqlite.migrations import migrate
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
@@ -44,12 +51,14 @@ class GroupWriter:
     """Owns the writing connection and the thread that uses it.
 
     While a transaction is being synced, new work gathers; it becomes the next transaction. Each
-    piece of work is undone alone when it fails; when the commit fails, all of them have.
+    piece of work is undone alone when it fails; when the commit fails, all of them have. A commit
+    into a file that is no longer under its name has failed.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: apsw.Connection | None = None
+        self._write_ahead = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-write")
         self._lock = threading.Lock()
         self._waiting: list[_Write[Any]] = []
@@ -114,6 +123,16 @@ class GroupWriter:
         except BaseException as error:
             self._give_up(connection, error)
             raise
+        self._refuse_vanished(connection)
+
+    def _refuse_vanished(self, connection: apsw.Connection) -> None:
+        """Raise UNAVAILABLE when what was just committed is in a file that has lost its name."""
+        if not is_in_place(connection):
+            self._disconnect()
+            raise vanished(self._database.path)
+        if write_ahead_inode(self._database.path) != self._write_ahead:
+            # This connection stays: closing the last one brings what it wrote into the database.
+            raise vanished(Path(f"{self._database.path}-wal"))
 
     def _give_up(self, connection: apsw.Connection, error: BaseException) -> None:
         if connection.in_transaction:
@@ -132,6 +151,7 @@ class GroupWriter:
                 close_quietly(connection)
                 raise
             self._connection = connection
+            self._write_ahead = write_ahead_inode(self._database.path)
         return self._connection
 
     def _disconnect(self) -> None:

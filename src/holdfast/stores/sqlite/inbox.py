@@ -1,17 +1,16 @@
 """The inbox of a SQLite store: rows that an append empties."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import apsw
 import msgspec
 
 from holdfast.stores.sqlite.room import SqliteRoom
-from holdfast.stores.sqlite.rows import key_made_for, key_of
+from holdfast.stores.sqlite.rows import as_bytes, key_made_for, key_of
+from holdfast.stores.stored_commands import damage_to_command, decoded_command
 from holdfast.stores.waiting import wait_for_command
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.ids import SessionId
-
-_decoder = msgspec.json.Decoder(Command)
 
 
 class SqliteInbox:
@@ -47,18 +46,24 @@ def _put(connection: apsw.Connection, session_id: SessionId, command: Command) -
 
 
 def _pending(connection: apsw.Connection, session_id: SessionId) -> tuple[Command, ...]:
-    rows = connection.execute(
-        "SELECT body FROM command WHERE session = ? AND body IS NOT NULL ORDER BY arrived",
-        (key_of(connection, session_id),),
-    )
-    decoded = (_decoded(body) for (body,) in rows)
+    bodies = _bodies(connection, key_of(connection, session_id))
+    decoded = (decoded_command(body) for _, body in bodies)
     return tuple(command for command in decoded if command is not None)
 
 
-def _decoded(body: bytes) -> Command | None:
-    """Read a command; one of a newer version waits for a holder that knows it."""
-    try:
-        command: Command = _decoder.decode(body)
-    except msgspec.DecodeError:
-        return None
-    return command
+def damaged_commands(connection: apsw.Connection, key: int) -> list[tuple[str, str]]:
+    """Return the place of each command that is not even JSON, and what is wrong with it."""
+    found = []
+    for arrived, body in _bodies(connection, key):
+        if (reason := damage_to_command(body)) is not None:
+            found.append((f"command {arrived}", reason))
+    return found
+
+
+def _bodies(connection: apsw.Connection, key: int | None) -> list[tuple[int, bytes]]:
+    rows: Iterator[tuple[int, bytes]] = connection.execute(
+        f"SELECT arrived, {as_bytes('body')} FROM command"  # noqa: S608
+        " WHERE session = ? AND body IS NOT NULL ORDER BY arrived",
+        (key,),
+    )
+    return list(rows)

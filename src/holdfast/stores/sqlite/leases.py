@@ -1,5 +1,6 @@
 """The leases of a SQLite store: an epoch, a holder and a time in the session's row."""
 
+import contextlib
 import functools
 from dataclasses import dataclass
 from typing import Literal
@@ -17,10 +18,10 @@ from holdfast.stores.process_identity import (
 )
 from holdfast.stores.sqlite.quarantine import set_damaged_end_aside
 from holdfast.stores.sqlite.room import SqliteRoom
-from holdfast.stores.sqlite.rows import key_made_for
+from holdfast.stores.sqlite.rows import as_bytes, key_made_for, shown, text_of
 from holdfast.stores.ticker import Ticker
-from holdfast.stores.waiting import wait_for_lease
-from holdfast.vocabulary.errors import SessionError
+from holdfast.stores.turns import NOT_WAITING, Turn, is_abandoned, wait_for_lease
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId
 
 
@@ -31,6 +32,7 @@ class _Holder:
     session_id: SessionId
     name: str
     process: str
+    turn: Turn
 
 
 class SqliteLeases:
@@ -44,6 +46,8 @@ class SqliteLeases:
         self._room = room
         self._seconds = room.database.patience.lease
         self._held: dict[SessionId, Lease] = {}
+        self._tickets: set[tuple[SessionId, str]] = set()
+        self._is_parting = False
         self._renewals = Ticker("holdfast-renew", self._seconds / 3, self._renew_all)
 
     async def acquire(
@@ -52,7 +56,10 @@ class SqliteLeases:
         """Become the writer of a session."""
         if busy == "wait":
             return await wait_for_lease(
-                self._room.bells, lambda: self._try_acquire(session_id, holder), session_id
+                self._room.bells,
+                self,
+                session_id,
+                attempt=lambda turn: self._try_acquire(session_id, holder, turn),
             )
         return await self._try_acquire(session_id, holder)
 
@@ -70,11 +77,34 @@ class SqliteLeases:
     async def release_all(self) -> None:
         """Give up everything that is held here."""
         self._renewals.stop()
+        self._is_parting = True
+        for session_id, ticket in tuple(self._tickets):
+            self.leave(session_id, ticket)
         for lease in tuple(self._held.values()):
             await self.release(lease)
 
-    async def _try_acquire(self, session_id: SessionId, holder: str) -> Lease:
-        wanted = _Holder(session_id, holder, str(this_process()))
+    async def join(self, session_id: SessionId, ticket: str) -> None:
+        """Keep a ticket, and forget those of processes that are gone."""
+        if self._is_parting:
+            raise SessionError(ErrorCode.CLOSED, "the store is closed")
+        self._tickets.add((session_id, ticket))
+        await self._room.writer.write(lambda connection: _join(connection, session_id, ticket))
+
+    def leave(self, session_id: SessionId, ticket: str) -> None:
+        """Forget a ticket, soon."""
+        self._tickets.discard((session_id, ticket))
+        # One that stays behind is passed over, and forgotten when this process is gone.
+        with contextlib.suppress(AgentError):
+            self._room.writer.submit(
+                lambda connection: connection.execute(
+                    "DELETE FROM waiter WHERE ticket = ?", (ticket,)
+                ).fetchall()
+            )
+
+    async def _try_acquire(
+        self, session_id: SessionId, holder: str, turn: Turn = NOT_WAITING
+    ) -> Lease:
+        wanted = _Holder(session_id, holder, str(this_process()), turn)
         # Looking first keeps those who wait from writing.
         await self._room.readers.read(lambda connection: _refuse_busy(connection, wanted))
         lease = await self._room.writer.write(
@@ -96,9 +126,10 @@ class SqliteLeases:
         ).get
         if key is None:
             holder = connection.execute(
-                "SELECT lease_holder FROM session WHERE id = ?", (lease.session_id,)
+                f"SELECT {as_bytes('lease_holder')} FROM session WHERE id = ?",  # noqa: S608
+                (lease.session_id,),
             ).get
-            raise fenced(lease.session_id, holder)
+            raise fenced(lease.session_id, shown(holder))
         return key
 
     def _renew_all(self) -> None:
@@ -114,7 +145,13 @@ def _acquire(connection: apsw.Connection, wanted: _Holder, *, seconds: float) ->
     _refuse_busy(connection, wanted)
     set_damaged_end_aside(connection, key)
     # Epochs never repeat in a database, not even for a session that is deleted and made again.
-    epoch: int = connection.execute("UPDATE last_epoch SET value = value + 1 RETURNING value").get
+    epoch: int | None = connection.execute(
+        "UPDATE last_epoch SET value = 1 + max(value, (SELECT epoch FROM session WHERE key = ?))"
+        " RETURNING value",
+        (key,),
+    ).get
+    if epoch is None:
+        raise StoreError(ErrorCode.CORRUPT, "the database has lost the number of its last lease")
     connection.execute(
         "UPDATE session SET epoch = ?, lease_holder = ?, lease_process = ?, lease_until = ?"
         " WHERE key = ?",
@@ -125,17 +162,41 @@ def _acquire(connection: apsw.Connection, wanted: _Holder, *, seconds: float) ->
 
 def _refuse_busy(connection: apsw.Connection, wanted: _Holder) -> None:
     row = connection.execute(
-        "SELECT lease_holder, lease_process, lease_until FROM session"
-        " WHERE id = ? AND lease_holder IS NOT NULL",
+        f"SELECT {as_bytes('lease_holder', 'lease_process')}, CAST(lease_until AS REAL)"  # noqa: S608
+        " FROM session WHERE id = ? AND lease_holder IS NOT NULL",
         (wanted.session_id,),
     ).fetchone()
-    if row is None or row[:2] == (wanted.name, wanted.process):
+    if row is None:
+        wanted.turn.refuse_others_first(wanted.session_id, _tickets(connection, wanted.session_id))
         return
-    holder, process, until = row
+    holder, process, until = shown(row[0]), shown(row[1]) or "", row[2]
+    if (holder, process) == (wanted.name, wanted.process):
+        return
     identity = parse_identity(process)
     condition = condition_of(identity) if identity else "unknown"
     if not may_be_replaced(condition, expired=machine_seconds() >= until):
         raise held_already(wanted.session_id, holder, process=identity.pid if identity else None)
+    wanted.turn.refuse_others_first(wanted.session_id, _tickets(connection, wanted.session_id))
+
+
+def _tickets(connection: apsw.Connection, session_id: SessionId) -> list[str]:
+    rows = connection.execute(
+        f"SELECT {as_bytes('ticket')} FROM waiter"  # noqa: S608
+        " WHERE session = (SELECT key FROM session WHERE id = ?)",
+        (session_id,),
+    )
+    tickets = (text_of(ticket) for (ticket,) in rows)
+    return [ticket for ticket in tickets if ticket is not None]
+
+
+def _join(connection: apsw.Connection, session_id: SessionId, ticket: str) -> None:
+    for other in _tickets(connection, session_id):
+        if is_abandoned(other):
+            connection.execute("DELETE FROM waiter WHERE ticket = ?", (other,))
+    connection.execute(
+        "INSERT INTO waiter (ticket, session) VALUES (?, ?)",
+        (ticket, key_made_for(connection, session_id)),
+    )
 
 
 def _release(connection: apsw.Connection, lease: Lease) -> None:

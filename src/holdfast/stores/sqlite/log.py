@@ -8,11 +8,14 @@ from holdfast.ports.session_store import Damage, Lease, SessionRecord
 from holdfast.stores.append_rules import fresh_entries, name_taken, refuse_foreign
 from holdfast.stores.big_entries import stored
 from holdfast.stores.index_record import update_record
+from holdfast.stores.sqlite.inbox import damaged_commands
 from holdfast.stores.sqlite.leases import SqliteLeases
 from holdfast.stores.sqlite.quarantine import read_quarantine
 from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import (
     RECORD_COLUMNS,
+    as_bytes,
+    as_numbers,
     entry_of,
     finder_of,
     keep_content,
@@ -24,6 +27,7 @@ from holdfast.stores.sqlite.rows import (
     save_record,
     seq_of,
     span_of,
+    text_of,
 )
 from holdfast.stores.waiting import follow_log
 from holdfast.vocabulary.commands import CommandId
@@ -136,7 +140,7 @@ def _record(connection: apsw.Connection, session_id: SessionId) -> SessionRecord
         f"SELECT {RECORD_COLUMNS} FROM session WHERE id = ? AND owner IS NOT NULL",  # noqa: S608
         (session_id,),
     ).fetchone()
-    return None if row is None else record_of(row)
+    return None if row is None else record_of(connection, row)
 
 
 def _head(connection: apsw.Connection, key: int) -> int:
@@ -148,8 +152,12 @@ def _head(connection: apsw.Connection, key: int) -> int:
 
 
 def _id_at(connection: apsw.Connection, place: int) -> EntryId | None:
-    found: EntryId | None = connection.execute("SELECT id FROM entry WHERE place = ?", (place,)).get
-    return found
+    found: bytes | None = connection.execute(
+        f"SELECT {as_bytes('id')} FROM entry WHERE place = ?",  # noqa: S608
+        (place,),
+    ).get
+    text = text_of(found)
+    return None if text is None else EntryId(text)
 
 
 def _is_stored(connection: apsw.Connection, key: int, entry_id: EntryId) -> bool:
@@ -185,7 +193,11 @@ def _find_damage(connection: apsw.Connection, session_id: SessionId) -> list[tup
             seq = seq_of(row[0])
             if isinstance(reason := entry_of(row, find), str):
                 found.append((f"row {row[0]}", reason))
-        reached = connection.execute("SELECT head FROM session WHERE key = ?", (key,)).get
+        found += damaged_commands(connection, key)
+        reached: int | None = connection.execute(
+            f"SELECT {as_numbers('head')} FROM session WHERE key = ?",  # noqa: S608
+            (key,),
+        ).get
         if reached is not None and reached > seq:
             found.append((f"row {place_of(key, seq)}", f"the log had reached {reached}"))
     except (apsw.CorruptError, apsw.NotADBError) as error:

@@ -88,6 +88,14 @@ ALTER TABLE session ADD COLUMN indexed INTEGER NOT NULL DEFAULT 0;
 CREATE VIRTUAL TABLE text_index USING fts5 (text, content = '', contentless_delete = 1);
 """
 
+_WAITERS = """
+CREATE TABLE waiter (
+  ticket TEXT PRIMARY KEY,
+  session INTEGER NOT NULL REFERENCES session (key) ON DELETE CASCADE
+) STRICT;
+CREATE INDEX waiter_session ON waiter (session);
+"""
+
 
 def _make_tables(connection: apsw.Connection) -> None:
     connection.execute(_TABLES)
@@ -104,10 +112,15 @@ def _make_text_index(connection: apsw.Connection) -> None:
     connection.execute(_TEXT_INDEX)
 
 
+def _make_waiters(connection: apsw.Connection) -> None:
+    connection.execute(_WAITERS)
+
+
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _make_tables,
     _add_native_session_id,
     _make_text_index,
+    _make_waiters,
 )
 
 

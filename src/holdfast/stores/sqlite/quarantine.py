@@ -2,7 +2,15 @@
 
 import apsw
 
-from holdfast.stores.sqlite.rows import entry_of, finder_of, last_row, span_of
+from holdfast.stores.sqlite.rows import (
+    as_bytes,
+    as_numbers,
+    entry_of,
+    finder_of,
+    last_row,
+    shown,
+    span_of,
+)
 
 
 def set_damaged_end_aside(connection: apsw.Connection, key: int) -> None:
@@ -16,7 +24,7 @@ def set_damaged_end_aside(connection: apsw.Connection, key: int) -> None:
             return
         connection.execute(
             "INSERT INTO quarantine (session, place, reason, body) VALUES (?, ?, ?, ?)",
-            (key, row[0], reason, row[4]),
+            (key, row[0], reason, row[4] or b""),
         )
         connection.execute(
             "DELETE FROM text_index WHERE rowid BETWEEN ? AND ?", (row[0], span_of(key)[1])
@@ -27,6 +35,8 @@ def set_damaged_end_aside(connection: apsw.Connection, key: int) -> None:
 def read_quarantine(connection: apsw.Connection, key: int) -> list[tuple[str, str]]:
     """Return the place and the reason of what was set aside."""
     rows = connection.execute(
-        "SELECT place, reason FROM quarantine WHERE session = ? ORDER BY rowid", (key,)
+        f"SELECT {as_numbers('place')}, {as_bytes('reason')} FROM quarantine"  # noqa: S608
+        " WHERE session = ? ORDER BY rowid",
+        (key,),
     )
-    return [(f"row {place}", str(reason)) for place, reason in rows]
+    return [(f"row {place}", str(shown(reason))) for place, reason in rows]

@@ -10,7 +10,7 @@ from typing import TypeVar
 import apsw
 
 from holdfast.stores.home_process import HomeProcess
-from holdfast.stores.sqlite.database import Database, close_quietly
+from holdfast.stores.sqlite.database import Database, close_quietly, is_in_place
 from holdfast.stores.sqlite.migrations import migrate
 from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
 
@@ -20,7 +20,10 @@ T = TypeVar("T")
 
 
 class Readers:
-    """Owns a few reading connections. Reading waits for nobody who writes."""
+    """Owns a few reading connections. Reading waits for nobody who writes.
+
+    What is read is the file under the store's name, also after it was replaced.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -48,10 +51,7 @@ class Readers:
             close_quietly(self._idle.get())
 
     def _read(self, work: Callable[[apsw.Connection], T]) -> T:
-        try:
-            connection = self._idle.get_nowait()
-        except queue.Empty:
-            connection = self._connect()
+        connection = self._connection()
         try:
             outcome = self._database.patiently(lambda: work(connection))
         except StoreError:
@@ -63,6 +63,16 @@ class Readers:
             raise
         self._idle.put(connection)
         return outcome
+
+    def _connection(self) -> apsw.Connection:
+        while True:
+            try:
+                connection = self._idle.get_nowait()
+            except queue.Empty:
+                return self._connect()
+            if is_in_place(connection):
+                return connection
+            close_quietly(connection)
 
     def _connect(self) -> apsw.Connection:
         connection = self._database.connect()
@@ -99,8 +109,10 @@ class ChangeWatch:
         """Whether it looks otherwise than the last time; True when it cannot look."""
         with self._lock:
             try:
+                if self._connection is not None and not is_in_place(self._connection):
+                    self._forget()
                 if self._connection is None:
-                    self._connection = self._database.connect()
+                    self._connection, self._seen = self._database.connect(), None
                 now = self._look(self._connection)
             except (apsw.Error, StoreError):
                 self._forget()

@@ -11,7 +11,18 @@ import apsw
 
 from holdfast.stores.searchable_text import searchable_text_of
 from holdfast.stores.sqlite.room import SqliteRoom
-from holdfast.stores.sqlite.rows import entry_of, finder_of, place_of, rows_between, span_of
+from holdfast.stores.sqlite.rows import (
+    LARGEST_KEY,
+    RECORD_COLUMNS,
+    as_numbers,
+    entry_of,
+    finder_of,
+    place_of,
+    record_of,
+    rows_between,
+    span_of,
+    within_seqs,
+)
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.text import writable
 
@@ -36,17 +47,10 @@ class SqliteSearch:
         query = _query_of(words)
         if not query:
             return ()
-        await self._room.writer.write(_catch_up)
-        rows = await self._room.readers.read(
-            lambda connection: connection.execute(
-                "SELECT session.id, text_index.rowid & 4294967295 FROM text_index"
-                " JOIN session ON session.key = text_index.rowid >> 32"
-                " WHERE text_index MATCH ? AND owner = ? AND project = ?"
-                " ORDER BY rank LIMIT ?",
-                (query, owner, project, limit),
-            ).fetchall()
-        )
-        return [FoundText(SessionId(str(row[0])), int(str(row[1]))) for row in rows]
+        # Only what is looked through: another owner's damage is no reason to fail here.
+        await self._room.writer.write(lambda connection: _catch_up(connection, (owner, project)))
+        asked = (query, owner, project, limit)
+        return await self._room.readers.read(lambda connection: _find(connection, asked))
 
 
 def _query_of(words: str) -> str:
@@ -55,10 +59,26 @@ def _query_of(words: str) -> str:
     return " ".join('"{}"'.format(word.replace('"', '""')) for word in separated)
 
 
-def _catch_up(connection: apsw.Connection) -> None:
-    behind = connection.execute("SELECT key, indexed FROM session WHERE indexed < head").fetchall()
+def _find(connection: apsw.Connection, asked: tuple[str, str, str, int]) -> list[FoundText]:
+    rows = connection.execute(
+        f"SELECT text_index.rowid & 4294967295, {RECORD_COLUMNS} FROM text_index"  # noqa: S608
+        " JOIN session ON session.key = text_index.rowid >> 32"
+        " WHERE text_index MATCH ? AND owner = ? AND project = ?"
+        " ORDER BY rank LIMIT ?",
+        asked,
+    ).fetchall()
+    found = [(record_of(connection, row[1:]), int(str(row[0]))) for row in rows]
+    return [FoundText(record.id, seq) for record, seq in found if record is not None]
+
+
+def _catch_up(connection: apsw.Connection, owned: tuple[str, str]) -> None:
+    behind = connection.execute(
+        f"SELECT key, {as_numbers('indexed')} FROM session"  # noqa: S608
+        " WHERE indexed < head AND owner = ? AND project = ? AND key BETWEEN 1 AND ?",
+        (*owned, LARGEST_KEY),
+    ).fetchall()
     for key, indexed in behind:
-        _index_session(connection, int(str(key)), int(str(indexed)))
+        _index_session(connection, int(str(key)), within_seqs(int(str(indexed))))
 
 
 def _index_session(connection: apsw.Connection, key: int, indexed: int) -> None:

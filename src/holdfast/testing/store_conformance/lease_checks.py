@@ -1,6 +1,9 @@
 """Promises of leases: one writer, a newer one fences the older, the dead hold nothing."""
 
 import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Sequence
 
 from holdfast.ports.session_store import Lease, Store
 from holdfast.testing.store_conformance.promises import (
@@ -14,6 +17,9 @@ from holdfast.testing.store_conformance.promises import (
 from holdfast.testing.store_conformance.samples import new_session, note, opening, seqs_of
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.ids import SessionId, new_session_id
+
+MOST_OVERTAKES = 2
+"""One that has let go may be back before the next one has asked; that counts once."""
 
 
 async def check_a_held_session_is_busy_for_others(open_store: OpenStore) -> None:
@@ -153,6 +159,58 @@ async def check_one_session_handed_from_writer_to_writer(open_store: OpenStore) 
         require_same(await seqs_of(store, session_id), list(range(1, 14)), "no turn is lost")
 
 
+async def check_those_who_wait_take_turns(open_store: OpenStore) -> None:
+    """Who asks again stands behind all who asked before it, on every handle."""
+    async with opened(open_store) as store, opened(open_store) as other:
+        first = await new_session(store)
+        granted: list[str] = []
+
+        async def take_turns(handle: Store, name: str) -> None:
+            for _ in range(5):
+                lease = await handle.leases.acquire(first.session_id, name, busy="wait")
+                granted.append(name)
+                await handle.leases.release(lease)
+
+        names = [f"w{number}" for number in range(4)]
+        async with asyncio.TaskGroup() as group:
+            for name, handle in zip(names, [store, other] * 2, strict=True):
+                turns = take_turns(handle, name)
+                group.create_task(within_patience(turns, "everybody gets a turn"))
+            await store.leases.release(first)
+        require(most_overtaken(granted) <= MOST_OVERTAKES, f"turns are taken: {granted}")
+
+
+async def check_a_cancelled_waiter_keeps_nobody_waiting(open_store: OpenStore) -> None:
+    """The next one in the order takes its turn, and one who does not wait is not refused."""
+    async with opened(open_store) as store:
+        lease = await new_session(store)
+        waiters = [
+            asyncio.ensure_future(store.leases.acquire(lease.session_id, name, busy="wait"))
+            for name in ("cancelled", "patient")
+        ]
+        busy = store.leases.acquire(lease.session_id, "impatient")
+        await require_error(ErrorCode.BUSY, busy, "waiting does not take it")
+        waiters[0].cancel()
+        await asyncio.wait(waiters[:1])
+        await store.leases.release(lease)
+        gained = await within_patience(waiters[1], "the one who still waits gets it")
+        require_same(gained.holder, "patient", "the holder")
+        await store.leases.release(gained)
+        last = await store.leases.acquire(lease.session_id, "impatient")
+        require(last.epoch > gained.epoch, "a session that nobody waits for is free")
+
+
+def most_overtaken(granted: Sequence[str]) -> int:
+    """Return how often one was granted the lease between two grants of another, at the most."""
+    most = 0
+    for name in set(granted):
+        places = [place for place, other in enumerate(granted) if other == name]
+        for start, end in itertools.pairwise(places):
+            between = Counter(granted[start + 1 : end])
+            most = max(most, *between.values(), 0)
+    return most
+
+
 LEASE_CHECKS = (
     check_a_held_session_is_busy_for_others,
     check_a_released_session_can_be_acquired,
@@ -163,4 +221,6 @@ LEASE_CHECKS = (
     check_only_one_of_many_acquires,
     check_writers_of_many_sessions_do_not_disturb_each_other,
     check_one_session_handed_from_writer_to_writer,
+    check_those_who_wait_take_turns,
+    check_a_cancelled_waiter_keeps_nobody_waiting,
 )

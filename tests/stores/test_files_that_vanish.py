@@ -1,0 +1,173 @@
+"""A file that is deleted or replaced while a store has it open: no write to it is called stored."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast import Agent
+from holdfast.ports.session_store import Lease, Store
+from holdfast.stores.jsonl.store import JsonlStore
+from holdfast.testing import ScriptedProvider, says
+from holdfast.testing.store_conformance.promises import within_patience
+from holdfast.testing.store_conformance.samples import new_session, note, seqs_of
+from holdfast.vocabulary.errors import AgentError, ErrorCode
+from tests.stores.places import DURABLE, open_place
+
+
+def _file_of(kind: str, folder: Path, lease: Lease) -> Path:
+    if kind == "sqlite":
+        return folder / "store" / "sessions.db"
+    return folder / "sessions" / "sessions" / f"{lease.session_id}.jsonl"
+
+
+def deleted(path: Path) -> None:
+    """Delete the file alone."""
+    path.unlink()
+
+
+def moved(path: Path) -> None:
+    """Give the file another name."""
+    path.rename(path.with_suffix(".old"))
+
+
+def replaced(path: Path) -> None:
+    """Put a copy in its place, as a backup that is restored."""
+    copy = path.with_suffix(".copy")
+    shutil.copy(path, copy)
+    copy.rename(path)
+
+
+def folder_deleted(path: Path) -> None:
+    """Delete the folder with everything in it."""
+    shutil.rmtree(path.parent)
+
+
+def folder_moved(path: Path) -> None:
+    """Give the folder another name."""
+    path.parent.rename(path.parent.with_name("elsewhere"))
+
+
+LOSSES = [deleted, moved, replaced, folder_deleted, folder_moved]
+
+
+async def _code_of(attempt: object) -> ErrorCode | None:
+    try:
+        await attempt  # type: ignore[misc]
+    except AgentError as error:
+        return error.code
+    return None
+
+
+@pytest.mark.parametrize("kind", DURABLE)
+@pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: lose.__name__)
+async def test_an_append_to_a_file_that_is_not_in_its_place_is_unavailable(
+    kind: str, lose: Callable[[Path], None], tmp_path: Path
+) -> None:
+    store = open_place(kind, tmp_path)
+    lease = await new_session(store)
+    await store.log.append(lease, [note(2)])
+    lose(_file_of(kind, tmp_path, lease))
+    assert await _code_of(store.log.append(lease, [note(3)])) is ErrorCode.UNAVAILABLE
+    # What is at the place of the store is the store: nothing of the lost append is in it. (The
+    # write-ahead log of a database that is replaced serves the new file, too.)
+    if (kind, lose) != ("sqlite", replaced):
+        assert 3 not in await seqs_of(store, lease.session_id)
+    again = await _code_of(store.log.append(lease, [note(3)]))
+    assert again in {ErrorCode.UNAVAILABLE, ErrorCode.FENCED, ErrorCode.CONFLICT}
+    # A new session is kept as ever.
+    other = await new_session(store)
+    await store.close()
+    store = open_place(kind, tmp_path)
+    assert await seqs_of(store, other.session_id) == [1]
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", DURABLE)
+async def test_a_file_that_is_deleted_while_it_is_written_is_noticed(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_place(kind, tmp_path)
+    lease = await new_session(store)
+    path = _file_of(kind, tmp_path, lease)
+    if kind == "jsonl":
+        sync = os.fdatasync
+
+        def sync_and_lose(descriptor: int) -> None:
+            sync(descriptor)
+            path.unlink(missing_ok=True)
+
+        monkeypatch.setattr(os, "fdatasync", sync_and_lose)
+        attempt = store.log.append(lease, [note(2)])
+    else:
+        # The file goes while the transaction is under way: a reader of the entries sees to it.
+        entries = [note(2)]
+
+        class Losing(list[object]):
+            def __iter__(self) -> object:  # type: ignore[override]
+                path.unlink(missing_ok=True)
+                return super().__iter__()
+
+        attempt = store.log.append(lease, Losing(entries))  # type: ignore[arg-type]
+    assert await _code_of(attempt) is ErrorCode.UNAVAILABLE
+    await store.close()
+
+
+async def test_a_write_ahead_log_that_is_deleted_is_noticed(tmp_path: Path) -> None:
+    store = open_place("sqlite", tmp_path)
+    lease = await new_session(store)
+    (tmp_path / "store" / "sessions.db-wal").unlink()
+    assert await _code_of(store.log.append(lease, [note(2)])) is ErrorCode.UNAVAILABLE
+    await store.close()
+
+
+async def test_a_lease_whose_file_is_deleted_is_lost(tmp_path: Path) -> None:
+    store = JsonlStore(tmp_path)
+    lease = await new_session(store)
+    (tmp_path / "leases" / f"{lease.session_id}.lock").unlink()
+    assert await _code_of(store.log.append(lease, [note(2)])) is ErrorCode.FENCED
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", DURABLE)
+async def test_who_follows_a_session_sees_what_is_written_after_the_file_was_replaced(
+    kind: str, tmp_path: Path
+) -> None:
+    store, other = open_place(kind, tmp_path), open_place(kind, tmp_path)
+    lease = await new_session(store)
+    async with contextlib.aclosing(other.log.follow(lease.session_id)) as pages:
+        assert [entry.seq for entry in await anext(pages)] == [1]
+        following = asyncio.ensure_future(anext(pages))
+        await store.leases.release(lease)
+        await store.close()
+        replaced(_file_of(kind, tmp_path, lease))
+        store = open_place(kind, tmp_path)
+        again = await store.leases.acquire(lease.session_id, "next")
+        await store.log.append(again, [note(2)])
+        page = await within_patience(following, "what is in the new file is followed")
+        assert [entry.seq for entry in page] == [2]
+    await store.close()
+    await other.close()
+
+
+@pytest.mark.parametrize("kind", DURABLE)
+async def test_a_query_whose_store_was_deleted_does_not_end_as_complete(
+    kind: str, tmp_path: Path
+) -> None:
+    store: Store = open_place(kind, tmp_path)
+    provider = ScriptedProvider([says("One."), says("Two.")])
+    async with Agent("scripted/m", store=store, providers=[provider]) as agent:
+        session = agent.session("chat")
+        await session.chat("Hello")
+        root = tmp_path / ("store" if kind == "sqlite" else "sessions")
+        shutil.rmtree(root)
+        with pytest.raises(AgentError) as caught:
+            await session.chat("And now?")
+        # With a folder of files the lease goes, too.
+        expected = ErrorCode.UNAVAILABLE if kind == "sqlite" else ErrorCode.FENCED
+        assert caught.value.code is expected
+    await store.close()
