@@ -70,7 +70,7 @@ async def test_a_lasting_failure_is_not_repeated(code: ErrorCode) -> None:
 async def test_an_unknown_exception_of_a_client_is_a_guess_and_not_repeated() -> None:
     async with playing([RuntimeError("what is this")]) as (session, _):
         error = await failure_of(session.chat("go"))
-    assert (error.code, error.basis) == (ErrorCode.NETWORK, "fallback")
+    assert (error.code, error.basis) == (ErrorCode.PROTOCOL, "fallback")
 
 
 async def test_a_known_exception_of_a_client_is_classified_and_repeated() -> None:

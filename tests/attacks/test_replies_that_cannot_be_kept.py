@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AgentError, AgentSession, ErrorCode, tool
+from holdfast.ports.stamps import Stamp
 from holdfast.providers.transport.protocol import HttpRequest
 from holdfast.testing import FakeClock, ScriptedProvider, calls, decode_reply, says
-from holdfast.vocabulary.entries import QueryEnded, ToolEnded, UnknownEntry
-from holdfast.vocabulary.errors import ConfigError
+from holdfast.vocabulary.entries import HookMessage, QueryEnded, ToolEnded, UnknownEntry
+from holdfast.vocabulary.errors import ConfigError, StoreError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.json_types import DEEPEST, Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage
@@ -223,6 +224,29 @@ async def test_arguments_of_too_many_levels_are_answered_and_never_run() -> None
         assert isinstance(message.parts[0], ToolCallPart)
         assert message.parts[0].invalid
     assert result.text == "done"
+
+
+@pytest.mark.parametrize("store", PLACES)
+async def test_the_recorder_queues_nothing_of_a_batch_that_no_log_reads_back(
+    store: str, tmp_path: Path
+) -> None:
+    place = _place(store, tmp_path)
+    provider = ScriptedProvider([says("fine")])
+    async with (
+        Agent("scripted/m", providers=[provider], store=place, clock=FakeClock()) as agent,
+        agent.session("a") as session,
+    ):
+        live = await session.open()
+        head = live.recorder.fold.head
+        stamp = Stamp(FakeClock())
+        kept = HookMessage(**stamp(), hook="h", text="kept")
+        lost = HookMessage(**stamp(), hook="h", text=5)  # type: ignore[arg-type]
+        with pytest.raises(StoreError) as caught:
+            await live.recorder.record([kept, lost])
+        assert (caught.value.code, caught.value.retryable) == (ErrorCode.CORRUPT, False)
+        await live.recorder.record([])
+        assert live.recorder.fold.head == head
+        assert (await session.chat("go")).text == "fine"
 
 
 # Errors that are called by their name

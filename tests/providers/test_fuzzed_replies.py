@@ -6,33 +6,39 @@ back from the bytes it is written as; and what was kept can be sent back to the 
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from random import Random
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
 
+from holdfast import Agent
 from holdfast.blocks.stream_processor.processor import StreamProcessor
 from holdfast.ports.stamps import Stamp
 from holdfast.providers.client import Endpoint, WireModelClient
 from holdfast.providers.transport.protocol import HttpRequest
 from holdfast.serialization.entries import decode_entry, encode_entry
+from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.testing import FakeClock
 from holdfast.testing.decode_reply import PROTOCOLS
-from holdfast.vocabulary.entries import Entry, QueryEnded, TurnEnded
+from holdfast.vocabulary.entries import Entry, QueryEnded, TurnEnded, UnknownEntry
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, UserMessage
 from holdfast.vocabulary.parts import Part, TextPart, ToolCallPart, ToolResultPart
 from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.settings import RetrySettings
 from tests.fixtures_report import Report
 from tests.providers.reply_corpus import FAMILIES, corpus
 from tests.providers.reply_mutator import Broken, break_reply
 
 SAMPLE = 1_200
+SESSION = 60
 SOAK = 12_000
 _STUMBLES = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError)
 """What a decoder raises that took something for granted."""
@@ -178,6 +184,61 @@ async def fuzz(family: str, count: int, seed: int) -> AsyncIterator[tuple[str, B
             error.add_note(f"reply {number} of {family}, seed {seed}: {broken!r:.3000}")
             raise
         yield ("answer" if taken.error is None else str(taken.error.code)), broken
+
+
+class ManyReplies:
+    """A transport that gives one broken reply after the other, then refuses."""
+
+    def __init__(self, replies: Iterable[Broken]) -> None:
+        self._replies = iter(replies)
+        self.is_empty = False
+
+    async def send(self, request: HttpRequest) -> Arriving:
+        assert request.body
+        found = next(self._replies, None)
+        self.is_empty = found is None
+        return Arriving(found or Broken("", 400, {}, (b"no more",)))
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_a_session_goes_on_after_any_reply_and_opens_again(
+    family: str, tmp_path: Path
+) -> None:
+    """Every reply goes into one log, so each request holds what all the replies before it left."""
+    api = corpus(family)[0].api
+    replies = [reply for reply in corpus(family) if reply.api == api]
+    transport = ManyReplies(
+        break_reply(replies[number % len(replies)], Random(f"{family}/{number}"))
+        for number in range(SESSION)
+    )
+    client = WireModelClient(
+        provider="p",
+        protocol=PROTOCOLS[api],
+        endpoint=Endpoint(base_url="https://p.example/v1"),
+        tokens=None,
+        transport=transport,
+    )
+    options: dict[str, Any] = {
+        "providers": [client],
+        "clock": FakeClock(),
+        "retry": RetrySettings(max_retries=0, interruption_retries=0),
+    }
+    store = JsonlStore(tmp_path)
+    async with Agent("p/m", store=store, **options) as agent, agent.session("a") as session:
+        while not transport.is_empty:
+            with suppress(AgentError):
+                await session.chat("go")
+        left, session_id = session.messages, session.session_id
+    assert session_id is not None
+    entries = await store.log.read(session_id)
+    await store.close()
+    assert not [entry for entry in entries if isinstance(entry, UnknownEntry)]
+    again = f"jsonl:{tmp_path}"
+    async with Agent("p/m", store=again, **options) as agent, agent.session("a") as session:
+        assert session.messages == left
 
 
 async def _run(family: str, count: int, report: Report) -> None:

@@ -9,9 +9,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast import ErrorCode, StoreError
-from holdfast.serialization.entries import decode_entry, encode_entry
+from holdfast.serialization.entries import decode_entry, encode_entry, refuse_unreadable
 from holdfast.serialization.events import encode_event
-from holdfast.vocabulary.entries import Entry, QueryEnded, SessionChanged, UnknownEntry
+from holdfast.vocabulary.entries import (
+    Entry,
+    PartStarted,
+    QueryEnded,
+    SessionChanged,
+    UnknownEntry,
+)
 from holdfast.vocabulary.events import TextDelta
 from holdfast.vocabulary.ids import EntryId, PartId
 from tests.strategies_values import ENTRIES, JSON, JSON_OBJECT, TEXT
@@ -29,6 +35,23 @@ def test_an_entry_comes_back_as_it_was(entry: Entry) -> None:
     again = decode_entry(stored)
     assert again == entry
     assert encode_entry(again) == stored
+
+
+@given(ENTRIES)
+def test_an_entry_that_comes_back_is_not_refused(entry: Entry) -> None:
+    refuse_unreadable(entry)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"call_id": 5}, {"name": 5}, {"part_kind": "riddle"}, {"name": "\ud800"}, {"name": object()}],
+    ids=repr,
+)
+def test_an_entry_that_would_not_come_back_is_refused(fields: dict[str, Any]) -> None:
+    known: dict[str, Any] = {"id": "evt_1", "time": 5, "part_id": "prt_1", "part_kind": "tool_call"}
+    with pytest.raises(StoreError, match=r"part\.started") as caught:
+        refuse_unreadable(PartStarted(**known | fields))
+    assert (caught.value.code, caught.value.retryable) == (ErrorCode.CORRUPT, False)
 
 
 @given(ENTRIES)

@@ -62,10 +62,10 @@ def refuse_unreadable(entry: Entry) -> None:
 
     Providers, tools and hooks of the user's fill entries with values of their own, and a struct
     takes any value for any field. Such values are checked where they come in (the stream
-    processor's assembly, the checks of tools' results and of decisions); this is the guard behind
-    those doors, so that a door which was forgotten costs an error and not a session. It reads back
-    only the kinds that hold such values: some microseconds for each, a few times in a turn.
-    Checkpoints, the frequent kind, and kinds that hold only our own values are not looked at.
+    processor's assembly, the checks of tools' results and of decisions). This is the guard behind
+    those doors: one that was forgotten costs an error and not a session. It reads back only the
+    kinds that hold such values, which is some microseconds for each and a few times in a turn.
+    Checkpoints, the frequent kind, and kinds of nothing but our own values are not looked at.
     """
     if isinstance(entry, _WITH_FREE_DATA) and entry.raw is None:
         try:

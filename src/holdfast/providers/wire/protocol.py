@@ -49,7 +49,11 @@ class Decoder(Protocol):
 
     - Any split of the bytes into frames and of the frames into calls gives the same parts.
     - A frame that reports or causes an error raises after everything before it was put in `out`.
-    - Unknown frames are passed over; malformed ones raise PROTOCOL.
+    - Unknown frames are passed over; malformed ones raise PROTOCOL. Nothing but an `AgentError` is
+      raised, whatever a frame holds.
+    - Every field of a part is of the type it declares: what a provider sends as another one is
+      coerced (a number for an id), left out, or PROTOCOL. What is carried without being modelled
+      can be sent back as it is.
     """
 
     def resume(self) -> str | None:
