@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.blocks.request_builder import RequestExtras, build_request
 from holdfast.blocks.stream_processor.assembly import Assembly
-from holdfast.blocks.stream_processor.processor import StreamProcessor, refuse_excess
+from holdfast.blocks.stream_processor.processor import StreamProcessor, too_much
 from holdfast.engine.scopes import QueryScope
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_catalogue import ModelCatalogue
@@ -83,7 +83,8 @@ class TurnRunner:
                         out.append(self._end(scope, plan, assembly.finished))
                     if out:
                         await record(out)
-                    refuse_excess(assembly, scope.provider)
+                    if assembly.excess is not None:
+                        raise too_much(assembly.excess, scope.provider)
                     if ticker is None and assembly.unsaved_bytes:
                         ticker = scope.session.tasks.start(
                             self._save_regularly(scope, assembly, patience),

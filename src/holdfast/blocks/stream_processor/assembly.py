@@ -40,6 +40,7 @@ _DELTAS: dict[PartKind, type[TextDelta] | type[ReasoningDelta] | type[ToolInputD
 }
 
 _LIMITS = Limits()
+_NO_BOUND = float("inf")
 
 
 def _size(text: str) -> int:
@@ -128,6 +129,9 @@ class Assembly:
         self._parts: dict[PartId, Part | None] = {}
         """All parts in the order in which they began; None while one grows."""
         self._limits = limits
+        bounds = (limits.part_characters, limits.answer_characters)
+        self._watch_from = min((each for each in bounds if each is not None), default=_NO_BOUND)
+        """With fewer characters than this nothing can be too long."""
         self._characters = 0
         self._longest = 0
         """Characters of the longest part that is complete."""
@@ -168,7 +172,8 @@ class Assembly:
                 self._take(part, out)
                 if self.excess is not None:
                     return
-        self._find_excess()
+        if self._characters > self._watch_from:
+            self._find_excess()
 
     def checkpoint(self, out: list[Event]) -> None:
         """Append entries that save what streamed since the last checkpoint.
@@ -196,7 +201,7 @@ class Assembly:
         self._open.clear()
 
     def _find_excess(self) -> None:
-        """Compare what came with the bounds; a part cannot be too long while all are not."""
+        """Compare what came with the bounds."""
         limits, count = self._limits, self._characters
         if limits.answer_characters is not None and count > limits.answer_characters:
             self.excess = f"more than {limits.answer_characters} characters"

@@ -83,7 +83,8 @@ class StreamProcessor:
                 out = []
                 assembly.feed(batch, out)
                 self.emit(out)
-                refuse_excess(assembly, provider)
+                if assembly.excess is not None:
+                    raise too_much(assembly.excess, provider)
         finally:
             self._busy = False
             out = []
@@ -104,11 +105,7 @@ class StreamProcessor:
                     handler(event)
 
 
-def refuse_excess(assembly: Assembly, provider: str) -> None:
-    """Raise PROTOCOL for an answer that holds more than it may."""
-    if assembly.excess is not None:
-        raise ProviderError(
-            ErrorCode.PROTOCOL,
-            f"the answer holds {assembly.excess}; the rest of it was not read",
-            provider=provider or None,
-        )
+def too_much(excess: str, provider: str) -> ProviderError:
+    """Make the error for an answer that holds more than it may."""
+    message = f"the answer holds {excess}; the rest of it was not read"
+    return ProviderError(ErrorCode.PROTOCOL, message, provider=provider or None)
