@@ -289,6 +289,25 @@ async def test_an_idempotent_tool_is_run_again_as_often_as_it_allows(
     assert [event.kind for event in events].count("tool.started") == 1
 
 
+async def test_a_tool_that_is_run_again_gets_its_arguments_as_the_model_sent_them() -> None:
+    seen: list[str] = []
+
+    @tool(idempotent=True, retry=2)
+    async def consume(items: list[int], rest: dict[str, Any]) -> str:
+        """Use the arguments up, and fail."""
+        seen.append(f"{items} {rest}")
+        items.pop()
+        rest["inner"].clear()
+        raise ConnectionError("again")
+
+    given = {"items": [1, 2], "rest": {"inner": [3]}}
+    async with playing(two_turns(("consume", given)), tools=[consume]) as (session, _):
+        await session.chat("go")
+        assert seen == ["[1, 2] {'inner': [3]}"] * 3
+        (call,) = [part for item in session.messages for part in getattr(item, "tool_calls", ())]
+        assert call.arguments == given
+
+
 # Garbled turns, loops and limits.
 
 

@@ -270,7 +270,7 @@ async def test_a_handler_that_waits_for_whoever_publishes_is_excused_until_its_n
 
     async def wait_for_the_end(event: Event) -> None:
         if texts([event]) == ["a"]:
-            channel.excuse(asyncio.current_task())
+            channel.excuse()
             await published.wait()
         else:
             await next_one(event)

@@ -20,6 +20,7 @@ from holdfast.vocabulary.entries import (
 )
 from holdfast.vocabulary.events import TextDelta
 from holdfast.vocabulary.ids import EntryId, PartId
+from tests.case_names import stable_name
 from tests.strategies_values import ENTRIES, JSON, JSON_OBJECT, TEXT
 
 HEADER = {"id": "evt_1", "time": 5, "seq": 7}
@@ -45,7 +46,7 @@ def test_an_entry_that_comes_back_is_not_refused(entry: Entry) -> None:
 @pytest.mark.parametrize(
     "fields",
     [{"call_id": 5}, {"name": 5}, {"part_kind": "riddle"}, {"name": "\ud800"}, {"name": object()}],
-    ids=repr,
+    ids=stable_name,
 )
 def test_an_entry_that_would_not_come_back_is_refused(fields: dict[str, Any]) -> None:
     known: dict[str, Any] = {"id": "evt_1", "time": 5, "part_id": "prt_1", "part_kind": "tool_call"}

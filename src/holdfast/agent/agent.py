@@ -22,6 +22,7 @@ from holdfast.agent.remote import AgentRemote
 from holdfast.agent.session import AgentSession
 from holdfast.assembly import compose, configure
 from holdfast.assembly.components import split_model
+from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.serialization.session_state import check_state
 from holdfast.session.requests import Fork, SessionRequest
 from holdfast.vocabulary.errors import ErrorCode, SessionError
@@ -34,6 +35,9 @@ from holdfast.vocabulary.text import writable
 
 if TYPE_CHECKING:
     from holdfast.session.live_session import LiveSession
+
+_OPENING_SECONDS = 15.0
+"""How long a closing agent waits until an opening has given back what it holds."""
 
 
 class Agent:
@@ -64,6 +68,7 @@ class Agent:
         self._instrumentation = options.get("instrumentation")
         self._composition = compose(components_of(options, resolved), self._configuration)
         self._sessions: list[LiveSession] = []
+        self._openings = OwnedTasks()
         self._closed = False
 
     @property
@@ -132,15 +137,10 @@ class Agent:
     def _session_of(self, request: SessionRequest) -> AgentSession:
         check_reference(request.reference)
 
-        async def open_live() -> "LiveSession":
+        def begin_opening() -> "asyncio.Task[LiveSession]":
             if self._closed:
                 raise SessionError(ErrorCode.CLOSED, "the agent is closed")
-            live = await self._composition.open(request)
-            if self._closed:
-                await live.close()
-                raise SessionError(ErrorCode.CLOSED, "the agent is closed")
-            self._watch(live)
-            return live
+            return self._openings.start(self._open(request), name="holdfast-open")
 
         def open_fork(fork: Fork, name: str | None) -> AgentSession:
             return self._session_of(
@@ -152,7 +152,7 @@ class Agent:
             return await self._composition.count_tokens(live.fold, message)
 
         session = AgentSession(
-            open_live,
+            begin_opening,
             open_fork,
             count,
             cwd=self._configuration.cwd,
@@ -164,8 +164,9 @@ class Agent:
     async def close(self) -> None:
         """Close every session, then what they share. Closing twice is fine."""
         self._closed = True
-        closings = [live.close() for live in self._sessions]
         try:
+            await self._openings.cancel(within=_OPENING_SECONDS)
+            closings = [live.close() for live in self._sessions]
             outcomes = await asyncio.gather(*closings, return_exceptions=True)
         finally:
             self._sessions.clear()
@@ -173,6 +174,12 @@ class Agent:
         for failure in outcomes:
             if failure is not None:
                 raise failure
+
+    async def _open(self, request: SessionRequest) -> "LiveSession":
+        """Open a session in a task of the agent's own; from its return on the agent closes it."""
+        live = await self._composition.open(request)
+        self._watch(live)
+        return live
 
     def _watch(self, live: "LiveSession") -> None:
         self._sessions.append(live)

@@ -45,20 +45,21 @@ class AgentSession:
 
     def __init__(
         self,
-        open_live: Callable[[], Awaitable["LiveSession"]],
+        begin_opening: "Callable[[], asyncio.Task[LiveSession]]",
         open_fork: "Callable[[Fork, str | None], AgentSession]",
         count_tokens: Callable[["LiveSession", Prompt | None], Awaitable[TokenCount]],
         *,
         cwd: PathInput,
         check_changes: Callable[[JsonObject], JsonObject],
     ) -> None:
-        self._open_live = open_live
+        self._begin_opening = begin_opening
         self._check_changes = check_changes
         self._open_fork = open_fork
         self._count_tokens = count_tokens
         self._cwd = cwd
         self._on_close: list[Callable[[], Awaitable[None]]] = []
-        self._opening = asyncio.Lock()
+        self._one_opens = asyncio.Lock()
+        self._opening: asyncio.Task[LiveSession] | None = None
         self._live: LiveSession | None = None
         self._closed = False
 
@@ -157,6 +158,10 @@ class AgentSession:
 
         A session that rests on an approval is idle: `approvals` and `waiting` of the status say
         what it rests on, and how many prompts wait behind it.
+
+        Raises:
+            SessionError: BUSY in a tool, an approver or a hook of the query that runs.
+
         """
         live = await self.open()
         await live.queue.wait_idle()
@@ -267,6 +272,8 @@ class AgentSession:
     async def close(self, *, force: bool = False) -> None:
         """Close the session: a running query may end by itself for a while, or not with `force`."""
         self._closed = True
+        if self._live is None and self._opening is not None:
+            await _give_up(self._opening)
         if self._live is not None:
             await self._live.close(force=force)
         for then in self._on_close:
@@ -293,14 +300,35 @@ class AgentSession:
         return live.branches
 
     async def _open_once(self) -> None:
-        """Open the session for whoever comes first, and close it again if that was too late."""
-        async with self._opening:
-            if self._live is None:
-                live = await self._open_live()
-                if self._closed:
-                    await live.close()
-                else:
-                    self._live = live
+        """Open the session for the first of its callers; the others wait for that.
+
+        The opening is a task of the agent's. A caller that gives up, or a close, cancels it and
+        hears of it when nothing is held any more.
+        """
+        async with self._one_opens:
+            if self._live is not None or self._closed:
+                return
+            if self._opening is not None:
+                await _give_up(self._opening)  # its caller was cancelled again while it did that
+            self._opening = opening = self._begin_opening()
+            try:
+                await asyncio.wait({opening})
+            except asyncio.CancelledError:
+                await _give_up(opening)
+                raise
+            if opening.cancelled():
+                raise SessionError(ErrorCode.CLOSED, "it was closed while it was opened")
+            live = opening.result()
+            if not self._closed:
+                self._live = live
+
+
+async def _give_up(opening: "asyncio.Task[LiveSession]") -> None:
+    """Cancel an opening, and close the session if it was open already."""
+    if opening.cancel():
+        await asyncio.wait({opening})
+    if not opening.cancelled() and opening.exception() is None:
+        await opening.result().close(force=True)
 
 
 async def _nothing() -> None:

@@ -1,9 +1,12 @@
 """ControlChannel: events out to whoever subscribed, commands in to whoever is in charge."""
 
 import asyncio
+import contextvars
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any, TypeAlias, TypeVar, cast
 
 from holdfast.ports.logs import scrubbed_logger
@@ -17,12 +20,19 @@ CommandReceiver: TypeAlias = Callable[[Command], None]
 
 _log = scrubbed_logger(__name__)
 
-_STOP_SECONDS = 1.0
+_STOP_SECONDS = 0.5
 """How long a handler that was stopped is waited for."""
+
+_delivers_to: "ContextVar[_Subscriber | None]" = ContextVar("holdfast_handler", default=None)
+"""The subscriber whose handler runs, for that handler and whatever it starts."""
 
 
 class _Subscriber:
-    """One handler and the events of its kind that it has not seen yet, in order."""
+    """One handler and the events of its kind that it has not seen yet, in order.
+
+    The handler runs in the context of the one who subscribed it, not of what is published: it does
+    not belong to the query whose events it sees.
+    """
 
     def __init__(self, kind: type[object], handler: EventHandler, *, limit: int) -> None:
         self._kind = kind
@@ -32,7 +42,11 @@ class _Subscriber:
         self._bounded = True
         self._space = asyncio.Event()
         self._space.set()
+        self._context = contextvars.copy_context()
+        self._context.run(_delivers_to.set, self)
         self.worker: asyncio.Task[None] | None = None
+        self.is_closing = False
+        """Whether the handler itself waits for the channel to be closed."""
 
     def offer(self, events: Sequence[Event]) -> None:
         """Deliver to a plain function at once; queue for a coroutine function."""
@@ -42,15 +56,24 @@ class _Subscriber:
                 outcome = self._call(event)
                 if inspect.isawaitable(outcome):
                     self._queue(wanted[place + 1 :])
-                    self.worker = worker = asyncio.ensure_future(self._go_on(outcome))
+                    self.worker = worker = asyncio.get_running_loop().create_task(
+                        self._go_on(outcome), context=self._context.copy()
+                    )
                     worker.add_done_callback(self._at_rest)
                     return
         else:
             self._queue(wanted)
 
-    async def room(self) -> None:
-        """Wait until the handler has caught up, or left."""
-        await self._space.wait()
+    async def room(self, unless: "Collection[asyncio.Future[None]]") -> None:
+        """Wait until the handler has caught up, or left, or one of `unless` is done."""
+        if self._space.is_set():
+            return
+        waiting = asyncio.ensure_future(self._space.wait())
+        ends: set[asyncio.Future[Any]] = {waiting, *unless}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
 
     def excuse(self) -> None:
         """Let nobody wait for the handler until it takes its next event."""
@@ -88,7 +111,7 @@ class _Subscriber:
 
     def _call(self, event: Event) -> Awaitable[None] | None:
         try:
-            return self._handler(event)
+            return self._context.copy().run(self._handler, event)
         except Exception:  # noqa: BLE001 - a handler's failure stays its own
             _log.exception("a handler failed on %s", event.kind)
             return None
@@ -127,6 +150,7 @@ class ControlChannel:
         self._limit = limit
         self._subscribers: list[_Subscriber] = []
         self._receiver: CommandReceiver | None = None
+        self._patience: asyncio.Timeout | None = None
         self.closed = False
 
     def subscribe(self, handler: EventHandler) -> Callable[[], None]:
@@ -166,19 +190,21 @@ class ControlChannel:
         for subscriber in tuple(self._subscribers):
             subscriber.offer(events)
 
-    async def room(self) -> None:
-        """Wait until every handler has caught up, or left."""
+    async def room(self, *, unless: "Collection[asyncio.Future[None]]" = ()) -> None:
+        """Wait until every handler has caught up, or left; not once one of `unless` is done."""
         for subscriber in tuple(self._subscribers):
-            await subscriber.room()
+            await subscriber.room(unless)
 
-    def excuse(self, worker: "asyncio.Task[Any] | None") -> None:
-        """Let nobody wait for a handler that runs in this task, until it takes its next event.
+    def excuse(self, *, closing: bool = False) -> None:
+        """Let nothing wait for the handler that calls this, until it takes its next event.
 
-        It waits for whoever publishes: both would wait for ever.
+        It waits for what publishes, or closes, itself: both would wait for ever. It is known by its
+        context, so that it may wait through tasks and threads of its own.
         """
-        for subscriber in self._subscribers:
-            if worker is not None and subscriber.worker is worker:
-                subscriber.excuse()
+        subscriber = _delivers_to.get()
+        if subscriber is not None and subscriber in self._subscribers:
+            subscriber.excuse()
+            subscriber.is_closing = subscriber.is_closing or closing
 
     def receive_with(self, receiver: CommandReceiver) -> None:
         """Say who takes the commands."""
@@ -200,29 +226,37 @@ class ControlChannel:
         while workers := self._workers():
             await asyncio.wait(workers)
 
-    async def close(
-        self,
-        *,
-        within: float | None = None,
-        closers: "Collection[asyncio.Task[Any] | None]" = (),
-    ) -> None:
+    async def close(self, *, within: float | None = None) -> None:
         """Take nothing more and deliver what was published, for so many seconds at most.
 
-        A handler that still works then is stopped. One that is among the `closers` waits for this
-        end itself, and is not waited for.
+        A handler that still works then is stopped, and left behind when it does not let itself be.
+        One that was excused because it closes waits for this end itself, and is not waited for.
         """
         self.closed = True
-        closing = [item for item in self._subscribers if item.worker in closers]
-        self._subscribers = [item for item in self._subscribers if item not in closing]
         try:
-            async with asyncio.timeout(within):
+            async with asyncio.timeout(within) as self._patience:
                 await self.drain()
         except TimeoutError:
-            workers = self._workers()
-            for subscriber in self._subscribers:
-                subscriber.stop()
-            await asyncio.wait(workers, timeout=_STOP_SECONDS)
+            await self._stop_all()
         self._subscribers.clear()
 
+    def hurry(self, *, within: float) -> None:
+        """Let a close that is under way wait no longer than so many seconds from now."""
+        with suppress(RuntimeError):  # there is none, or its wait is over
+            if self._patience is not None:
+                self._patience.reschedule(asyncio.get_running_loop().time() + within)
+
+    async def _stop_all(self) -> None:
+        workers = self._workers()
+        for subscriber in self._subscribers:
+            if not subscriber.is_closing:
+                subscriber.stop()
+        if workers:
+            _, left = await asyncio.wait(workers, timeout=_STOP_SECONDS)
+            for worker in left:
+                _log.warning("a handler does not let itself be cancelled: %r", worker)
+
     def _workers(self) -> "list[asyncio.Task[None]]":
-        return [item.worker for item in self._subscribers if item.worker is not None]
+        """Return what is still to be waited for."""
+        working = [item for item in self._subscribers if not item.is_closing]
+        return [item.worker for item in working if item.worker is not None]

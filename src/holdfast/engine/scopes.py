@@ -1,6 +1,6 @@
 """Scopes: what one query knows of its session and of itself. All per-query state is in here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 import msgspec
@@ -11,11 +11,12 @@ from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.stream_processor.assembly import Assembly
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_input import QueryInput, Unanswered
-from holdfast.ports.abort import AbortController
+from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.approver import Approver
 from holdfast.ports.recorder import Recorder
 from holdfast.ports.stamps import Stamp
-from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
+from holdfast.vocabulary.events import Event, LiveEvent
 from holdfast.vocabulary.ids import MessageId, QueryId, SessionId
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.status import SessionStatus
@@ -35,10 +36,45 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     unanswered: Unanswered = "stop"
 
 
+class QueryRecorder:
+    """The recorder as one query has it: from the moment the query is stopped nothing comes through.
+
+    What works for a query may be the user's and not let itself be cancelled (a hook, a provider).
+    It is left behind, and can neither append nor start anything: every effect is recorded first.
+    """
+
+    def __init__(self, recorder: Recorder, stopped: AbortSignal) -> None:
+        self._recorder = recorder
+        self._stopped = stopped
+
+    async def record(self, events: Sequence[Event]) -> None:
+        """Make `events` durable, then visible.
+
+        Raises:
+            RequestError: ABORTED once the query was stopped.
+
+        """
+        refuse_stopped(self._stopped)
+        await self._recorder.record(events)
+
+    def show(self, events: Sequence[LiveEvent]) -> None:
+        """Show live-only events, unless the query was stopped."""
+        if not self._stopped.aborted:
+            self._recorder.show(events)
+
+
+def refuse_stopped(stopped: AbortSignal) -> None:
+    """Raise ABORTED once a query was stopped."""
+    if stopped.aborted:
+        raise RequestError(ErrorCode.ABORTED, "the query was stopped")
+
+
 class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     """The state of one query while it runs."""
 
     session: SessionScope
+    recorder: Recorder
+    """Where everything that happens goes, for as long as the query is not stopped."""
     input: QueryInput
     stamp: Stamp
     started_at: float
@@ -68,11 +104,6 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     def fold(self) -> SessionFold:
         """The session as it is now."""
         return self.session.fold()
-
-    @property
-    def recorder(self) -> Recorder:
-        """Where everything that happens goes."""
-        return self.session.recorder
 
     def add_usage(self, usage: Usage, cost: Decimal | None) -> None:
         """Count what a turn used."""

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.blocks.conversation.answers import CallRecord
 from holdfast.blocks.tool_registry.registry import InvalidInput, NotFound, Ready, ToolRegistry
-from holdfast.engine.scopes import QueryScope
+from holdfast.engine.scopes import QueryScope, refuse_stopped
 from holdfast.engine.tool_execution import ToolExecution, record_failure
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.tool_hooks import Answer, BeforeTool, Block, Proceed, Verdict
@@ -147,6 +147,7 @@ class ToolDispatcher:
         except Exception as error:  # noqa: BLE001 - the user's, and may raise anything
             message = f"the hook before {call.name!r} failed: {type(error).__name__}"
             raise HookError(ErrorCode.HOOK_FAILED, message) from without_secrets(error)
+        refuse_stopped(scope.abort.signal)  # it may have ignored its cancellation
         if verdict.message is not None:
             said = HookMessage(**scope.stamp(), hook="before_tool", text=verdict.message)
             await scope.recorder.record([said])

@@ -62,7 +62,7 @@ class ToolExecution:
         for _ in range(ready.rules.retries):
             if isinstance(outcome, Succeeded):
                 break
-            outcome = await self._run_once(scope, call, ready)
+            outcome = await self._run_once(scope, call, ready.afresh())
         return outcome
 
     async def _run_once(

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.blocks.request_builder import RequestExtras, build_request
 from holdfast.blocks.stream_processor.assembly import Assembly
 from holdfast.blocks.stream_processor.processor import StreamProcessor, too_much
-from holdfast.engine.scopes import QueryScope
+from holdfast.engine.scopes import QueryScope, refuse_stopped
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_catalogue import ModelCatalogue
 from holdfast.ports.model_client import ModelClient
@@ -78,6 +78,7 @@ class TurnRunner:
                 async for batch in stream:
                     if assembly.finished is not None:
                         continue  # nothing counts after the end of an answer
+                    refuse_stopped(scope.abort.signal)  # its answer is closed by then
                     out = await self._take(assembly, batch, record)
                     if assembly.finished is not None and assembly.excess is None:
                         out.append(self._end(scope, plan, assembly.finished))
@@ -97,14 +98,7 @@ class TurnRunner:
         finally:
             if ticker is not None:
                 ticker.cancel()
-        finished = assembly.finished
-        if finished is None:
-            raise RequestError(
-                ErrorCode.STREAM_INTERRUPTED,
-                "the answer ended without saying so",
-                provider=plan.client.provider,
-            )
-        return TurnOutcome(finish=finished.kind, finish_reason=finished.reason)
+        return _outcome(assembly.finished, plan.client.provider)
 
     async def _begin(self, scope: QueryScope, plan: TurnPlan) -> Assembly:
         turn_id = new_turn_id()
@@ -160,12 +154,9 @@ class TurnRunner:
         except AgentError:
             await record(out)
             raise
-        self._checkpoint_if_due(assembly, out)
-        return out
-
-    def _checkpoint_if_due(self, assembly: Assembly, out: list[Event]) -> None:
         if assembly.unsaved_bytes >= self._runtime.checkpoint_bytes:
             assembly.checkpoint(out)
+        return out
 
     async def _save_regularly(
         self, scope: QueryScope, assembly: Assembly, patience: asyncio.Timeout
@@ -177,12 +168,22 @@ class TurnRunner:
         try:
             while True:
                 await self._clock.sleep(self._runtime.checkpoint_seconds)
+                if scope.abort.signal.aborted:
+                    return
                 out: list[Event] = []
                 assembly.checkpoint(out)
                 if out:
                     await scope.recorder.record(out)
         except StoreError:
             patience.reschedule(0)
+
+
+def _outcome(finished: StreamFinished | None, provider: str) -> TurnOutcome:
+    if finished is None:
+        raise RequestError(
+            ErrorCode.STREAM_INTERRUPTED, "the answer ended without saying so", provider=provider
+        )
+    return TurnOutcome(finish=finished.kind, finish_reason=finished.reason)
 
 
 def _recording_in_own_time(

@@ -128,6 +128,9 @@ class Leases(Protocol):
     - Those who wait get the lease in the order in which they asked, also in different processes;
       while any of them waits, a free session is BUSY for one who does not. One that is cancelled,
       whose process is gone or stopped, or that does not take a lease that is free is passed over.
+    - A lease that is granted has an owner from the first instant. An `acquire` that is cancelled,
+      wherever it was, holds nothing once it has raised: the session can be acquired at once. A
+      `release` that is cancelled releases all the same.
     """
 
     async def acquire(

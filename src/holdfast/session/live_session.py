@@ -1,9 +1,10 @@
 """LiveSession: one session that this process holds: it takes prompts and runs them in order."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,7 +25,7 @@ from holdfast.session.command_pump import CommandPump, SessionVerbs
 from holdfast.session.observers import Observers
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.query_driver import QueryDriver
-from holdfast.session.query_handle import QueryHandle
+from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.approvals import Decision
 from holdfast.vocabulary.commands import CommandId, SendPrompt
@@ -39,8 +40,14 @@ from holdfast.vocabulary.status import Idle, Retrying, SessionStatus
 if TYPE_CHECKING:
     from holdfast.engine.query_runner import QueryRunner
 
-_FORCED_SECONDS = 1.0
+_log = logging.getLogger(__name__)
+
+_FORCED_SECONDS = 0.5
 """How long a closing session waits for what it has cancelled."""
+_LAST_EVENTS_SECONDS = 0.25
+"""How long handlers may go on when a session is closed by force."""
+_FORCED_CLOSE_SECONDS = 2.0
+"""How long the caller of a forced close waits in all."""
 
 
 class SessionParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +84,7 @@ class LiveSession:
             limit=parts.runtime.observer_buffer, head=lambda: self.recorder.fold.head
         )
         self._closing: asyncio.Task[None] | None = None
-        self._closers: set[asyncio.Task[Any] | None] = set()
+        self._forced = False
         self.recorder = SessionRecorder(
             log=parts.store.log,
             lease=lease,
@@ -154,7 +161,11 @@ class LiveSession:
         """Make the handle of a query that is to be submitted."""
         self.check_open()
         return QueryHandle(
-            query, buffer_size=self._parts.runtime.buffer_size, total_timeout=total_timeout
+            query,
+            session_id=self.session_id,
+            waiting=lambda: self.queue.waiting,
+            buffer_size=self._parts.runtime.buffer_size,
+            total_timeout=total_timeout,
         )
 
     async def submit(self, handle: QueryHandle, delivery: Delivery) -> None:
@@ -165,8 +176,9 @@ class LiveSession:
 
         """
         self.check_open()
-        self._refuse_waiting_for_oneself(handle, delivery)
-        self.channel.excuse(asyncio.current_task())  # it may be a handler, and wait for the answer
+        if delivery != "interrupt" and not handle.stream.abandoned:
+            refuse_waiting_for(self.queue.current)
+        self.channel.excuse()  # the caller may be a handler, and wait for the answer
         if handle.total_timeout:
             handle.timer = self._tasks.start(self._expire(handle), name="holdfast-timeout")
         try:
@@ -180,16 +192,6 @@ class LiveSession:
         seconds = handle.total_timeout or 0.0
         await self._parts.clock.sleep(seconds)
         handle.expire(seconds)
-
-    def _refuse_waiting_for_oneself(self, handle: QueryHandle, delivery: Delivery) -> None:
-        """Refuse a prompt whose answer could never come: its caller is what it would wait for."""
-        is_own = asyncio.current_task() in self._tasks
-        if is_own and self.queue.busy and delivery != "interrupt" and not handle.stream.abandoned:
-            raise SessionError(
-                ErrorCode.BUSY,
-                "a tool or an approver cannot wait for an answer of the session that waits for it; "
-                "use session.steer(), or another session",
-            )
 
     async def decide(
         self,
@@ -247,23 +249,30 @@ class LiveSession:
         """Close the session; whoever closes it at the same time shares the outcome."""
         self.closed = True
         if force:
+            self._forced = True
             self.abort("the session is closed")
+            self.channel.hurry(within=_LAST_EVENTS_SECONDS)
         if self._closing is None:
             self.queue.close(
                 SessionError(ErrorCode.CLOSED, f"session {self.session_id} was closed")
             )
             owner = OwnedTasks()
             self._closing = owner.start(self._close(), name="holdfast-close")
-        self._closers.add(asyncio.current_task())
-        self.channel.excuse(asyncio.current_task())
-        await asyncio.shield(self._closing)
+        self.channel.excuse(closing=True)
+        if not force:
+            await asyncio.shield(self._closing)
+            return
+        await asyncio.wait({self._closing}, timeout=_FORCED_CLOSE_SECONDS)
+        if self._closing.done():
+            self._closing.result()
+        else:
+            _log.warning("session %s was left while it closes: its store hangs", self.session_id)
 
     async def _close(self) -> None:
-        await self.queue.settle(within=self._parts.runtime.close_drain_seconds)
+        drain = self._parts.runtime.close_drain_seconds
+        await self.queue.settle(within=drain)
         await self._tasks.cancel(within=_FORCED_SECONDS)
-        await self.channel.close(
-            within=self._parts.runtime.close_drain_seconds, closers=self._closers
-        )
+        await self.channel.close(within=_LAST_EVENTS_SECONDS if self._forced else drain)
         self._observers.close()
         with suppress(AgentError):  # who failed to write has been told
             await self.recorder.commit(())  # what is on its way to the log comes before the release
@@ -304,6 +313,8 @@ class LiveSession:
 
     async def _room(self) -> None:
         current = self.queue.current
-        if current is not None:
+        if current is None:
+            await self.channel.room()
+        else:
             await current.stream.room()
-        await self.channel.room()
+            await self.channel.room(unless=(current.stopped,))

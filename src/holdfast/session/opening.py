@@ -9,6 +9,7 @@ from holdfast.ports.session_store import Lease, SessionRecord
 from holdfast.ports.stamps import Stamp
 from holdfast.session.lineage import fold_log
 from holdfast.session.live_session import LiveSession, SessionParts
+from holdfast.session.query_handle import waiting_for_caller
 from holdfast.session.requests import SessionRequest
 from holdfast.vocabulary.entries import Entry, SessionOpened
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError, StoreError
@@ -48,7 +49,10 @@ async def open_session(parts: SessionParts, request: SessionRequest) -> LiveSess
 
 async def _open(parts: SessionParts, request: SessionRequest, session_id: SessionId) -> LiveSession:
     holder = f"{os.getpid()}:{new_id('hld')}"
-    lease = await parts.store.leases.acquire(session_id, holder, busy=request.busy)
+    # A query that waits for this very caller keeps the session: waiting for it would never end.
+    is_own = any(session_id == query.session_id for query in waiting_for_caller())
+    busy = "reject" if is_own else request.busy
+    lease = await parts.store.leases.acquire(session_id, holder, busy=busy)
     try:
         entries = await parts.store.log.read(session_id)
         _refuse_foreign(entries, request)

@@ -10,7 +10,7 @@ from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_input import QueryInput
 from holdfast.ports.stamps import Stamp
-from holdfast.session.query_handle import QueryHandle
+from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry, InputDrained, InputQueued
@@ -256,7 +256,8 @@ class PromptQueue:
             finish_without_running(self._waiting.popleft(), error)
 
     async def wait_idle(self) -> None:
-        """Wait until no query runs."""
+        """Wait until no query runs; raises BUSY when the one that runs waits for the caller."""
+        refuse_waiting_for(self.current)
         await self._idle.wait()
 
     async def settle(self, *, within: float) -> None:

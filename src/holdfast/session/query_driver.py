@@ -1,12 +1,14 @@
 """QueryDriver: runs one query to its end, whatever ends it, and records that end."""
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.query_closing import closing_events, query_ended, result_of
-from holdfast.engine.scopes import QueryOutcome, QueryScope, SessionScope
+from holdfast.engine.scopes import QueryOutcome, QueryRecorder, QueryScope, SessionScope
+from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Clock
 from holdfast.ports.stamps import Stamp
 from holdfast.session.query_handle import QueryHandle
@@ -18,12 +20,18 @@ from holdfast.vocabulary.status import Busy, Failed, Idle
 if TYPE_CHECKING:
     from holdfast.engine.query_runner import QueryRunner
 
+_log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 0.5
+"""How long the work of a query that was stopped is waited for."""
+
 
 class QueryDriver:
     """Stands beside a running query and outlives its end.
 
     The work runs in a task of its own, so that stopping it cannot also stop the recording of what
-    was kept. Exactly one terminal event comes out, whichever of result, error, abort, timeout and
+    was kept. Work that does not let itself be cancelled is left behind, cut off from the recorder.
+    Exactly one terminal event comes out, whichever of result, error, abort, timeout and
     close was first.
     """
 
@@ -42,6 +50,7 @@ class QueryDriver:
 
     async def drive(self, handle: QueryHandle) -> None:
         """Run the query and finish its handle."""
+        handle.work_for_it()
         scope = self._scope_of(handle)
         self._session.set_status(Busy())
         handle.stream.phase = "connecting"
@@ -59,15 +68,17 @@ class QueryDriver:
         worker = self._session.tasks.start(self._runner.run(scope), name="holdfast-query")
         handle.begin(worker, scope)
         try:
-            await asyncio.wait({worker})
+            await _until_over(handle, worker)
         finally:
             self._session.approvals.forget()
         return _judge(handle, worker)
 
     def _scope_of(self, handle: QueryHandle) -> QueryScope:
-        threshold = self._recorder.fold.settings.loop_threshold
+        threshold, abort = self._recorder.fold.settings.loop_threshold, AbortController()
         return QueryScope(
             session=self._session,
+            recorder=QueryRecorder(self._session.recorder, abort.signal),
+            abort=abort,
             input=handle.query,
             stamp=Stamp(self._clock, query_id=handle.query.query_id),
             started_at=self._clock.now(),
@@ -105,14 +116,37 @@ class QueryDriver:
         return last, outcome
 
 
+async def _until_over(handle: QueryHandle, worker: "asyncio.Task[QueryOutcome]") -> None:
+    """Wait for the work of a query; once it was stopped, no longer than a moment."""
+    ends: set[asyncio.Future[Any]] = {worker, handle.stopped}
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    if not worker.done():
+        await asyncio.wait({worker}, timeout=_STOP_SECONDS)
+    if not worker.done():
+        worker.add_done_callback(_forget)
+        _log.warning(
+            "query %s was stopped, but a hook or provider that it waits for does not let itself "
+            "be cancelled; it is left behind",
+            handle.query.query_id,
+        )
+
+
+def _forget(worker: "asyncio.Task[QueryOutcome]") -> None:
+    """Take note of how work that was left behind ended: its query has ended otherwise."""
+    if not worker.cancelled():
+        worker.exception()
+
+
 def _judge(handle: QueryHandle, worker: "asyncio.Task[QueryOutcome]") -> QueryOutcome:
     """Say how a query ended: by its own account, unless it was stopped from outside."""
-    if worker.cancelled():
+    if not worker.done() or worker.cancelled():
         error = handle.stop_error or _stopped_by_nobody()
     elif (failure := worker.exception()) is None:
         return worker.result()
     else:
         error = to_agent_error(_first_of(failure))
+        if error.code is ErrorCode.ABORTED and handle.stop_error is not None:
+            error = handle.stop_error
     aborted = error.code is ErrorCode.ABORTED
     return QueryOutcome(stop_reason="aborted" if aborted else "error", error=error)
 

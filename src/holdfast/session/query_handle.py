@@ -2,7 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,22 +12,38 @@ from msgspec.structs import replace
 from holdfast.blocks.event_stream import EventStream
 from holdfast.engine.query_input import QueryInput
 from holdfast.engine.scopes import QueryScope
-from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
-from holdfast.vocabulary.ids import InputId
+from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
+from holdfast.vocabulary.ids import InputId, SessionId
 from holdfast.vocabulary.results import AgentResult
+
+_worked_for: ContextVar["weakref.ref[QueryHandle] | None"] = ContextVar(
+    "holdfast_query", default=None
+)
+"""The query on whose behalf something runs: a tool, an approver, a hook, and what they start."""
 
 
 class QueryHandle:
     """A query that waits, runs or has ended.
 
     Owns the reason for stopping. `abort` may be called from any thread and any number of times;
-    the first reason stands.
+    the first reason stands. Knows the query from which it was asked, if one was, by context: tasks
+    and threads that a tool starts belong to the tool's query, too.
     """
 
     def __init__(
-        self, query: QueryInput, *, buffer_size: int, total_timeout: float | None = None
+        self,
+        query: QueryInput,
+        *,
+        session_id: SessionId,
+        waiting: "Callable[[], Sequence[QueryHandle]]",
+        buffer_size: int,
+        total_timeout: float | None = None,
     ) -> None:
         self.query = query
+        self.session_id = session_id
+        self.waiting = waiting
+        """What waits in its session's queue."""
+        self.asker: QueryHandle | None = query_in_context()
         self.total_timeout = total_timeout
         self.stream = EventStream(limit=buffer_size)
         self.input_id: InputId | None = None
@@ -41,6 +59,8 @@ class QueryHandle:
         """What counts its time, from when it was submitted until it ends."""
         self.stop_error: AgentError | None = None
         """Why the query was stopped from outside, if it was."""
+        self.stopped: asyncio.Future[None] = self._loop.create_future()
+        """Done when it was stopped."""
 
     @property
     def ended(self) -> bool:
@@ -61,6 +81,10 @@ class QueryHandle:
         """Note that it waits in a queue, and how to take it out when it is stopped there."""
         self.input_id, self._withdraw = input_id, withdraw
 
+    def work_for_it(self) -> None:
+        """Say that the current task, and whatever it starts, works for this query."""
+        _worked_for.set(weakref.ref(self))
+
     def begin(self, worker: "asyncio.Task[Any]", scope: QueryScope) -> None:
         """Note who works on it now; a stop that came before takes effect at once."""
         self._worker, self._scope = worker, scope
@@ -79,7 +103,7 @@ class QueryHandle:
     def finish(self, result: AgentResult[Any], error: AgentError | None) -> None:
         """Note how it ended; the stream ends, too."""
         self._result, self._error = result, error
-        self._worker = self._scope = None
+        self._worker = self._scope = self.asker = None
         self._ended.set()
         if self.timer is not None:
             self.timer.cancel()
@@ -97,6 +121,7 @@ class QueryHandle:
     def _stop(self, error: AgentError) -> None:
         if self.stop_error is None and not self.ended:
             self.stop_error = error
+            self.stopped.set_result(None)
             self._stop_now()
 
     def _stop_now(self) -> None:
@@ -111,3 +136,43 @@ class QueryHandle:
     def promote(self) -> None:
         """Turn a waiting prompt into a query: its message is in the log already."""
         self.query = replace(self.query, message=None, input_id=self.input_id)
+
+
+def query_in_context() -> QueryHandle | None:
+    """Return the query on whose behalf the caller runs, unless it has ended."""
+    found = _worked_for.get()
+    handle = found() if found is not None else None
+    return handle if handle is not None and not handle.ended else None
+
+
+def waiting_for_caller() -> set[QueryHandle]:
+    """Return the queries that cannot end before the caller has what it wants.
+
+    They are the one on whose behalf the caller runs, the queries that asked for it, and those that
+    asked for what waits behind it, however many sessions lie between.
+    """
+    found: set[QueryHandle] = set()
+    todo = [query_in_context()]
+    while todo:
+        query = todo.pop()
+        if query is not None and query not in found and not query.ended:
+            found.add(query)
+            prompts = (query, *query.waiting())
+            todo += [each.asker for each in prompts if not each.stream.abandoned]
+    return found
+
+
+def refuse_waiting_for(query: QueryHandle | None) -> None:
+    """Refuse a wait that could never end: the query waits for the caller itself.
+
+    Raises:
+        SessionError: BUSY, saying what to do instead.
+
+    """
+    if query is not None and query in waiting_for_caller():
+        raise SessionError(
+            ErrorCode.BUSY,
+            "a tool, an approver or a hook cannot wait for an answer of the session that waits "
+            "for it, directly or through other sessions; use session.steer(), which does not wait, "
+            "or another session",
+        )

@@ -10,13 +10,16 @@ lease that is free is passed over after a while.
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Protocol
 
 from holdfast.ports.session_store import Lease
 from holdfast.stores.bells import Bells
 from holdfast.stores.machine_clock import machine_seconds
 from holdfast.stores.process_identity import condition_of, parse_identity, this_process
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.stores.waiting import carried_out
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
 
 PASS_OVER_SECONDS = 2.0
@@ -73,8 +76,8 @@ class Line(Protocol):
         """Keep a ticket, and forget those of processes that are gone."""
         ...
 
-    def leave(self, session_id: SessionId, ticket: str) -> None:
-        """Forget a ticket, soon, whether or not it was kept; never raises."""
+    def leave(self, session_id: SessionId, ticket: str) -> "Future[None]":
+        """Ask for a ticket to be forgotten, whether or not it was kept; CLOSED after closing."""
         ...
 
 
@@ -103,9 +106,14 @@ async def wait_for_lease(
             await line.join(session_id, ticket)
             while (lease := await _tried(attempt, turn)) is None:
                 await bell.wait(_SHORTEST_WAIT + _JITTER * secrets.randbelow(1000) / 1000)
-            return lease
-        finally:
+        except BaseException:
+            # A caller that was cancelled holds nobody up once it has raised.
+            with suppress(AgentError):
+                await carried_out(line.leave(session_id, ticket))
+            raise
+        with suppress(AgentError):  # one that stays behind goes with its process
             line.leave(session_id, ticket)
+        return lease
 
 
 async def _tried(attempt: Callable[[Turn], Awaitable[Lease]], turn: Turn) -> Lease | None:

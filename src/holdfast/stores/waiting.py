@@ -1,13 +1,19 @@
 """Waiting, the same way for every store that other processes write to, too."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TypeVar
 
-from holdfast.ports.session_store import SessionLog
+from holdfast.ports.session_store import Lease, SessionLog
 from holdfast.stores.bells import Bells
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
+
+T = TypeVar("T")
 
 
 async def follow_log(
@@ -40,3 +46,31 @@ async def wait_for_command(
             if bells.closed:
                 raise SessionError(ErrorCode.CLOSED, "the store was closed")
             await bell.wait()
+
+
+async def carried_out(work: "Future[T]") -> T:
+    """Wait for what another thread was told to do; it is done even if the caller is cancelled."""
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def tell(_: "Future[T]") -> None:
+        with suppress(RuntimeError):  # a loop that is closed has no caller left to tell
+            loop.call_soon_threadsafe(done.set)
+
+    work.add_done_callback(tell)
+    await done.wait()
+    return work.result()
+
+
+async def granted(asked: "Future[Lease]", give_back: Callable[[], "Future[None]"]) -> Lease:
+    """Return the lease that another thread was asked for.
+
+    A caller that is cancelled hears of it when the thread has given back what it may have granted:
+    `give_back` asks for that, and the thread does it after what it was asked for before.
+    """
+    try:
+        return await asyncio.wrap_future(asked)
+    except asyncio.CancelledError:
+        with suppress(AgentError):  # a store that was closed meanwhile has given everything back
+            await carried_out(give_back())
+        raise

@@ -10,7 +10,7 @@ from holdfast.blocks.tool_registry.tool import Tool, as_tool
 from holdfast.ports.tool_context import ToolContext
 from holdfast.ports.tool_hooks import OutputTransform
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import ResultContent, ToolCallPart
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
 
@@ -28,10 +28,19 @@ class FunctionFailed(msgspec.Struct, frozen=True):
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """A call whose tool exists and whose input has been parsed; it can only be run."""
+    """A call whose tool exists and whose input has been parsed; it can only be run.
+
+    `arguments` are what the input was parsed from: a tool may change what it is given, so each
+    repeat is `afresh`.
+    """
 
     tool: Tool
     parsed: msgspec.Struct
+    arguments: JsonObject
+
+    def afresh(self) -> "Ready":
+        """Return the same call with its input as it was before the tool ran on it."""
+        return Ready(self.tool, self.tool.signature.parse(self.arguments), self.arguments)
 
     @property
     def rules(self) -> ToolRules:
@@ -108,11 +117,12 @@ class ToolRegistry:
             return NotFound(call.name)
         if call.invalid is not None and arguments is None:
             return InvalidInput(call.name, "the arguments are not a JSON object")
+        given = call.arguments if arguments is None else arguments
         try:
-            parsed = item.signature.parse(call.arguments if arguments is None else arguments)
+            parsed = item.signature.parse(given)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             return InvalidInput(call.name, str(error))
-        return Ready(item, parsed)
+        return Ready(item, parsed, given)
 
 
 def _message_of(error: Exception) -> str:

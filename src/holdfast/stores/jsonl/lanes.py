@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import zlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from holdfast.stores.home_process import HomeProcess
@@ -33,7 +33,12 @@ class Lanes:
 
     async def write(self, session_id: SessionId, work: Callable[[], T]) -> T:
         """Do something on the thread that writes this session."""
-        return await self._on(self._lane_of(session_id), work)
+        return await asyncio.wrap_future(self.ask(session_id, work))
+
+    def ask(self, session_id: SessionId, work: Callable[[], T]) -> "Future[T]":
+        """Ask for something to be done on the thread that writes this session."""
+        self._refuse_closed()
+        return self._lane_of(session_id).submit(work)
 
     def submit(self, session_id: SessionId, work: Callable[[], object]) -> None:
         """Do something on the thread that writes this session, some time, from any thread."""
@@ -43,7 +48,8 @@ class Lanes:
 
     async def read(self, work: Callable[[], T]) -> T:
         """Do something that changes nothing."""
-        return await self._on(self._readers, work)
+        self._refuse_closed()
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
     async def close(self, parting: Callable[[], None]) -> None:
         """Finish what was begun, do the last thing, and end the threads."""
@@ -60,8 +66,7 @@ class Lanes:
     def _lane_of(self, session_id: SessionId) -> ThreadPoolExecutor:
         return self._writers[zlib.crc32(session_id.encode()) % WRITERS]
 
-    async def _on(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    def _refuse_closed(self) -> None:
         self._home.refuse_forks()
         if self._is_closed:
             raise SessionError(ErrorCode.CLOSED, "the store is closed")
-        return await asyncio.get_running_loop().run_in_executor(pool, work)

@@ -2,6 +2,8 @@
 
 import functools
 import os
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Literal
 
 from holdfast.ports.session_store import Lease
@@ -14,6 +16,7 @@ from holdfast.stores.lease_rules import held_already
 from holdfast.stores.private_files import open_or_create
 from holdfast.stores.ticker import Ticker
 from holdfast.stores.turns import NOT_WAITING, Turn, is_abandoned, wait_for_lease
+from holdfast.stores.waiting import carried_out, granted
 from holdfast.vocabulary.ids import SessionId
 
 
@@ -46,8 +49,7 @@ class JsonlLeases:
 
     async def release(self, lease: Lease) -> None:
         """Let somebody else become the writer; doing it twice is fine."""
-        await self._room.lanes.write(lease.session_id, lambda: self._release(lease))
-        self._room.bells.ring(lease.session_id)
+        await carried_out(self._ask_to_release(lease.session_id, lambda: self._release(lease)))
 
     def stop_renewing(self) -> None:
         """Let what is held here expire, or be given up."""
@@ -58,10 +60,10 @@ class JsonlLeases:
         self._room.tickets.add(self._room.folder.named("waiting", session_id, ticket))
         await self._room.lanes.write(session_id, lambda: self._join(session_id, ticket))
 
-    def leave(self, session_id: SessionId, ticket: str) -> None:
-        """Forget a ticket, soon."""
+    def leave(self, session_id: SessionId, ticket: str) -> "Future[None]":
+        """Ask for a ticket to be forgotten."""
         path = self._room.folder.named("waiting", session_id, ticket)
-        self._room.lanes.submit(session_id, lambda: self._room.forget_ticket(path))
+        return self._room.lanes.ask(session_id, lambda: self._room.forget_ticket(path))
 
     def _join(self, session_id: SessionId, ticket: str) -> None:
         path = self._room.folder.named("waiting", session_id, ticket)
@@ -74,9 +76,26 @@ class JsonlLeases:
     async def _try_acquire(
         self, session_id: SessionId, holder: str, turn: Turn = NOT_WAITING
     ) -> Lease:
-        return await self._room.lanes.write(
-            session_id, lambda: self._acquire(session_id, holder, turn)
+        gained: list[Lease] = []
+
+        def acquire() -> Lease:
+            gained.append(self._acquire(session_id, holder, turn))
+            return gained[0]
+
+        def give_back() -> None:
+            for lease in gained:
+                self._release(lease)
+
+        return await granted(
+            self._room.lanes.ask(session_id, acquire),
+            lambda: self._ask_to_release(session_id, give_back),
         )
+
+    def _ask_to_release(self, session_id: SessionId, release: Callable[[], None]) -> "Future[None]":
+        """Ask for a release, after which those who wait for the session are woken."""
+        released = self._room.lanes.ask(session_id, release)
+        released.add_done_callback(lambda _: self._room.bells.ring(session_id))
+        return released
 
     def _acquire(self, session_id: SessionId, holder: str, turn: Turn) -> Lease:
         with translating(self._room.folder.lease(session_id)):

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,11 +17,13 @@ from holdfast.stores.process_identity import (
     parse_identity,
     this_process,
 )
+from holdfast.stores.sqlite.group_writer import Work
 from holdfast.stores.sqlite.quarantine import set_damaged_end_aside
 from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import as_bytes, key_made_for, shown, text_of
 from holdfast.stores.ticker import Ticker
 from holdfast.stores.turns import NOT_WAITING, Turn, is_abandoned, wait_for_lease
+from holdfast.stores.waiting import carried_out, granted
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId
 
@@ -47,7 +50,8 @@ class SqliteLeases:
         self._seconds = room.database.patience.lease
         self._held: dict[SessionId, Lease] = {}
         self._tickets: set[tuple[SessionId, str]] = set()
-        self._is_parting = False
+        self._is_used = False
+        self._is_closed = False
         self._renewals = Ticker("holdfast-renew", self._seconds / 3, self._renew_all)
 
     async def acquire(
@@ -69,37 +73,32 @@ class SqliteLeases:
 
     async def release(self, lease: Lease) -> None:
         """Let somebody else become the writer; doing it twice is fine."""
-        if self._held.get(lease.session_id) == lease:
-            del self._held[lease.session_id]
-        await self._room.writer.write(lambda connection: _release(connection, lease))
-        self._room.bells.ring(lease.session_id)
+        self._forget(lease)
+        await carried_out(
+            self._ask_to_release(lease.session_id, lambda connection: _release(connection, lease))
+        )
 
     async def release_all(self) -> None:
-        """Give up everything that is held here."""
+        """Give up everything that is held here, for good: nothing is granted from now on."""
         self._renewals.stop()
-        self._is_parting = True
+        self._is_closed = True
         for session_id, ticket in tuple(self._tickets):
-            self.leave(session_id, ticket)
-        for lease in tuple(self._held.values()):
-            await self.release(lease)
+            with contextlib.suppress(AgentError):
+                self.leave(session_id, ticket)
+        if self._is_used:
+            await carried_out(self._room.writer.submit(self._release_held))
 
     async def join(self, session_id: SessionId, ticket: str) -> None:
         """Keep a ticket, and forget those of processes that are gone."""
-        if self._is_parting:
+        if self._is_closed:
             raise SessionError(ErrorCode.CLOSED, "the store is closed")
         self._tickets.add((session_id, ticket))
         await self._room.writer.write(lambda connection: _join(connection, session_id, ticket))
 
-    def leave(self, session_id: SessionId, ticket: str) -> None:
-        """Forget a ticket, soon."""
+    def leave(self, session_id: SessionId, ticket: str) -> "Future[None]":
+        """Ask for a ticket to be forgotten; one that stays behind goes with its process."""
         self._tickets.discard((session_id, ticket))
-        # One that stays behind is passed over, and forgotten when this process is gone.
-        with contextlib.suppress(AgentError):
-            self._room.writer.submit(
-                lambda connection: connection.execute(
-                    "DELETE FROM waiter WHERE ticket = ?", (ticket,)
-                ).fetchall()
-            )
+        return self._room.writer.submit(lambda connection: _leave(connection, ticket))
 
     async def _try_acquire(
         self, session_id: SessionId, holder: str, turn: Turn = NOT_WAITING
@@ -107,12 +106,48 @@ class SqliteLeases:
         wanted = _Holder(session_id, holder, str(this_process()), turn)
         # Looking first keeps those who wait from writing.
         await self._room.readers.read(lambda connection: _refuse_busy(connection, wanted))
-        lease = await self._room.writer.write(
-            lambda connection: _acquire(connection, wanted, seconds=self._seconds)
-        )
-        self._held[session_id] = lease
+        gained: list[Lease] = []
+        self._is_used = True
+
+        def acquire(connection: apsw.Connection) -> Lease:
+            if self._is_closed:
+                raise SessionError(ErrorCode.CLOSED, "the store is closed")
+            gained.append(_acquire(connection, wanted, seconds=self._seconds))
+            # From here on, whatever becomes of the caller: closing the store gives it back, too.
+            self._held[session_id] = gained[0]
+            return gained[0]
+
+        def give_back(connection: apsw.Connection) -> None:
+            for lease in gained:
+                self._forget(lease)
+                _release(connection, lease)
+
+        try:
+            lease = await granted(
+                self._room.writer.submit(acquire),
+                lambda: self._ask_to_release(session_id, give_back),
+            )
+        except AgentError:
+            for not_committed in gained:
+                self._forget(not_committed)
+            raise
         self._renewals.start()
         return lease
+
+    def _ask_to_release(self, session_id: SessionId, release: Work[None]) -> "Future[None]":
+        """Ask for a release, after which those who wait for the session are woken."""
+        released = self._room.writer.submit(release)
+        released.add_done_callback(lambda _: self._room.bells.ring(session_id))
+        return released
+
+    def _forget(self, lease: Lease) -> None:
+        if self._held.get(lease.session_id) == lease:
+            del self._held[lease.session_id]
+
+    def _release_held(self, connection: apsw.Connection) -> None:
+        for lease in tuple(self._held.values()):
+            _release(connection, lease)
+        self._held.clear()
 
     def hold(self, connection: apsw.Connection, lease: Lease) -> int:
         """Prolong a lease that is still the newest and return the session's number.
@@ -187,6 +222,10 @@ def _tickets(connection: apsw.Connection, session_id: SessionId) -> list[str]:
     )
     tickets = (text_of(ticket) for (ticket,) in rows)
     return [ticket for ticket in tickets if ticket is not None]
+
+
+def _leave(connection: apsw.Connection, ticket: str) -> None:
+    connection.execute("DELETE FROM waiter WHERE ticket = ?", (ticket,)).fetchall()
 
 
 def _join(connection: apsw.Connection, session_id: SessionId, ticket: str) -> None:

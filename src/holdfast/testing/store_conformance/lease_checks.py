@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
 from holdfast.ports.session_store import Lease, Store
 from holdfast.testing.store_conformance.promises import (
@@ -20,6 +21,7 @@ from holdfast.vocabulary.ids import SessionId, new_session_id
 
 MOST_OVERTAKES = 2
 """One that has let go may be back before the next one has asked; that counts once."""
+_WAYS: tuple[Literal["wait", "reject"], ...] = ("reject", "wait")
 
 
 async def check_a_held_session_is_busy_for_others(open_store: OpenStore) -> None:
@@ -211,6 +213,45 @@ def most_overtaken(granted: Sequence[str]) -> int:
     return most
 
 
+async def check_a_cancelled_acquire_holds_nothing(open_store: OpenStore) -> None:
+    """Wherever it was when it was cancelled; the session can be acquired at once, by any handle."""
+    async with opened(open_store) as store, opened(open_store) as other:
+        session_id = (first := await new_session(store)).session_id
+        await store.leases.release(first)
+        for steps in (*range(12), *(1 << power for power in range(4, 13))):
+            for busy in _WAYS:
+                asking = asyncio.ensure_future(
+                    store.leases.acquire(session_id, "gives up", busy=busy)
+                )
+                await _take_steps(steps)
+                asking.cancel()
+                await asyncio.wait({asking})
+                if not asking.cancelled():
+                    await store.leases.release(asking.result())
+                for handle in (other, store):
+                    lease = await handle.leases.acquire(session_id, "next")
+                    await handle.leases.release(lease)
+
+
+async def check_a_cancelled_release_releases(open_store: OpenStore) -> None:
+    """Wherever it was when it was cancelled: who waits gets the session."""
+    async with opened(open_store) as store, opened(open_store) as other:
+        session_id = new_session_id()
+        for steps in (1, 2, 3, 4, 16, 64, 256):
+            lease = await store.leases.acquire(session_id, "lets go")
+            releasing = asyncio.ensure_future(store.leases.release(lease))
+            await _take_steps(steps)
+            releasing.cancel()
+            await asyncio.wait({releasing})
+            waiting = other.leases.acquire(session_id, "next", busy="wait")
+            await other.leases.release(await within_patience(waiting, "a cancelled release"))
+
+
+async def _take_steps(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)  # noqa: TID251 - steps of the loop, not time
+
+
 LEASE_CHECKS = (
     check_a_held_session_is_busy_for_others,
     check_a_released_session_can_be_acquired,
@@ -223,4 +264,6 @@ LEASE_CHECKS = (
     check_one_session_handed_from_writer_to_writer,
     check_those_who_wait_take_turns,
     check_a_cancelled_waiter_keeps_nobody_waiting,
+    check_a_cancelled_acquire_holds_nothing,
+    check_a_cancelled_release_releases,
 )
