@@ -68,6 +68,11 @@ class PromptQueue:
         return self._claimed
 
     @property
+    def waiting(self) -> tuple[QueryHandle, ...]:
+        """The prompts that wait behind the running query, in their order."""
+        return tuple(self._waiting)
+
+    @property
     def _is_resting_before_prompts(self) -> bool:
         """Whether prompts wait behind a query that rests on an approval."""
         fold = self._recorder.fold
