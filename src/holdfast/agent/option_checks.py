@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.engine.query_input import Unanswered
 from holdfast.ports.abort import AbortSignal
+from holdfast.ports.approver import Unanswered
 from holdfast.vocabulary.approvals import Decision, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.messages import Sender

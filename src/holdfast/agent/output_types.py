@@ -10,7 +10,7 @@ from holdfast.blocks.tool_registry.foreign_types import (
     parse_json,
     understood,
 )
-from holdfast.engine.query_input import OutputSpec
+from holdfast.ports.runner import OutputSpec
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.requests import OutputSchema

@@ -12,7 +12,7 @@ from holdfast.agent.output_types import output_spec
 from holdfast.agent.query_stream import QueryStream
 from holdfast.assembly.attachments import AttachmentInput, read_attachments
 from holdfast.assembly.components import PathInput
-from holdfast.engine.query_input import QueryInput
+from holdfast.ports.runner import QueryInput
 from holdfast.session.recovery import resume_input
 from holdfast.vocabulary.ids import new_query_id
 

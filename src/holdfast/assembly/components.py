@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from holdfast.blocks.tool_registry.tool import Tool
-from holdfast.engine.query_input import Unanswered
-from holdfast.ports.approver import Approver
+from holdfast.ports.approver import Approver, Unanswered
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.session_store import Store

@@ -7,7 +7,6 @@ from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.models import ClientOptions, ModelClients
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
-from holdfast.blocks.stream_processor.processor import StreamProcessor
 from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_runner import QueryRunner
@@ -44,18 +43,15 @@ class Composition:
         self._components = components
         self._store: Store | None = None
         turns = TurnRunner(
-            processor=StreamProcessor(clock=self.clock),
             catalogue=configuration.known_models(self.clock),
             clock=self.clock,
             runtime=components.runtime,
         )
         self._runner = QueryRunner(
             attempts=ProviderAttempts(
-                turns=turns,
-                route=self.clients.route,
-                clock=self.clock,
-                random=components.random,
+                route=self.clients.route, clock=self.clock, random=components.random
             ),
+            turns=turns,
             dispatcher=ToolDispatcher(
                 registry=self.registry,
                 execution=ToolExecution(clock=self.clock),

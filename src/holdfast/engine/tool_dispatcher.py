@@ -8,8 +8,9 @@ import msgspec
 
 from holdfast.blocks.conversation.answers import CallRecord
 from holdfast.blocks.tool_registry.registry import InvalidInput, NotFound, Ready, ToolRegistry
-from holdfast.engine.scopes import QueryScope, refuse_stopped
+from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.tool_execution import ToolExecution, record_failure
+from holdfast.ports.abort import query_stopped
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.tool_hooks import Answer, BeforeTool, Block, Proceed, Verdict
 from holdfast.serialization.canonical import arguments_hash
@@ -147,7 +148,8 @@ class ToolDispatcher:
         except Exception as error:  # noqa: BLE001 - the user's, and may raise anything
             message = f"the hook before {call.name!r} failed: {type(error).__name__}"
             raise HookError(ErrorCode.HOOK_FAILED, message) from without_secrets(error)
-        refuse_stopped(scope.abort.signal)  # it may have ignored its cancellation
+        if scope.abort.signal.aborted:
+            raise query_stopped()  # it may have ignored its cancellation
         if verdict.message is not None:
             said = HookMessage(**scope.stamp(), hook="before_tool", text=verdict.message)
             await scope.recorder.record([said])
@@ -177,10 +179,9 @@ class ToolDispatcher:
 
     async def _ask_all(self, scope: QueryScope, candidates: Iterable[_Candidate]) -> None:
         """Record every question at once, unless an earlier query asked it already."""
-        stamp = scope.turn_stamp or scope.stamp
         requests = [
             ApprovalRequested(
-                **stamp(),
+                **scope.turn_stamp(),
                 approval_id=item.approval_id,
                 call_id=item.call.call_id,
                 tool=item.call.name,
@@ -278,9 +279,12 @@ class ToolDispatcher:
         outcome: Literal["ok", "denied"],
         content: tuple[ResultContent, ...],
     ) -> None:
-        stamp = scope.turn_stamp or scope.stamp
         ended = ToolEnded(
-            **stamp(), call_id=call.call_id, tool=call.name, outcome=outcome, content=content
+            **scope.turn_stamp(),
+            call_id=call.call_id,
+            tool=call.name,
+            outcome=outcome,
+            content=content,
         )
         await scope.recorder.record([ended])
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
-from holdfast.engine.scopes import QueryScope
+from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock
 from holdfast.ports.tool_context import ToolContext
@@ -26,13 +26,12 @@ class ToolExecution:
         self, scope: QueryScope, call: ToolCallPart, ready: Ready, *, arguments: Json
     ) -> None:
         """Run a call and record its end. A cancelled run leaves the call without one."""
-        stamp = scope.turn_stamp or scope.stamp
         scope.tool_calls += 1
         started_at = self._clock.now()
         await scope.recorder.record(
             [
                 ToolStarted(
-                    **stamp(),
+                    **scope.turn_stamp(),
                     call_id=call.call_id,
                     tool=call.name,
                     arguments_hash=arguments_hash(call.name, arguments),
@@ -44,7 +43,7 @@ class ToolExecution:
         duration_ms = int((self._clock.now() - started_at) * 1000)
         if isinstance(outcome, Succeeded):
             ended = ToolEnded(
-                **stamp(),
+                **scope.turn_stamp(),
                 call_id=call.call_id,
                 tool=call.name,
                 outcome="ok",
@@ -106,10 +105,9 @@ async def record_failure(
 
     A tool that does not exist is the model's own mistake: only the model hears of it.
     """
-    stamp = scope.turn_stamp or scope.stamp
     events: list[Event] = [
         ToolEnded(
-            **stamp(),
+            **scope.turn_stamp(),
             call_id=call.call_id,
             tool=call.name,
             outcome="timed_out" if error.code is ErrorCode.TOOL_TIMEOUT else "error",
