@@ -15,8 +15,8 @@ from holdfast.assembly.components import (
     TokenFunction,
     TransportFactory,
 )
+from holdfast.blocks.tool_registry.registry import ToolInput
 from holdfast.blocks.tool_registry.running import run_in_thread
-from holdfast.blocks.tool_registry.tool import Tool
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.approver import Approver, Unanswered
 from holdfast.ports.clock import Clock, Random
@@ -81,7 +81,7 @@ class SettingsOptions(TypedDict, total=False):
 class AgentOptions(SettingsOptions, total=False):
     """What an agent may be told."""
 
-    tools: Iterable[Tool | Callable[..., object]]
+    tools: Iterable[ToolInput]
     store: str | Store
     owner: str
     project: str

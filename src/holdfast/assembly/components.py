@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.blocks.tool_registry.registry import ToolInput
 from holdfast.ports.approver import Approver, Unanswered
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
@@ -78,7 +78,7 @@ def system_random() -> Random:
 class Components(msgspec.Struct, frozen=True, kw_only=True):
     """What the blocks of an agent are made from; everything has a default, nothing is hidden."""
 
-    tools: Iterable[Tool | Callable[..., object]] = ()
+    tools: Iterable[ToolInput] = ()
     providers: Iterable[ModelClient] = ()
     own_access: OwnAccess = msgspec.field(default_factory=OwnAccess)
     store: str | Store = "memory"

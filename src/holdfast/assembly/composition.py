@@ -53,9 +53,7 @@ class Composition:
             ),
             turns=turns,
             dispatcher=ToolDispatcher(
-                registry=self.registry,
-                execution=ToolExecution(clock=self.clock),
-                before_tool=components.before_tool,
+                execution=ToolExecution(clock=self.clock), before_tool=components.before_tool
             ),
             registry=self.registry,
             clock=self.clock,
@@ -110,9 +108,9 @@ class Composition:
         client, model = await self.clients.route(settings.model)
         if message is not None:
             message = lead_with_reminders(message, settings.cached_reminders, fold.sent_view())
-        tools = self.registry.view(settings.allowed_tools, settings.denied_tools).wire_tools
+        offered = self.registry.current().view(settings.allowed_tools, settings.denied_tools)
         media = media_of(message.parts) if message is not None else ()
-        extras = RequestExtras(model=model, tools=tools, fresh_media=media)
+        extras = RequestExtras(model=model, tools=offered.wire_tools, fresh_media=media)
         return await client.count_tokens(build_request(settings, fold.sent_view(message), extras))
 
     async def close(self) -> None:

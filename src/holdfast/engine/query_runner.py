@@ -111,6 +111,7 @@ class QueryRunner:
         """
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
+        scope.tools = self._registry.current()
         prompt = scope.input.message
         progress = _Progress(
             reminders=scope.input.reminders,
@@ -153,7 +154,8 @@ class QueryRunner:
         settings = scope.fold.settings
         progress.wrapping_up = _is_last_turn(scope, settings.limits, now=self._clock.now())
         reminders = progress.reminders
-        tools = self._registry.view(settings.allowed_tools, settings.denied_tools).wire_tools
+        scope.tools = self._registry.current()
+        tools = scope.tools.view(settings.allowed_tools, settings.denied_tools).wire_tools
         if progress.wrapping_up and tools:
             tools, reminders = (), (*reminders, _WRAP_UP)
         elif progress.require_tool is not None:
@@ -209,14 +211,6 @@ class QueryRunner:
             return "complete"
         return "limit" if progress.wrapping_up else None
 
-    def _output_call(self, scope: QueryScope) -> ToolCallPart | None:
-        """Find the only call of a turn if it is named after the answer's schema, and no tool is."""
-        output = scope.input.output
-        named = [call.part for call in scope.fold.calls.values() if call.ended is None]
-        if output is None or len(named) != 1 or named[0].name != output.schema.name:
-            return None
-        return None if named[0].name in self._registry else named[0]
-
     async def _took_output_call(
         self, scope: QueryScope, turn: TurnOutcome, progress: _Progress
     ) -> bool:
@@ -225,7 +219,7 @@ class QueryRunner:
         Arguments that do not fit are answered as a failed call, and the model tries again, as often
         as with any answer that does not fit.
         """
-        call, output = self._output_call(scope), scope.input.output
+        call, output = _output_call(scope), scope.input.output
         if call is None or output is None:
             return False
         try:
@@ -292,6 +286,15 @@ class QueryRunner:
         queued = InputQueued(**scope.stamp(), input_id=input_id, message=message, delivery="steer")
         promoted = InputPromoted(**scope.stamp(), input_id=input_id)
         await scope.recorder.record([queued, promoted])
+
+
+def _output_call(scope: QueryScope) -> ToolCallPart | None:
+    """Find the only call of a turn if it is named after the answer's schema, and no tool is."""
+    output = scope.input.output
+    named = [call.part for call in scope.fold.calls.values() if call.ended is None]
+    if output is None or len(named) != 1 or named[0].name != output.schema.name:
+        return None
+    return None if named[0].name in scope.tools else named[0]
 
 
 def _is_last_turn(scope: QueryScope, limits: Limits, *, now: float) -> bool:

@@ -9,6 +9,7 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
+from holdfast.blocks.tool_registry.registry import ToolSet
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.abort import AbortController
 from holdfast.ports.approver import Approver, Unanswered
@@ -68,6 +69,8 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     started_at: float
     abort: AbortController = msgspec.field(default_factory=AbortController)
     loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
+    tools: ToolSet = ToolSet()
+    """What is offered in the turn."""
     turn: Turn | None = None
     """The turn that runs, or ran last; None before the first one."""
     turns: int = 0

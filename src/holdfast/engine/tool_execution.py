@@ -8,7 +8,6 @@ from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock
 from holdfast.ports.tool_context import ToolContext
-from holdfast.serialization.canonical import arguments_hash
 from holdfast.vocabulary.entries import ToolEnded, ToolStarted
 from holdfast.vocabulary.errors import ErrorCode, ErrorReport, ToolError
 from holdfast.vocabulary.events import Event, ToolFailed, ToolProgress
@@ -23,7 +22,7 @@ class ToolExecution:
         self._clock = clock
 
     async def run(
-        self, scope: QueryScope, call: ToolCallPart, ready: Ready, *, arguments: Json
+        self, scope: QueryScope, call: ToolCallPart, ready: Ready, *, arguments_hash: str
     ) -> None:
         """Run a call and record its end. A cancelled run leaves the call without one."""
         scope.tool_calls += 1
@@ -34,7 +33,7 @@ class ToolExecution:
                     **scope.turn_stamp(),
                     call_id=call.call_id,
                     tool=call.name,
-                    arguments_hash=arguments_hash(call.name, arguments),
+                    arguments_hash=arguments_hash,
                     idempotent=ready.rules.idempotent,
                 )
             ]

@@ -331,9 +331,9 @@ class SessionFold:
         call.reason = entry.reason
         call.state = "approved" if entry.decision == "approved" else "denied"
         if entry.arguments is not None or requested is None:
-            call.approved = entry.arguments
+            call.approved, call.approved_hash = entry.arguments, None
         else:
-            call.approved = requested.arguments
+            call.approved, call.approved_hash = requested.arguments, requested.arguments_hash
 
     def _on_tool_started(self, entry: ToolStarted) -> None:
         call = self.calls.get(entry.call_id)
