@@ -39,6 +39,8 @@ from tests.session.noting_session import Acknowledged, Notes, line_of
 _NEXT = "next"
 _ROUNDS = 12
 """More than any state of the script needs to come to its end."""
+_BRANCHES = 2
+"""How many answers with calls are gone on from, beside the end."""
 _PATIENCE_SECONDS = 60.0
 
 
@@ -229,7 +231,7 @@ class Aftermath:
                 self._tally.fates.update(call.fate for call in session.unfinished.calls)
             for session in sessions:
                 await _carry_on(session)
-                require_same((await session.chat(_NEXT)).text, "fine", "an answer to what is next")
+                await _say_next(session)
             await self._expect(is_over=True)
             for session in sessions:
                 await _branch_off(session)
@@ -280,21 +282,23 @@ async def _carry_on(session: AgentSession) -> None:
 
 
 async def _branch_off(session: AgentSession) -> None:
-    """Go on from the last answer with calls: in a fork, and by going back and undoing that."""
+    """Go on from the last answers with calls: in a fork, and by going back and undoing that."""
     answers = [item for item in session.messages if isinstance(item, AssistantMessage)]
-    calling = [item.id for item in answers if item.tool_calls]
-    if not calling:
-        return
-    async with await session.fork(after=calling[-1]) as fork:
-        await _carry_on(fork)
-        require_same((await fork.chat(_NEXT)).text, "fine", "an answer in a fork")
-        await fork.rewind(to=calling[-1])
-        await _carry_on(fork)
-        require_same((await fork.chat(_NEXT)).text, "fine", "an answer in a fork after a rewind")
-    before = _ids(session.messages)
-    await session.rewind(to=calling[-1])
-    await _carry_on(session)
-    await session.undo_rewind()
-    require_same(_ids(session.messages), before, "messages after a rewind that was taken back")
-    await _carry_on(session)
-    require_same((await session.chat(_NEXT)).text, "fine", "an answer after an undo")
+    for answer in [item.id for item in answers if item.tool_calls][-_BRANCHES:]:
+        async with await session.fork(after=answer) as fork:
+            await _carry_on(fork)
+            await _say_next(fork)
+            await fork.rewind(to=answer)
+            await _carry_on(fork)
+            await _say_next(fork)
+        before = _ids(session.messages)
+        await session.rewind(to=answer)
+        await _carry_on(session)
+        await session.undo_rewind()
+        require_same(_ids(session.messages), before, "messages after a rewind that was undone")
+        await _carry_on(session)
+        await _say_next(session)
+
+
+async def _say_next(session: AgentSession) -> None:
+    require_same((await session.chat(_NEXT)).text, "fine", "the answer to the next prompt")
