@@ -103,7 +103,7 @@ async def _reopen(world: World) -> None:
     await world.session.close(force=world.by_chance(0.5))
     session = world.home.session(world.name, busy="wait")
     await session.open()
-    world.take(session)
+    world.session = session
     if world.by_chance(0.5):
         await _resume(world)
 
@@ -112,12 +112,14 @@ async def _reopen(world: World) -> None:
 
 
 async def answer(
-    world: World, approval_id: str, decision: Literal["approved", "denied"]
+    world: World,
+    session: AgentSession,
+    approval_id: str,
+    decision: Literal["approved", "denied"],
 ) -> None:
     """Answer an approval, in time or too late, and note how that was received."""
     given = Answer(f"answer {len(world.story.answers)}", approval_id, decision)
     world.story.answers.append(given)
-    session = world.session
     try:
         if decision == "approved":
             await session.approve(approval_id, by=given.by)
@@ -130,29 +132,33 @@ async def answer(
 
 
 async def _question(world: World) -> str:
-    """Return an approval that waits; wait for one, most of the time."""
+    """Return an approval that waits; most of the time wait for one, and then a moment more."""
     if world.by_chance(0.8):
-        await world.until_asked(within=world.chance.uniform(0, 2))
-    with suppress(AgentError):
-        asked = world.session.unfinished.approvals
-        return world.chance.choice(asked).id if asked else _NO_APPROVAL
-    return _NO_APPROVAL
+        await world.until(lambda: _waiting_questions(world), within=world.chance.uniform(0, 2))
+        await world.turns(world.chance.choice((0, 0, 1, 3, 10)))
+    questions = _waiting_questions(world)
+    return world.chance.choice(questions) if questions else _NO_APPROVAL
+
+
+def _waiting_questions(world: World) -> list[str]:
+    return [request.id for request in world.session.unfinished.approvals]
 
 
 async def _approve(world: World) -> None:
-    await answer(world, await _question(world), "approved")
+    await answer(world, world.session, await _question(world), "approved")
 
 
 async def _deny(world: World) -> None:
-    await answer(world, await _question(world), "denied")
+    await answer(world, world.session, await _question(world), "denied")
 
 
 async def _two_answers(world: World) -> None:
     """Give two or three answers to one question at once; one caller may give up."""
     question = await _question(world)
+    decisions = world.chance.choices(("approved", "denied"), k=world.chance.choice((2, 2, 3)))
     answers = [
-        asyncio.ensure_future(answer(world, question, world.chance.choice(("approved", "denied"))))
-        for _ in range(world.chance.choice((2, 2, 3)))
+        asyncio.ensure_future(answer(world, world.session, question, decision))  # type: ignore[arg-type]
+        for decision in decisions
     ]
     if world.by_chance(0.3):
         await world.turns(world.chance.randint(0, 6))

@@ -1,6 +1,5 @@
 """The world of a race: a store, two agents on it, what their models say, and chance."""
 
-import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextvars import ContextVar
@@ -10,7 +9,6 @@ from holdfast import Agent, AgentSession, ApprovalRequest, Approve, Deny, tool
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import LoopClock, ScriptedProvider, calls, says
 from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.entries import ApprovalRequested
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import RetrySettings
@@ -24,6 +22,8 @@ KNOWN_STEPS: ContextVar[frozenset[int] | None] = ContextVar("known_steps", defau
 
 _LONGEST = 4.0
 """Virtual seconds in which things happen."""
+_LOOK = 0.05
+"""Virtual seconds between two looks at something that is waited for."""
 _PATIENCE = 5.0
 """Virtual seconds after which an approver gives up that leaves the answer to others."""
 
@@ -60,7 +60,6 @@ class World:
         self._steps = 0
         self.is_over = False
         """Whether everything has happened; from then on every call is approved."""
-        self._asked = asyncio.Event()
         self.store = PausingStore(self._pause) if self.by_chance(0.6) else MemoryStore()
         self.provider = WatchingProvider(self.story, self._script())
         self.home = self.new_agent(self.provider)
@@ -85,6 +84,13 @@ class World:
         """Let everything that is ready take so many steps."""
         for _ in range(count):
             await self.wait(0)
+
+    async def until(self, happened: Callable[[], object], *, within: float) -> None:
+        """Wait until something has happened, for so long at most."""
+        for _ in range(int(within / _LOOK) + 1):
+            if happened():
+                return
+            await self.wait(_LOOK)
 
     async def _pause(self) -> None:
         if self.by_chance(0.3):
@@ -137,18 +143,6 @@ class World:
             return Approve()
         self.note("deny")
         return Deny("not now")
-
-    def take(self, session: AgentSession) -> None:
-        """Go on with a session that is open."""
-        self.session = session
-        session.on(ApprovalRequested, lambda _: self._asked.set())
-
-    async def until_asked(self, *, within: float) -> None:
-        """Wait until an approval is asked for, for a while."""
-        self._asked.clear()
-        asked = asyncio.ensure_future(self._asked.wait())
-        await asyncio.wait({asked}, timeout=within)
-        asked.cancel()
 
     # What the models say.
 
