@@ -8,6 +8,7 @@ from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.parts import ToolResultPart
+from holdfast.vocabulary.status import Failed, Idle
 from tests.session.race_happenings import FROM_OUTSIDE, answer, happen
 from tests.session.race_laws import Story, check_all_settled, check_log, check_story, untrue_offers
 from tests.session.race_world import WatchingProvider, World
@@ -109,14 +110,17 @@ async def _bring_to_rest(world: World, session: AgentSession) -> None:
             await session.resume()
         except AgentError as error:
             assert error.code in _MEANWHILE
-            is_quiet = not await world.store.inbox.pending(live.session_id)
-            if error.code is ErrorCode.NOTHING_TO_SEND and is_quiet:
-                unfinished = session.unfinished
-                left = (unfinished.query_id, unfinished.inputs, unfinished.approvals)
-                assert left == (None, (), ())
-                return
+        if not await world.store.inbox.pending(live.session_id) and _is_at_rest(session):
+            return
         await world.wait(0.1)
     raise AssertionError("the session does not come to rest")
+
+
+def _is_at_rest(session: AgentSession) -> bool:
+    """Whether nothing is left to be done."""
+    left = session.unfinished
+    is_idle = isinstance(session.status, Idle | Failed)
+    return is_idle and (left.query_id, left.inputs, left.approvals) == (None, (), ())
 
 
 async def _check_next_query(
