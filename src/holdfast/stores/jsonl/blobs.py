@@ -1,9 +1,14 @@
 """The big payloads of a jsonl store: a file each, named by its content."""
 
-from holdfast.stores.blob_names import is_blob_name, name_of_content, no_such_blob, verified
-from holdfast.stores.file_failures import translating
 from holdfast.stores.jsonl.content_files import find_content, keep_content
 from holdfast.stores.jsonl.room import JsonlRoom
+from holdfast.stores.private_files import translated_os_errors
+from holdfast.stores.stored_records import (
+    blob_name,
+    blob_not_found_error,
+    is_blob_name,
+    verified_blob,
+)
 from holdfast.vocabulary.ids import SessionId
 
 
@@ -22,18 +27,18 @@ class JsonlBlobs:
         return await self._room.lanes.read(lambda: self._get(session_id, name))
 
     def _put(self, session_id: SessionId, content: bytes) -> str:
-        name = name_of_content(content)
+        name = blob_name(content)
         folder = self._room.folder.blobs(session_id)
-        with translating(folder / name):
+        with translated_os_errors(folder / name):
             keep_content(folder, name, content)
         return name
 
     def _get(self, session_id: SessionId, name: str) -> bytes:
         folder = self._room.folder.blobs(session_id)
         if not is_blob_name(name):
-            raise no_such_blob(session_id, name)
-        with translating(folder / name):
+            raise blob_not_found_error(session_id, name)
+        with translated_os_errors(folder / name):
             content = find_content(folder, name)
         if content is None:
-            raise no_such_blob(session_id, name)
-        return verified(name, content)
+            raise blob_not_found_error(session_id, name)
+        return verified_blob(name, content)

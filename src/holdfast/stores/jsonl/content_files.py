@@ -4,15 +4,15 @@ import functools
 import os
 from pathlib import Path
 
-from holdfast.stores.big_entries import FindContent
-from holdfast.stores.private_files import open_or_create, read_whole, sync_folder
+from holdfast.stores.private_files import open_or_create, read_or_empty, sync_folder
+from holdfast.stores.stored_records import FindBlob
 
 
 def keep_content(folder: Path, name: str, content: bytes) -> None:
     """Store content durably under its name; raises OSError."""
     path = folder / name
     # A damaged file of that name is replaced by what it should have been.
-    if not path.exists() or read_whole(path) != content:
+    if not path.exists() or read_or_empty(path) != content:
         _write_durably(path, content)
 
 
@@ -24,7 +24,7 @@ def find_content(folder: Path, name: str) -> bytes | None:
         return None
 
 
-def finder_in(folder: Path) -> FindContent:
+def finder_in(folder: Path) -> FindBlob:
     """Return the function that finds the payloads of one session."""
     return functools.partial(find_content, folder)
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.stores.machine_clock import machine_seconds
+from holdfast.stores.processes import monotonic_seconds
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 PATIENCE_SECONDS = 30.0
@@ -40,10 +40,10 @@ def unlock(descriptor: int) -> None:
 @contextlib.contextmanager
 def locked(descriptor: int, path: Path, *, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
     """Hold the lock of an open file; raises StillLockedError at the end of patience."""
-    deadline = machine_seconds() + patience
+    deadline = monotonic_seconds() + patience
     wait = _FIRST_WAIT
     while not try_lock(descriptor):
-        if machine_seconds() >= deadline:
+        if monotonic_seconds() >= deadline:
             raise StillLockedError(
                 ErrorCode.UNAVAILABLE, f"another process keeps {path} locked for {patience:g} s"
             )

@@ -7,15 +7,14 @@ as the entries that answer them.
 import os
 from collections.abc import Collection, Sequence
 
-from holdfast.stores.file_failures import translating
 from holdfast.stores.jsonl.file_lock import locked
 from holdfast.stores.jsonl.lines import encode_command, parse_inbox_line
 from holdfast.stores.jsonl.log_file import read_from
 from holdfast.stores.jsonl.room import JsonlRoom
 from holdfast.stores.jsonl.scan import DamagedBytes
-from holdfast.stores.private_files import open_or_create, read_whole
-from holdfast.stores.stored_commands import damage_to_command, decoded_command
-from holdfast.stores.waiting import wait_for_command
+from holdfast.stores.notifications import wait_for_command
+from holdfast.stores.private_files import open_or_create, read_or_empty, translated_os_errors
+from holdfast.stores.stored_records import command_damage, decode_command
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.ids import SessionId
 
@@ -29,7 +28,7 @@ class JsonlInbox:
     async def put(self, session_id: SessionId, command: Command) -> None:
         """Leave a command for the holder."""
         await self._room.lanes.write(session_id, lambda: self._put(session_id, command))
-        self._room.inbox_bells.ring(session_id)
+        self._room.inbox_notifier.notify(session_id)
 
     async def pending(self, session_id: SessionId) -> Sequence[Command]:
         """Look at the commands that nobody has consumed."""
@@ -38,7 +37,7 @@ class JsonlInbox:
     async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
         """Wait for a command that is not among those `seen`."""
         await wait_for_command(
-            self._room.inbox_bells,
+            self._room.inbox_notifier,
             lambda: self.pending(session_id),
             session_id=session_id,
             seen=seen,
@@ -46,7 +45,7 @@ class JsonlInbox:
 
     def _put(self, session_id: SessionId, command: Command) -> None:
         path = self._room.folder.inbox(session_id)
-        with translating(path):
+        with translated_os_errors(path):
             descriptor = open_or_create(path, os.O_RDWR | os.O_APPEND)
             try:
                 with locked(descriptor, path):
@@ -58,9 +57,9 @@ class JsonlInbox:
 
     def _pending(self, session_id: SessionId) -> tuple[Command, ...]:
         path = self._room.folder.inbox(session_id)
-        with translating(path):
+        with translated_os_errors(path):
             # The inbox first: a command seen here cannot be consumed in an older log.
-            commands = _commands_in(read_whole(path))
+            commands = _commands_in(read_or_empty(path))
             if not commands:
                 return ()
             consumed = self._room.summaries.of(session_id).consumed
@@ -87,7 +86,7 @@ def _commands_in(content: bytes) -> dict[CommandId, Command]:
     for line in content.split(b"\n"):
         parsed = parse_inbox_line(line)
         if parsed is not None:
-            command = decoded_command(bytes(parsed.command))
+            command = decode_command(bytes(parsed.command))
             if command is not None:
                 commands.setdefault(command.id, command)
     return commands
@@ -101,7 +100,7 @@ def damaged_commands(content: bytes) -> list[DamagedBytes]:
         parsed = parse_inbox_line(line)
         if line and parsed is None:
             found.append(DamagedBytes(offset, len(line), "a command cannot be read"))
-        elif parsed is not None and (reason := damage_to_command(bytes(parsed.command))):
+        elif parsed is not None and (reason := command_damage(bytes(parsed.command))):
             found.append(DamagedBytes(offset, len(line), reason))
         offset += len(line) + 1
     return found

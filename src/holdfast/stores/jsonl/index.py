@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from holdfast.ports.session_store import SessionRecord
-from holdfast.stores.file_failures import translating
 from holdfast.stores.jsonl.room import JsonlRoom
+from holdfast.stores.private_files import translated_os_errors
 from holdfast.vocabulary.ids import SessionId, parse_session_id
 
 
@@ -58,15 +58,15 @@ class JsonlIndex:
         return next(named, None)
 
     def _record(self, session_id: SessionId) -> SessionRecord | None:
-        with translating(self._room.folder.root):
+        with translated_os_errors(self._room.folder.root):
             return self._room.summaries.of(session_id).record
 
     def _records(self, owned: tuple[str, str]) -> list[SessionRecord]:
-        with translating(self._room.folder.root):
+        with translated_os_errors(self._room.folder.root):
             records = self._room.summaries.records()
         return [record for record in records if (record.owner, record.project) == owned]
 
     def _rebuild(self) -> int:
-        with translating(self._room.folder.root):
+        with translated_os_errors(self._room.folder.root):
             self._room.summaries.forget()
             return len(self._room.summaries.records())

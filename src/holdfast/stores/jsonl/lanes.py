@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from holdfast.stores.home_process import HomeProcess
+from holdfast.stores.processes import ForkGuard
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
 
@@ -28,7 +28,7 @@ class Lanes:
             for _ in range(WRITERS)
         ]
         self._readers = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="holdfast-read")
-        self._home = HomeProcess()
+        self._fork_guard = ForkGuard()
         self._is_closed = False
 
     async def write(self, session_id: SessionId, work: Callable[[], T]) -> T:
@@ -53,7 +53,7 @@ class Lanes:
 
     async def close(self, parting: Callable[[], None]) -> None:
         """Finish what was begun, do the last thing, and end the threads."""
-        self._home.refuse_forks()
+        self._fork_guard.refuse_forks()
         if self._is_closed:
             return
         self._is_closed = True
@@ -67,6 +67,6 @@ class Lanes:
         return self._writers[zlib.crc32(session_id.encode()) % WRITERS]
 
     def _refuse_closed(self) -> None:
-        self._home.refuse_forks()
+        self._fork_guard.refuse_forks()
         if self._is_closed:
             raise SessionError(ErrorCode.CLOSED, "the store is closed")

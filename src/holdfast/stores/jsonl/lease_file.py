@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.ports.session_store import SessionRecord
 from holdfast.stores.jsonl.file_lock import try_lock, unlock
-from holdfast.stores.private_files import open_or_create, read_whole
+from holdfast.stores.private_files import open_or_create, read_or_empty
 
 _WIDTH = 512
 _TRIES = 100
@@ -104,7 +104,7 @@ class LeaseFile:
 
 def read_lease(path: Path) -> LeaseText:
     """Look at a lock file without opening it for long."""
-    return _parsed(read_whole(path))
+    return _parsed(read_or_empty(path))
 
 
 def _parsed(content: bytes) -> LeaseText:

@@ -7,16 +7,21 @@ from concurrent.futures import Future
 from typing import Literal
 
 from holdfast.ports.session_store import Lease
-from holdfast.stores.append_rules import fenced
-from holdfast.stores.file_failures import translating
+from holdfast.stores.append_rules import fenced_error
 from holdfast.stores.jsonl.lease_file import read_lease
 from holdfast.stores.jsonl.room import JsonlRoom
 from holdfast.stores.jsonl.session_writer import SessionWriter
-from holdfast.stores.lease_rules import held_already
-from holdfast.stores.private_files import open_or_create
-from holdfast.stores.ticker import Ticker
-from holdfast.stores.turns import NOT_WAITING, Turn, is_abandoned, wait_for_lease
-from holdfast.stores.waiting import carried_out, granted
+from holdfast.stores.lease_rules import (
+    NOT_WAITING,
+    LinePosition,
+    busy_error,
+    finished,
+    is_abandoned,
+    lease_of_thread,
+    wait_for_lease,
+)
+from holdfast.stores.notifications import PeriodicThread
+from holdfast.stores.private_files import open_or_create, translated_os_errors
 from holdfast.vocabulary.ids import SessionId
 
 
@@ -28,7 +33,7 @@ class JsonlLeases:
 
     def __init__(self, room: JsonlRoom) -> None:
         self._room = room
-        self._renewals = Ticker("holdfast-renew", room.lease_seconds / 3, self._renew_all)
+        self._renewals = PeriodicThread("holdfast-renew", room.lease_seconds / 3, self._renew_all)
 
     async def acquire(
         self, session_id: SessionId, holder: str, *, busy: Literal["wait", "reject"] = "reject"
@@ -36,7 +41,7 @@ class JsonlLeases:
         """Become the writer of a session."""
         if busy == "wait":
             return await wait_for_lease(
-                self._room.bells,
+                self._room.notifier,
                 self,
                 session_id,
                 attempt=lambda turn: self._try_acquire(session_id, holder, turn),
@@ -49,7 +54,7 @@ class JsonlLeases:
 
     async def release(self, lease: Lease) -> None:
         """Let somebody else become the writer; doing it twice is fine."""
-        await carried_out(self._ask_to_release(lease.session_id, lambda: self._release(lease)))
+        await finished(self._ask_to_release(lease.session_id, lambda: self._release(lease)))
 
     def stop_renewing(self) -> None:
         """Let what is held here expire, or be given up."""
@@ -67,14 +72,14 @@ class JsonlLeases:
 
     def _join(self, session_id: SessionId, ticket: str) -> None:
         path = self._room.folder.named("waiting", session_id, ticket)
-        with translating(path):
+        with translated_os_errors(path):
             for other, file in self._room.folder.all_in("waiting", session_id).items():
                 if is_abandoned(other):
                     file.unlink(missing_ok=True)
             os.close(open_or_create(path, os.O_WRONLY))
 
     async def _try_acquire(
-        self, session_id: SessionId, holder: str, turn: Turn = NOT_WAITING
+        self, session_id: SessionId, holder: str, turn: LinePosition = NOT_WAITING
     ) -> Lease:
         gained: list[Lease] = []
 
@@ -86,7 +91,7 @@ class JsonlLeases:
             for lease in gained:
                 self._release(lease)
 
-        return await granted(
+        return await lease_of_thread(
             self._room.lanes.ask(session_id, acquire),
             lambda: self._ask_to_release(session_id, give_back),
         )
@@ -94,15 +99,15 @@ class JsonlLeases:
     def _ask_to_release(self, session_id: SessionId, release: Callable[[], None]) -> "Future[None]":
         """Ask for a release, after which those who wait for the session are woken."""
         released = self._room.lanes.ask(session_id, release)
-        released.add_done_callback(lambda _: self._room.bells.ring(session_id))
+        released.add_done_callback(lambda _: self._room.notifier.notify(session_id))
         return released
 
-    def _acquire(self, session_id: SessionId, holder: str, turn: Turn) -> Lease:
-        with translating(self._room.folder.lease(session_id)):
+    def _acquire(self, session_id: SessionId, holder: str, turn: LinePosition) -> Lease:
+        with translated_os_errors(self._room.folder.lease(session_id)):
             writer = self._room.writers.get(session_id)
             if writer is not None and writer.is_current():
                 if writer.holder != holder:
-                    raise held_already(session_id, writer.holder, process=os.getpid())
+                    raise busy_error(session_id, writer.holder, process=os.getpid())
                 writer.acquire_again()
                 return writer.lease
             if writer is not None:
@@ -125,15 +130,15 @@ class JsonlLeases:
             )
 
     def _renew(self, lease: Lease) -> None:
-        with translating(self._room.folder.lease(lease.session_id)):
+        with translated_os_errors(self._room.folder.lease(lease.session_id)):
             writer = self._room.writers.get(lease.session_id)
             if writer is None:
                 now = read_lease(self._room.folder.lease(lease.session_id))
-                raise fenced(lease.session_id, now.holder)
+                raise fenced_error(lease.session_id, now.holder)
             writer.renew(lease.epoch)
 
     def _release(self, lease: Lease) -> None:
-        with translating(self._room.folder.lease(lease.session_id)):
+        with translated_os_errors(self._room.folder.lease(lease.session_id)):
             writer = self._room.writers.get(lease.session_id)
             if writer is not None and writer.epoch == lease.epoch:
                 del self._room.writers[lease.session_id]

@@ -6,8 +6,7 @@ import shutil
 from collections.abc import AsyncGenerator, Iterator, Sequence
 
 from holdfast.ports.session_store import Damage, Lease, SessionRecord
-from holdfast.stores.append_rules import fenced, name_taken
-from holdfast.stores.file_failures import translating
+from holdfast.stores.append_rules import fenced_error, name_taken_error
 from holdfast.stores.jsonl.content_files import finder_in
 from holdfast.stores.jsonl.file_lock import locked, try_lock
 from holdfast.stores.jsonl.inbox import damaged_commands
@@ -17,8 +16,14 @@ from holdfast.stores.jsonl.quarantine import read_quarantine
 from holdfast.stores.jsonl.room import JsonlRoom
 from holdfast.stores.jsonl.scan import DamagedBytes, entries_of, scan_log
 from holdfast.stores.jsonl.session_writer import SessionWriter
-from holdfast.stores.private_files import open_or_create, read_whole, remove_durably, sync_folder
-from holdfast.stores.waiting import follow_log
+from holdfast.stores.notifications import follow_log
+from holdfast.stores.private_files import (
+    open_or_create,
+    read_or_empty,
+    remove_durably,
+    sync_folder,
+    translated_os_errors,
+)
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry, SessionChanged, SessionOpened
 from holdfast.vocabulary.ids import SessionId
@@ -38,7 +43,7 @@ class JsonlLog:
         await self._room.lanes.write(
             lease.session_id, lambda: self._append(lease, entries, consumed)
         )
-        self._room.bells.ring(lease.session_id)
+        self._room.notifier.notify(lease.session_id)
 
     async def read(
         self, session_id: SessionId, *, after: int = 0, limit: int | None = None
@@ -48,7 +53,7 @@ class JsonlLog:
 
     def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[list[Entry], None]:
         """Yield entries as they are appended, by any process, until closed."""
-        return follow_log(self._room.bells, self, session_id=session_id, after=after)
+        return follow_log(self._room.notifier, self, session_id=session_id, after=after)
 
     async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         """Report what cannot be read, and what was moved aside."""
@@ -57,15 +62,15 @@ class JsonlLog:
     async def delete(self, session_id: SessionId) -> None:
         """Remove a session with everything that belongs to it."""
         await self._room.lanes.write(session_id, lambda: self._delete(session_id))
-        self._room.bells.ring(session_id)
+        self._room.notifier.notify(session_id)
 
     def _append(
         self, lease: Lease, entries: Sequence[Entry], consumed: Sequence[CommandId]
     ) -> None:
         writer = self._room.writers.get(lease.session_id)
-        with translating(self._folder.log(lease.session_id)):
+        with translated_os_errors(self._folder.log(lease.session_id)):
             if writer is None:
-                raise fenced(
+                raise fenced_error(
                     lease.session_id, read_lease(self._folder.lease(lease.session_id)).holder
                 )
             after = self._renamed(writer, lease, entries)
@@ -102,11 +107,11 @@ class JsonlLog:
         wanted = (record.owner, record.project, record.name)
         for other in self._room.summaries.records():
             if other.id != record.id and (other.owner, other.project, other.name) == wanted:
-                raise name_taken(str(record.name))
+                raise name_taken_error(str(record.name))
 
     def _read(self, session_id: SessionId, after: int, limit: int | None) -> list[Entry]:
         path = self._folder.log(session_id)
-        with translating(path):
+        with translated_os_errors(path):
             summary = self._room.summaries.of(session_id)
             seq, offset = summary.start_for(after)
             stop = summary.stop_for(None if limit is None else after + limit)
@@ -125,8 +130,8 @@ class JsonlLog:
 
     def _inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         path = self._folder.log(session_id)
-        with translating(path):
-            scan = scan_log(read_whole(path))
+        with translated_os_errors(path):
+            scan = scan_log(read_or_empty(path))
             entries_of(scan, finder_in(self._folder.blobs(session_id)))
             found = [*read_quarantine(self._folder.quarantine(session_id)), *scan.damaged]
             reached = read_lease(self._folder.lease(session_id)).head
@@ -139,7 +144,7 @@ class JsonlLog:
                     found.append(DamagedBytes(scan.end, 0, reason))
             inbox = self._folder.inbox(session_id)
             marks = [(path, mark) for mark in found]
-            marks += [(inbox, mark) for mark in damaged_commands(read_whole(inbox))]
+            marks += [(inbox, mark) for mark in damaged_commands(read_or_empty(inbox))]
         return tuple(
             Damage(session_id=session_id, place=f"byte {mark.offset} of {file}", reason=mark.reason)
             for file, mark in marks
@@ -159,7 +164,7 @@ class JsonlLog:
         if (writer := self._room.writers.pop(session_id, None)) is not None:
             self._room.deleted_epochs[session_id] = writer.epoch
             writer.drop()
-        with translating(self._folder.log(session_id)):
+        with translated_os_errors(self._folder.log(session_id)):
             if not self._folder.log(session_id).exists():
                 self._remove_files(session_id)
                 return

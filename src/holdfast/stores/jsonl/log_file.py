@@ -9,9 +9,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.stores.file_failures import store_error_of
 from holdfast.stores.jsonl.file_lock import PATIENCE_SECONDS, locked
-from holdfast.stores.private_files import open_or_create, read_whole, sync_folder
+from holdfast.stores.private_files import open_or_create, read_or_empty, store_error_of, sync_folder
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 
@@ -49,7 +48,7 @@ class LogFile:
         descriptor = open_or_create(fresh, os.O_RDWR | os.O_APPEND)
         try:
             self._inode = os.fstat(descriptor).st_ino
-            _write(descriptor, read_whole(self.path))
+            _write(descriptor, read_or_empty(self.path))
             yield descriptor
             os.fsync(descriptor)
             fresh.rename(self.path)

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.stores.jsonl.scan import DamagedBytes
-from holdfast.stores.private_files import open_or_create, read_whole
+from holdfast.stores.private_files import open_or_create, read_or_empty
 
 
 class Quarantined(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ def set_aside(path: Path, damage: DamagedBytes, content: bytes) -> None:
 def read_quarantine(path: Path) -> list[DamagedBytes]:
     """Return what was set aside, without the pieces themselves."""
     found = []
-    for line in read_whole(path).splitlines():
+    for line in read_or_empty(path).splitlines():
         try:
             record = _decoder.decode(line) if line else None
         except (msgspec.DecodeError, UnicodeDecodeError):

@@ -5,11 +5,11 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.stores.bells import Bells
 from holdfast.stores.jsonl.folder import SessionFolder
 from holdfast.stores.jsonl.lanes import Lanes
 from holdfast.stores.jsonl.session_writer import SessionWriter
 from holdfast.stores.jsonl.summaries import Summaries
+from holdfast.stores.notifications import ChangeNotifier
 from holdfast.vocabulary.ids import SessionId
 
 
@@ -19,9 +19,9 @@ class JsonlRoom:
 
     folder: SessionFolder
     summaries: Summaries
-    bells: Bells
+    notifier: ChangeNotifier
     """For whoever waits for entries or a lease."""
-    inbox_bells: Bells
+    inbox_notifier: ChangeNotifier
     """For whoever waits for commands: the many who hold a session and are not to wake in vain."""
     lease_seconds: float
     lanes: Lanes = field(default_factory=Lanes)
@@ -45,8 +45,8 @@ def open_room(root: Path, *, lease_seconds: float) -> JsonlRoom:
     return JsonlRoom(
         folder=folder,
         summaries=Summaries(folder),
-        bells=Bells(FileSizes(folder.log).changed),
-        inbox_bells=Bells(FileSizes(folder.inbox).changed),
+        notifier=ChangeNotifier(FileSizes(folder.log).changed),
+        inbox_notifier=ChangeNotifier(FileSizes(folder.inbox).changed),
         lease_seconds=lease_seconds,
     )
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.stores.big_entries import FindContent, restored
 from holdfast.stores.jsonl.lines import LINE_START, LogLine, parse_log_line
+from holdfast.stores.stored_records import FindBlob, from_stored_body
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import StoreError
@@ -75,19 +75,19 @@ def scan_log(content: bytes, *, offset: int = 0, after: int = 0) -> LogScan:
     return scanner.finish(offset + len(content))
 
 
-def entries_of(scan: LogScan, find: FindContent) -> list[Entry]:
+def entries_of(scan: LogScan, find: FindBlob) -> list[Entry]:
     """Decode the entries; a line that is sealed but holds no entry becomes damage."""
     entries = []
     for found in scan.lines:
         if found.line.has_entry:
             try:
-                entries.append(restored(bytes(found.line.entry), find))
+                entries.append(from_stored_body(bytes(found.line.entry), find))
             except StoreError as error:
                 scan.damaged.append(DamagedBytes(found.offset, 0, error.message))
     return entries
 
 
-def unreadable_end(scan: LogScan, find: FindContent) -> UnreadableEnd | None:
+def unreadable_end(scan: LogScan, find: FindBlob) -> UnreadableEnd | None:
     """Find the entries at the end of a log whose lines are good but whose payloads are gone.
 
     Whatever the next writer appends would take the place of an entry that is still there.
@@ -112,9 +112,9 @@ def unreadable_end(scan: LogScan, find: FindContent) -> UnreadableEnd | None:
     )
 
 
-def _is_readable(line: LogLine, find: FindContent) -> bool:
+def _is_readable(line: LogLine, find: FindBlob) -> bool:
     try:
-        restored(bytes(line.entry), find)
+        from_stored_body(bytes(line.entry), find)
     except StoreError:
         return False
     return True

@@ -9,10 +9,12 @@ from pathlib import Path
 import msgspec
 
 from holdfast.ports.session_store import Lease, SessionRecord
-from holdfast.stores.append_rules import fenced, fresh_entries, refuse_foreign
-from holdfast.stores.big_entries import stored
-from holdfast.stores.file_failures import vanished
-from holdfast.stores.index_record import update_record
+from holdfast.stores.append_rules import (
+    entries_to_store,
+    fenced_error,
+    refuse_other_sessions,
+    updated_record,
+)
 from holdfast.stores.jsonl.content_files import finder_in, keep_content
 from holdfast.stores.jsonl.file_lock import OPENING_PATIENCE_SECONDS, StillLockedError
 from holdfast.stores.jsonl.folder import SessionFolder
@@ -21,15 +23,22 @@ from holdfast.stores.jsonl.lines import encode_batch, encode_consumption
 from holdfast.stores.jsonl.log_file import LogFile, read_from
 from holdfast.stores.jsonl.quarantine import set_aside
 from holdfast.stores.jsonl.scan import DamagedBytes, LogScan, entries_of, scan_log, unreadable_end
-from holdfast.stores.lease_rules import LEASE_SECONDS, held_already, may_be_replaced
-from holdfast.stores.machine_clock import machine_seconds
-from holdfast.stores.process_identity import (
-    Condition,
-    condition_of,
+from holdfast.stores.lease_rules import (
+    LEASE_SECONDS,
+    NOT_WAITING,
+    LinePosition,
+    busy_error,
+    is_lease_lost,
+)
+from holdfast.stores.private_files import replaced_file_error
+from holdfast.stores.processes import (
+    ProcessState,
+    monotonic_seconds,
     parse_identity,
+    process_state,
     this_process,
 )
-from holdfast.stores.turns import NOT_WAITING, Turn
+from holdfast.stores.stored_records import to_stored_entry
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import EntryId, SessionId
@@ -76,12 +85,12 @@ class SessionWriter:
         """The lease as its holder knows it."""
         return Lease(session_id=self.session_id, holder=self.holder, epoch=self.epoch)
 
-    def acquire(self, *, above: int = 0, turn: Turn = NOT_WAITING) -> None:
+    def acquire(self, *, above: int = 0, turn: LinePosition = NOT_WAITING) -> None:
         """Take the lease, with an epoch above all others, and make the log fit; raises BUSY."""
         self._process = str(this_process())
         is_stopped = self._is_holder_stopped()
         tickets = self._folder.all_in("waiting", self.session_id)
-        turn.refuse_others_first(self.session_id, tickets)
+        turn.refuse_unless_first(self.session_id, tickets)
         if is_stopped:
             self._take_over(above)
             return
@@ -94,7 +103,7 @@ class SessionWriter:
                     lease.write(self._claimed(said))
                     self._begin(lease, said, descriptor=descriptor, above=above)
         except StillLockedError:
-            raise held_already(self.session_id, "a process that opens or deletes it") from None
+            raise busy_error(self.session_id, "a process that opens or deletes it") from None
 
     def _is_holder_stopped(self) -> bool:
         """Look who holds the lease, without any lock; raises BUSY for one who keeps it."""
@@ -116,7 +125,7 @@ class SessionWriter:
             with contextlib.closing(old):
                 said = old.read()
                 if said.holder is None or self._condition_of(said) != "stopped":
-                    raise held_already(self.session_id, said.holder)
+                    raise busy_error(self.session_id, said.holder)
                 lease = self._replaced_lock(said)
                 with _dropped_on_error(lease):
                     # One that went on meanwhile may be about to remove its empty log.
@@ -126,10 +135,10 @@ class SessionWriter:
                     with log as descriptor:
                         self._begin(lease, said, descriptor=descriptor, above=above)
                         if not lease.is_in_place():
-                            raise held_already(self.session_id, read_lease(path).holder)
+                            raise busy_error(self.session_id, read_lease(path).holder)
         except FileNotFoundError:
             # Another one was faster and has removed what was to take the place of the log.
-            raise held_already(self.session_id, read_lease(path).holder) from None
+            raise busy_error(self.session_id, read_lease(path).holder) from None
 
     def _begin(self, lease: LeaseFile, said: LeaseText, *, descriptor: int, above: int) -> None:
         """Make the log fit and say who writes it from now on."""
@@ -175,22 +184,19 @@ class SessionWriter:
 
     def fresh(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Return what is not stored yet; raises CONFLICT for what may not be appended."""
-        refuse_foreign(self.session_id, entries)
+        refuse_other_sessions(self.session_id, entries)
         places = (
             {place: entry_id for entry_id, place in self._places.items()}
             if (entries and entries[0].seq <= self._head)
             else {}
         )
-        return fresh_entries(
+        return entries_to_store(
             entries, head=self._head, id_at=places.get, is_stored=self._places.__contains__
         )
 
     def record_after(self, entries: Sequence[Entry]) -> SessionRecord | None:
         """Return what the index will say once these are appended."""
-        record = self.record
-        for entry in entries:
-            record = update_record(record, entry)
-        return record
+        return updated_record(self.record, entries)
 
     def renew(self, epoch: int) -> None:
         """Say that the holder is still there; raises FENCED."""
@@ -227,16 +233,14 @@ class SessionWriter:
         self._condition_of(said)
         return self._replaced_lock(said)
 
-    def _condition_of(self, said: LeaseText) -> Condition:
+    def _condition_of(self, said: LeaseText) -> ProcessState:
         """Return how a holder is that has lost its lease; raises BUSY for one that keeps it."""
         process = parse_identity(said.process)
-        condition = condition_of(process) if process else "alive"
+        condition = process_state(process) if process else "alive"
         # The lock itself shows that a process we cannot see is alive: it is on this machine.
         condition = "alive" if condition == "unknown" else condition
-        if not may_be_replaced(condition, expired=machine_seconds() >= said.until):
-            raise held_already(
-                self.session_id, said.holder, process=process.pid if process else None
-            )
+        if not is_lease_lost(condition, expired=monotonic_seconds() >= said.until):
+            raise busy_error(self.session_id, said.holder, process=process.pid if process else None)
         return condition
 
     def _replaced_lock(self, said: LeaseText) -> LeaseFile:
@@ -254,7 +258,7 @@ class SessionWriter:
 
     def _claimed(self, said: LeaseText) -> LeaseText:
         """Return the words of a lease with another holder."""
-        until = machine_seconds() + self._lease_seconds
+        until = monotonic_seconds() + self._lease_seconds
         return msgspec.structs.replace(said, holder=self.holder, process=self._process, until=until)
 
     def _recover(self, descriptor: int, said: LeaseText) -> LogScan:
@@ -299,7 +303,7 @@ class SessionWriter:
         """Return what goes into the lines; what is too big for one is on the disk by then."""
         bodies = []
         for entry in entries:
-            kept = stored(entry)
+            kept = to_stored_entry(entry)
             if kept.content is not None:
                 keep_content(self._folder.blobs(self.session_id), kept.name, kept.content)
             bodies.append((entry.seq, kept.body))
@@ -318,9 +322,9 @@ class SessionWriter:
     def _refuse_fenced(self, epoch: int, descriptor: int | None) -> int:
         if not self._is_mine(epoch):
             now = read_lease(self._folder.lease(self.session_id))
-            raise fenced(self.session_id, now.holder)
+            raise fenced_error(self.session_id, now.holder)
         if descriptor is None:
-            raise vanished(self._log.path)
+            raise replaced_file_error(self._log.path)
         return descriptor
 
     def _is_mine(self, epoch: int) -> bool:
@@ -339,7 +343,7 @@ class SessionWriter:
                     epoch=self.epoch,
                     holder=holder,
                     process=self._process if holder else "",
-                    until=machine_seconds() + self._lease_seconds,
+                    until=monotonic_seconds() + self._lease_seconds,
                     head=self._head,
                     record=self.record,
                 )

@@ -27,8 +27,8 @@ class JsonlStore:
     async def close(self) -> None:
         """Give up the leases held here and end the threads; what was appended stays."""
         self.leases.stop_renewing()
-        self._room.bells.close()
-        self._room.inbox_bells.close()
+        self._room.notifier.close()
+        self._room.inbox_notifier.close()
         await self._room.lanes.close(self._part)
 
     def _part(self) -> None:

@@ -13,15 +13,15 @@ from pathlib import Path
 import msgspec
 
 from holdfast.ports.session_store import SessionRecord
-from holdfast.stores.big_entries import FindContent, restored
-from holdfast.stores.index_record import update_record
+from holdfast.stores.append_rules import updated_record
 from holdfast.stores.jsonl.content_files import finder_in
 from holdfast.stores.jsonl.folder import SessionFolder
 from holdfast.stores.jsonl.lease_file import read_lease
 from holdfast.stores.jsonl.lines import LogLine
 from holdfast.stores.jsonl.log_file import read_from
 from holdfast.stores.jsonl.scan import LogScan, scan_log
-from holdfast.stores.private_files import FILE_MODE, read_whole
+from holdfast.stores.private_files import FILE_MODE, read_or_empty
+from holdfast.stores.stored_records import FindBlob, from_stored_body
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.ids import SessionId, parse_session_id
@@ -148,7 +148,7 @@ class Summaries:
 
     def _load(self) -> dict[SessionId, LogSummary]:
         if self._known is None:
-            seal, _, body = read_whole(self._folder.index).partition(b"\n")
+            seal, _, body = read_or_empty(self._folder.index).partition(b"\n")
             self._known = {}
             if seal == b"%08x" % zlib.crc32(body):
                 with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
@@ -161,7 +161,7 @@ def _is_current(summary: LogSummary, found: os.stat_result) -> bool:
     return seen == (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def _refreshed(summary: LogSummary, descriptor: int, find: FindContent) -> LogSummary:
+def _refreshed(summary: LogSummary, descriptor: int, find: FindBlob) -> LogSummary:
     found = os.fstat(descriptor)
     if _is_current(summary, found):
         return summary
@@ -186,7 +186,7 @@ def _refreshed(summary: LogSummary, descriptor: int, find: FindContent) -> LogSu
 
 
 def _record_after(
-    record: SessionRecord | None, line: LogLine, find: FindContent
+    record: SessionRecord | None, line: LogLine, find: FindBlob
 ) -> SessionRecord | None:
     """Fold one line in, decoding as little of it as will do."""
     if not line.has_entry:
@@ -194,7 +194,7 @@ def _record_after(
     try:
         header = _header_decoder.decode(line.entry)
         if header.kind.startswith("session."):
-            return update_record(record, restored(bytes(line.entry), find))
+            return updated_record(record, [from_stored_body(bytes(line.entry), find)])
     except (msgspec.DecodeError, UnicodeDecodeError, StoreError):
         return record
     if record is None:

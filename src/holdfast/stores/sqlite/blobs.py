@@ -1,8 +1,8 @@
 """The big payloads of a SQLite store."""
 
-from holdfast.stores.blob_names import name_of_content, no_such_blob, verified
 from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import finder_of, keep_content, key_made_for, key_of
+from holdfast.stores.stored_records import blob_name, blob_not_found_error, verified_blob
 from holdfast.vocabulary.ids import SessionId
 
 
@@ -14,7 +14,7 @@ class SqliteBlobs:
 
     async def put(self, session_id: SessionId, content: bytes) -> str:
         """Store content durably and return its name."""
-        name = name_of_content(content)
+        name = blob_name(content)
         await self._room.writer.write(
             lambda connection: keep_content(
                 connection, key_made_for(connection, session_id), name=name, content=content
@@ -28,5 +28,5 @@ class SqliteBlobs:
             lambda connection: finder_of(connection, key_of(connection, session_id))(name)
         )
         if content is None:
-            raise no_such_blob(session_id, name)
-        return verified(name, content)
+            raise blob_not_found_error(session_id, name)
+        return verified_blob(name, content)

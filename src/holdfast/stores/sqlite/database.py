@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import apsw
 
-from holdfast.stores.machine_clock import machine_seconds
 from holdfast.stores.private_files import open_or_create
+from holdfast.stores.processes import monotonic_seconds
 from holdfast.stores.sqlite.failures import translating_database
 from holdfast.stores.sqlite.migrations import schema_of
 from holdfast.stores.sqlite.patience import Patience
@@ -54,7 +54,7 @@ class Database:
 
     def patiently(self, work: Callable[[], T]) -> T:
         """Do something again while others keep the database locked, up to the end of patience."""
-        deadline = machine_seconds() + self.patience.whole
+        deadline = monotonic_seconds() + self.patience.whole
         wait = _FIRST_WAIT
         while True:
             try:
@@ -62,7 +62,7 @@ class Database:
                     try:
                         return work()
                     except (apsw.BusyError, apsw.LockedError):
-                        if machine_seconds() >= deadline:
+                        if monotonic_seconds() >= deadline:
                             raise
             except StoreError as error:
                 if isinstance(error.__cause__, apsw.BusyError | apsw.LockedError):

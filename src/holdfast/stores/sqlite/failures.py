@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from holdfast.stores.file_failures import FULL_ERRORS, store_error_of
+from holdfast.stores.private_files import FULL_ERRORS, store_error_of
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 

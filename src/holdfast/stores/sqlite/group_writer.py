@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import apsw
 
-from holdfast.stores.file_failures import vanished
-from holdfast.stores.home_process import HomeProcess
+from holdfast.stores.private_files import replaced_file_error
+from holdfast.stores.processes import ForkGuard
 from holdfast.stores.sqlite.database import (
     Database,
     close_quietly,
@@ -62,7 +62,7 @@ class GroupWriter:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-write")
         self._lock = threading.Lock()
         self._waiting: list[_Write[Any]] = []
-        self._home = HomeProcess()
+        self._fork_guard = ForkGuard()
         self._is_closed = False
 
     async def write(self, work: Work[T]) -> T:
@@ -71,7 +71,7 @@ class GroupWriter:
 
     def submit(self, work: Work[T]) -> Future[T]:
         """Ask for something to be done, from any thread."""
-        self._home.refuse_forks()
+        self._fork_guard.refuse_forks()
         write = _Write(work)
         with self._lock:
             if self._is_closed:
@@ -129,10 +129,10 @@ class GroupWriter:
         """Raise UNAVAILABLE when what was just committed is in a file that has lost its name."""
         if not is_in_place(connection):
             self._disconnect()
-            raise vanished(self._database.path)
+            raise replaced_file_error(self._database.path)
         if write_ahead_inode(self._database.path) != self._write_ahead:
             # This connection stays: closing the last one brings what it wrote into the database.
-            raise vanished(Path(f"{self._database.path}-wal"))
+            raise replaced_file_error(Path(f"{self._database.path}-wal"))
 
     def _give_up(self, connection: apsw.Connection, error: BaseException) -> None:
         if connection.in_transaction:

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator, Sequence
 import apsw
 import msgspec
 
+from holdfast.stores.notifications import wait_for_command
 from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import as_bytes, key_made_for, key_of
-from holdfast.stores.stored_commands import damage_to_command, decoded_command
-from holdfast.stores.waiting import wait_for_command
+from holdfast.stores.stored_records import command_damage, decode_command
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.ids import SessionId
 
@@ -22,7 +22,7 @@ class SqliteInbox:
     async def put(self, session_id: SessionId, command: Command) -> None:
         """Leave a command for the holder."""
         await self._room.writer.write(lambda connection: _put(connection, session_id, command))
-        self._room.inbox_bells.ring(session_id)
+        self._room.inbox_notifier.notify(session_id)
 
     async def pending(self, session_id: SessionId) -> Sequence[Command]:
         """Look at the commands that nobody has consumed."""
@@ -31,7 +31,7 @@ class SqliteInbox:
     async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
         """Wait for a command that is not among those `seen`."""
         await wait_for_command(
-            self._room.inbox_bells,
+            self._room.inbox_notifier,
             lambda: self.pending(session_id),
             session_id=session_id,
             seen=seen,
@@ -47,7 +47,7 @@ def _put(connection: apsw.Connection, session_id: SessionId, command: Command) -
 
 def _pending(connection: apsw.Connection, session_id: SessionId) -> tuple[Command, ...]:
     bodies = _bodies(connection, key_of(connection, session_id))
-    decoded = (decoded_command(body) for _, body in bodies)
+    decoded = (decode_command(body) for _, body in bodies)
     return tuple(command for command in decoded if command is not None)
 
 
@@ -55,7 +55,7 @@ def damaged_commands(connection: apsw.Connection, key: int) -> list[tuple[str, s
     """Return the place of each command that is not even JSON, and what is wrong with it."""
     found = []
     for arrived, body in _bodies(connection, key):
-        if (reason := damage_to_command(body)) is not None:
+        if (reason := command_damage(body)) is not None:
             found.append((f"command {arrived}", reason))
     return found
 

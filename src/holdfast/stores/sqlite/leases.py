@@ -9,21 +9,28 @@ from typing import Literal
 import apsw
 
 from holdfast.ports.session_store import Lease
-from holdfast.stores.append_rules import fenced
-from holdfast.stores.lease_rules import held_already, may_be_replaced
-from holdfast.stores.machine_clock import machine_seconds
-from holdfast.stores.process_identity import (
-    condition_of,
+from holdfast.stores.append_rules import fenced_error
+from holdfast.stores.lease_rules import (
+    NOT_WAITING,
+    LinePosition,
+    busy_error,
+    finished,
+    is_abandoned,
+    is_lease_lost,
+    lease_of_thread,
+    wait_for_lease,
+)
+from holdfast.stores.notifications import PeriodicThread
+from holdfast.stores.processes import (
+    monotonic_seconds,
     parse_identity,
+    process_state,
     this_process,
 )
 from holdfast.stores.sqlite.group_writer import Work
 from holdfast.stores.sqlite.quarantine import set_damaged_end_aside
 from holdfast.stores.sqlite.room import SqliteRoom
 from holdfast.stores.sqlite.rows import as_bytes, key_made_for, shown, text_of
-from holdfast.stores.ticker import Ticker
-from holdfast.stores.turns import NOT_WAITING, Turn, is_abandoned, wait_for_lease
-from holdfast.stores.waiting import carried_out, granted
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId
 
@@ -35,7 +42,7 @@ class _Holder:
     session_id: SessionId
     name: str
     process: str
-    turn: Turn
+    turn: LinePosition
 
 
 class SqliteLeases:
@@ -52,7 +59,7 @@ class SqliteLeases:
         self._tickets: set[tuple[SessionId, str]] = set()
         self._is_used = False
         self._is_closed = False
-        self._renewals = Ticker("holdfast-renew", self._seconds / 3, self._renew_all)
+        self._renewals = PeriodicThread("holdfast-renew", self._seconds / 3, self._renew_all)
 
     async def acquire(
         self, session_id: SessionId, holder: str, *, busy: Literal["wait", "reject"] = "reject"
@@ -60,7 +67,7 @@ class SqliteLeases:
         """Become the writer of a session."""
         if busy == "wait":
             return await wait_for_lease(
-                self._room.bells,
+                self._room.notifier,
                 self,
                 session_id,
                 attempt=lambda turn: self._try_acquire(session_id, holder, turn),
@@ -74,7 +81,7 @@ class SqliteLeases:
     async def release(self, lease: Lease) -> None:
         """Let somebody else become the writer; doing it twice is fine."""
         self._forget(lease)
-        await carried_out(
+        await finished(
             self._ask_to_release(lease.session_id, lambda connection: _release(connection, lease))
         )
 
@@ -86,7 +93,7 @@ class SqliteLeases:
             with contextlib.suppress(AgentError):
                 self.leave(session_id, ticket)
         if self._is_used:
-            await carried_out(self._room.writer.submit(self._release_held))
+            await finished(self._room.writer.submit(self._release_held))
 
     async def join(self, session_id: SessionId, ticket: str) -> None:
         """Keep a ticket, and forget those of processes that are gone."""
@@ -101,7 +108,7 @@ class SqliteLeases:
         return self._room.writer.submit(lambda connection: _leave(connection, ticket))
 
     async def _try_acquire(
-        self, session_id: SessionId, holder: str, turn: Turn = NOT_WAITING
+        self, session_id: SessionId, holder: str, turn: LinePosition = NOT_WAITING
     ) -> Lease:
         wanted = _Holder(session_id, holder, str(this_process()), turn)
         # Looking first keeps those who wait from writing.
@@ -123,7 +130,7 @@ class SqliteLeases:
                 _release(connection, lease)
 
         try:
-            lease = await granted(
+            lease = await lease_of_thread(
                 self._room.writer.submit(acquire),
                 lambda: self._ask_to_release(session_id, give_back),
             )
@@ -137,7 +144,7 @@ class SqliteLeases:
     def _ask_to_release(self, session_id: SessionId, release: Work[None]) -> "Future[None]":
         """Ask for a release, after which those who wait for the session are woken."""
         released = self._room.writer.submit(release)
-        released.add_done_callback(lambda _: self._room.bells.ring(session_id))
+        released.add_done_callback(lambda _: self._room.notifier.notify(session_id))
         return released
 
     def _forget(self, lease: Lease) -> None:
@@ -157,14 +164,14 @@ class SqliteLeases:
         key: int | None = connection.execute(
             "UPDATE session SET lease_until = ?"
             " WHERE id = ? AND epoch = ? AND lease_holder = ? RETURNING key",
-            (machine_seconds() + self._seconds, lease.session_id, lease.epoch, lease.holder),
+            (monotonic_seconds() + self._seconds, lease.session_id, lease.epoch, lease.holder),
         ).get
         if key is None:
             holder = connection.execute(
                 f"SELECT {as_bytes('lease_holder')} FROM session WHERE id = ?",  # noqa: S608
                 (lease.session_id,),
             ).get
-            raise fenced(lease.session_id, shown(holder))
+            raise fenced_error(lease.session_id, shown(holder))
         return key
 
     def _renew_all(self) -> None:
@@ -190,7 +197,7 @@ def _acquire(connection: apsw.Connection, wanted: _Holder, *, seconds: float) ->
     connection.execute(
         "UPDATE session SET epoch = ?, lease_holder = ?, lease_process = ?, lease_until = ?"
         " WHERE key = ?",
-        (epoch, wanted.name, wanted.process, machine_seconds() + seconds, key),
+        (epoch, wanted.name, wanted.process, monotonic_seconds() + seconds, key),
     )
     return Lease(session_id=wanted.session_id, holder=wanted.name, epoch=epoch)
 
@@ -202,16 +209,16 @@ def _refuse_busy(connection: apsw.Connection, wanted: _Holder) -> None:
         (wanted.session_id,),
     ).fetchone()
     if row is None:
-        wanted.turn.refuse_others_first(wanted.session_id, _tickets(connection, wanted.session_id))
+        wanted.turn.refuse_unless_first(wanted.session_id, _tickets(connection, wanted.session_id))
         return
     holder, process, until = shown(row[0]), shown(row[1]) or "", row[2]
     if (holder, process) == (wanted.name, wanted.process):
         return
     identity = parse_identity(process)
-    condition = condition_of(identity) if identity else "unknown"
-    if not may_be_replaced(condition, expired=machine_seconds() >= until):
-        raise held_already(wanted.session_id, holder, process=identity.pid if identity else None)
-    wanted.turn.refuse_others_first(wanted.session_id, _tickets(connection, wanted.session_id))
+    condition = process_state(identity) if identity else "unknown"
+    if not is_lease_lost(condition, expired=monotonic_seconds() >= until):
+        raise busy_error(wanted.session_id, holder, process=identity.pid if identity else None)
+    wanted.turn.refuse_unless_first(wanted.session_id, _tickets(connection, wanted.session_id))
 
 
 def _tickets(connection: apsw.Connection, session_id: SessionId) -> list[str]:

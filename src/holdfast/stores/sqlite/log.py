@@ -5,9 +5,13 @@ from collections.abc import AsyncGenerator, Sequence
 import apsw
 
 from holdfast.ports.session_store import Damage, Lease, SessionRecord
-from holdfast.stores.append_rules import fresh_entries, name_taken, refuse_foreign
-from holdfast.stores.big_entries import stored
-from holdfast.stores.index_record import update_record
+from holdfast.stores.append_rules import (
+    entries_to_store,
+    name_taken_error,
+    refuse_other_sessions,
+    updated_record,
+)
+from holdfast.stores.notifications import follow_log
 from holdfast.stores.sqlite.inbox import damaged_commands
 from holdfast.stores.sqlite.leases import SqliteLeases
 from holdfast.stores.sqlite.quarantine import read_quarantine
@@ -29,7 +33,7 @@ from holdfast.stores.sqlite.rows import (
     span_of,
     text_of,
 )
-from holdfast.stores.waiting import follow_log
+from holdfast.stores.stored_records import to_stored_entry
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry, SessionChanged, SessionOpened
 from holdfast.vocabulary.ids import EntryId, SessionId
@@ -49,11 +53,11 @@ class SqliteLog:
 
         def work(connection: apsw.Connection) -> None:
             key = self._leases.hold(connection, lease)
-            refuse_foreign(lease.session_id, entries)
+            refuse_other_sessions(lease.session_id, entries)
             _append(connection, (key, lease.session_id), entries=entries, consumed=consumed)
 
         await self._room.writer.write(work)
-        self._room.bells.ring(lease.session_id)
+        self._room.notifier.notify(lease.session_id)
 
     async def read(
         self, session_id: SessionId, *, after: int = 0, limit: int | None = None
@@ -65,7 +69,7 @@ class SqliteLog:
 
     def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[list[Entry], None]:
         """Yield entries as they are appended, by any process, until closed."""
-        return follow_log(self._room.bells, self, session_id=session_id, after=after)
+        return follow_log(self._room.notifier, self, session_id=session_id, after=after)
 
     async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         """Report what cannot be read."""
@@ -81,7 +85,7 @@ class SqliteLog:
     async def delete(self, session_id: SessionId) -> None:
         """Remove a session with everything that belongs to it."""
         await self._room.writer.write(lambda connection: _delete(connection, session_id))
-        self._room.bells.ring(session_id)
+        self._room.notifier.notify(session_id)
 
 
 def _append(
@@ -92,13 +96,13 @@ def _append(
     consumed: Sequence[CommandId],
 ) -> None:
     key, _ = session
-    fresh = fresh_entries(
+    fresh = entries_to_store(
         entries,
         head=_head(connection, key),
         id_at=lambda seq: _id_at(connection, place_of(key, seq)),
         is_stored=lambda entry_id: _is_stored(connection, key, entry_id),
     )
-    kept = [(entry, stored(entry)) for entry in fresh]
+    kept = [(entry, to_stored_entry(entry)) for entry in fresh]
     connection.executemany(
         "INSERT INTO entry (place, id, kind, crc, body) VALUES (?, ?, ?, ?, ?)",
         [row_of(key, entry, form) for entry, form in kept],
@@ -125,14 +129,12 @@ def _update_index(
     )
     if not any(isinstance(entry, SessionOpened | SessionChanged) for entry in fresh):
         return
-    record = _record(connection, session_id)
-    for entry in fresh:
-        record = update_record(record, entry)
+    record = updated_record(_record(connection, session_id), fresh)
     if record is not None:
         try:
             save_record(connection, key, record)
         except apsw.ConstraintError:
-            raise name_taken(str(record.name)) from None
+            raise name_taken_error(str(record.name)) from None
 
 
 def _record(connection: apsw.Connection, session_id: SessionId) -> SessionRecord | None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import apsw
 
-from holdfast.stores.home_process import HomeProcess
+from holdfast.stores.processes import ForkGuard
 from holdfast.stores.sqlite.database import Database, close_quietly, is_in_place
 from holdfast.stores.sqlite.migrations import migrate
 from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
@@ -29,19 +29,19 @@ class Readers:
         self._database = database
         self._threads = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="holdfast-read")
         self._idle: queue.SimpleQueue[apsw.Connection] = queue.SimpleQueue()
-        self._home = HomeProcess()
+        self._fork_guard = ForkGuard()
         self._is_closed = False
 
     async def read(self, work: Callable[[apsw.Connection], T]) -> T:
         """Read something off the event loop."""
-        self._home.refuse_forks()
+        self._fork_guard.refuse_forks()
         if self._is_closed:
             raise SessionError(ErrorCode.CLOSED, "the store is closed")
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, work)
 
     async def close(self) -> None:
         """End the threads and close the connections."""
-        self._home.refuse_forks()
+        self._fork_guard.refuse_forks()
         if self._is_closed:
             return
         self._is_closed = True

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.stores.bells import Bells, Poll
+from holdfast.stores.notifications import ChangeNotifier, Poll
 from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.group_writer import GroupWriter
 from holdfast.stores.sqlite.patience import Patience
@@ -20,9 +20,9 @@ class SqliteRoom:
     writer: GroupWriter
     readers: Readers
     watches: tuple[ChangeWatch, ...]
-    bells: Bells
+    notifier: ChangeNotifier
     """For whoever waits for entries or a lease."""
-    inbox_bells: Bells
+    inbox_notifier: ChangeNotifier
     """For whoever waits for commands: the many who hold a session and are not to wake in vain."""
 
 
@@ -35,8 +35,8 @@ def open_room(path: Path, *, patience: Patience, sqlite_version: str | None) -> 
         writer=GroupWriter(database),
         readers=Readers(database),
         watches=(entries, commands),
-        bells=Bells(_poll_of(entries)),
-        inbox_bells=Bells(_poll_of(commands)),
+        notifier=ChangeNotifier(_poll_of(entries)),
+        inbox_notifier=ChangeNotifier(_poll_of(commands)),
     )
 
 

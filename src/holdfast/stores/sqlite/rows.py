@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import apsw
 
 from holdfast.ports.session_store import SessionRecord
-from holdfast.stores.big_entries import FindContent, StoredEntry, restored
-from holdfast.stores.index_record import update_record
+from holdfast.stores.append_rules import updated_record
+from holdfast.stores.stored_records import FindBlob, StoredEntry, from_stored_body
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import SessionId
@@ -72,7 +72,7 @@ def row_of(key: int, entry: Entry, kept: StoredEntry) -> tuple[int, str, str, in
     return place, entry.id, entry.kind, seal, body
 
 
-def entry_of(row: EntryRow, find: FindContent) -> Entry | str:
+def entry_of(row: EntryRow, find: FindBlob) -> Entry | str:
     """Read a row; a damaged one gives the reason instead."""
     place, entry_id, kind, crc, body = row
     if entry_id is None or kind is None or body is None:
@@ -80,12 +80,12 @@ def entry_of(row: EntryRow, find: FindContent) -> Entry | str:
     if _seal(place, (entry_id, kind), body) != crc:
         return "the checksum does not match"
     try:
-        return restored(body, find)
+        return from_stored_body(body, find)
     except StoreError as error:
         return error.message
 
 
-def finder_of(connection: apsw.Connection, key: int | None) -> FindContent:
+def finder_of(connection: apsw.Connection, key: int | None) -> FindBlob:
     """Return the function that finds the big payloads of a session."""
     return functools.partial(_content, connection, key)
 
@@ -175,7 +175,7 @@ def folded_record(
     for row in rows_between(connection, *span_of(key)):
         entry = entry_of(row, find)
         if not isinstance(entry, str):
-            record = update_record(record or known, entry)
+            record = updated_record(record or known, [entry])
     return record
 
 

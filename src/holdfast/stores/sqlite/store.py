@@ -35,8 +35,8 @@ class SqliteStore:
         # A lease that cannot be given up now is free once this process is gone.
         with contextlib.suppress(AgentError):
             await self.leases.release_all()
-        self._room.bells.close()
-        self._room.inbox_bells.close()
+        self._room.notifier.close()
+        self._room.inbox_notifier.close()
         await self._room.readers.close()
         await self._room.writer.close()
         for watch in self._room.watches:
