@@ -17,7 +17,6 @@ from holdfast.ports.session_store import Lease, Store
 from holdfast.stores.jsonl import log_file
 from holdfast.stores.jsonl.lease_file import LeaseFile
 from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.stores.sqlite.patience import Patience
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.store_conformance.samples import command, note, opening
 from holdfast.vocabulary.errors import AgentError
@@ -33,7 +32,7 @@ def open_impatient(kind: str, folder: Path) -> Store:
     if kind == "patient jsonl":
         return JsonlStore(folder / "sessions")
     path = folder / "store" / "sessions.db"
-    return SqliteStore(path, patience=Patience(lease=LEASE_SECONDS))
+    return SqliteStore(path, lease_seconds=LEASE_SECONDS)
 
 
 class Session:
