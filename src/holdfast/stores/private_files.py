@@ -57,6 +57,17 @@ def read_or_empty(path: Path) -> bytes:
         return b""
 
 
+def read_range(descriptor: int, offset: int = 0, *, stop: int | None = None) -> bytes:
+    """Return the bytes between `offset` and `stop`, or the end of the file."""
+    end = os.fstat(descriptor).st_size
+    end = end if stop is None else min(stop, end)
+    pieces = []
+    while offset < end and (piece := os.pread(descriptor, end - offset, offset)):
+        pieces.append(piece)
+        offset += len(piece)
+    return b"".join(pieces)
+
+
 def write_all(descriptor: int, content: bytes) -> None:
     """Write all bytes; `os.write` may write fewer than it was given."""
     view = memoryview(content)
