@@ -243,7 +243,10 @@ class LiveSession:
     def check_open(self) -> None:
         """Raise CLOSED once the session is closed."""
         if self.closed:
-            raise SessionError(ErrorCode.CLOSED, f"session {self.session_id} is closed")
+            raise self._closed_error()
+
+    def _closed_error(self) -> SessionError:
+        return SessionError(ErrorCode.CLOSED, f"session {self.session_id} is closed")
 
     async def close(self, *, force: bool = False) -> None:
         """Close the session; whoever closes it at the same time shares the outcome."""
@@ -253,9 +256,7 @@ class LiveSession:
             self.abort("the session is closed")
             self.channel.hurry(within=_LAST_EVENTS_SECONDS)
         if self._closing is None:
-            self.queue.close(
-                SessionError(ErrorCode.CLOSED, f"session {self.session_id} was closed")
-            )
+            self.queue.close(self._closed_error())
             owner = OwnedTasks()
             self._closing = owner.start(self._close(), name="holdfast-close")
         self.channel.excuse(closing=True)
@@ -276,6 +277,7 @@ class LiveSession:
         self._observers.close()
         with suppress(AgentError):  # who failed to write has been told
             await self.recorder.commit(())  # what is on its way to the log comes before the release
+        self.recorder.close(self._closed_error())  # what comes later is not to meet the next holder
         await self._parts.store.leases.release(self._lease)
 
     async def _take_prompt(self, command: SendPrompt) -> None:

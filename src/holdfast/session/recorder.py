@@ -47,6 +47,7 @@ class SessionRecorder:
         self._consumed: list[CommandId] = []
         self._lock = asyncio.Lock()
         self._failure: AgentError | None = None
+        self._refusal: AgentError | None = None
         self._seq = fold.head
         self.fold = fold
 
@@ -61,7 +62,7 @@ class SessionRecorder:
         The commands whose effect the events are leave the inbox in the same append. Everything is
         staged before the first wait, so a decision and what it rests on cannot come apart.
         """
-        self._refuse_after_failure()
+        self._refuse_if_over()
         self._consumed.extend(consumed)
         plain = self._stage(events) and not self._consumed
         nothing_waits = len(self._staged) == len(events) and not self._lock.locked()
@@ -70,8 +71,8 @@ class SessionRecorder:
             self._publish(events)
             return
         async with self._lock:
-            # Whoever had the lock before may have found the store failing: nothing goes on then.
-            self._refuse_after_failure()
+            # The store may have failed, or the session been given up, while the lock was another's.
+            self._refuse_if_over()
             await self._flush()
 
     def unanswered(self) -> dict[ApprovalId, ApprovalRequested]:
@@ -96,14 +97,19 @@ class SessionRecorder:
             self._seq = self.fold.head
             self._failure = None
 
+    def close(self, refusal: AgentError) -> None:
+        """Refuse whatever is still to be recorded: the session is given up."""
+        self._refusal = refusal
+
     async def refold(self, fold: Callable[[], Awaitable[SessionFold]]) -> None:
         """Derive the session anew from its log, while nothing is appended to it."""
         async with self._lock:
             self.fold = await fold()
 
-    def _refuse_after_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+    def _refuse_if_over(self) -> None:
+        over = self._refusal or self._failure
+        if over is not None:
+            raise over
 
     def _stage(self, events: Sequence[Event]) -> bool:
         """Queue events with their `seq`; True when none of them has to be stored.
