@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from holdfast.agent.consumption import Consumption
 from holdfast.agent.keywords import Prompt, QueryOptions, make_prompt
 from holdfast.agent.option_checks import check_options
 from holdfast.agent.output_types import output_spec
@@ -46,7 +45,7 @@ def stream_query(
     query: QueryInput | None,
     options: QueryOptions,
     *,
-    finish: Callable[[], Awaitable[None]],
+    finish: Callable[[], Awaitable[None]] | None,
     cwd: PathInput,
 ) -> QueryStream[Any]:
     """Return the stream of a query; without one, it carries on what is unfinished.
@@ -63,11 +62,7 @@ def stream_query(
         await live.submit(handle, options.get("delivery", "queue"))
         return handle
 
-    return QueryStream(
-        Consumption(
-            start, finish, signal=options.get("signal"), on_abort=options.get("on_abort", "raise")
-        )
-    )
+    return QueryStream(start, finish, options)
 
 
 async def _with_attachments(

@@ -119,7 +119,7 @@ class AgentSession:
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
         query = make_query(prompt, options)
-        return stream_query(self.open, query, options, finish=_nothing, cwd=self._cwd)
+        return stream_query(self.open, query, options, finish=None, cwd=self._cwd)
 
     def resume(self, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Carry an unfinished query on; await it for its result, or iterate it.
@@ -129,7 +129,7 @@ class AgentSession:
 
         """
         check_options(options, QueryOptions, of="a query")
-        return stream_query(self.open, None, options, finish=_nothing, cwd=self._cwd)
+        return stream_query(self.open, None, options, finish=None, cwd=self._cwd)
 
     async def count_tokens(self, prompt: Prompt | None = None) -> TokenCount:
         """Count the tokens that the next request would hold; with a prompt, if it were said now.
@@ -329,10 +329,6 @@ async def _give_up(opening: "asyncio.Task[LiveSession]") -> None:
         await asyncio.wait({opening})
     if not opening.cancelled() and opening.exception() is None:
         await opening.result().close(force=True)
-
-
-async def _nothing() -> None:
-    """Clean up nothing: the session outlives the query."""
 
 
 def _not_open(closed: bool) -> AgentError:  # noqa: FBT001 - a fact, not a switch
