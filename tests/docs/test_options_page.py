@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.agent.keywords import AgentOptions, QueryOptions, SessionOptions, SettingsOptions
-from holdfast.agent.one_call import CreateSessionOptions
+from holdfast.agent.keywords import (
+    AgentOptions,
+    CreateSessionOptions,
+    QueryOptions,
+    SessionOptions,
+    SettingsOptions,
+)
 from holdfast.blocks.tool_registry.tool import ToolOptions
 
 _PAGE = (Path(__file__).parents[2] / "docs/options.md").read_text()

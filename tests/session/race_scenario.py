@@ -20,6 +20,7 @@ from holdfast.vocabulary.parts import ToolResultPart
 from holdfast.vocabulary.settings import RetrySettings
 from holdfast.vocabulary.stream_parts import StreamPart
 from tests.history_grammar import violations
+from tests.scripted_agents import live_of
 
 HAPPENINGS = ("abort", "close", "approve", "deny", "steer", "result", "error", "timeout")
 _LONGEST = 4.0
@@ -169,7 +170,7 @@ async def _play(seed: int) -> tuple[Scenario, list[Entry]]:
     wanted = [name for name in outside if scenario.chance.random() < 0.4]
     timeout = scenario.at_random() + 0.01 if scenario.chance.random() < 0.3 else None
     session = agent.session()
-    session_id = (await session.open()).session_id
+    session_id = (await live_of(session)).session_id
     async with asyncio.TaskGroup() as group:
         group.create_task(_consume(session, timeout))
         if timeout is not None:

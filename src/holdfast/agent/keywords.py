@@ -29,9 +29,8 @@ from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.events import Instrumented
-from holdfast.vocabulary.ids import QueryId, new_message_id
 from holdfast.vocabulary.messages import Sender, UserMessage
-from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart, check_content
+from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import (
     CacheTtl,
@@ -45,7 +44,6 @@ from holdfast.vocabulary.settings import (
     Thinking,
     Timeouts,
 )
-from holdfast.vocabulary.text import writable
 
 if TYPE_CHECKING:
     from holdfast.config.resolution import Resolved
@@ -108,7 +106,16 @@ class AgentOptions(SettingsOptions, total=False):
     random: Random
 
 
-class QueryOptions(TypedDict, total=False):
+class SendOptions(TypedDict, total=False):
+    """What may be said of a prompt, also to a session that another process holds."""
+
+    delivery: Delivery
+    sender: Sender | None
+    attachments: Sequence[AttachmentInput]
+    """Files by their path, content, URLs, or parts; read when the prompt is sent."""
+
+
+class QueryOptions(SendOptions, total=False):
     """What one query may be told."""
 
     signal: AbortSignal | None
@@ -118,15 +125,11 @@ class QueryOptions(TypedDict, total=False):
     total_timeout: float | None
     """Seconds that the whole query may take by the clock: everything that it waits for counts, the
     queries before it, too."""
-    delivery: Delivery
     output_type: Any
     reminders: Sequence[str]
     require_tool: str | None
     """The tool that the model must call first; what it does after that is its own choice."""
     transform: OutputTransform | None
-    sender: Sender | None
-    attachments: Sequence[AttachmentInput]
-    """Files by their path, content, addresses, or parts; read when the query starts."""
 
 
 class SessionOptions(TypedDict, total=False):
@@ -137,6 +140,17 @@ class SessionOptions(TypedDict, total=False):
     must_exist: bool
 
 
+class OneCallOptions(AgentOptions, QueryOptions, total=False):
+    """What a single query may be told about its agent and itself."""
+
+
+class CreateSessionOptions(AgentOptions, SessionOptions, total=False):
+    """What a single session may be told about its agent and itself."""
+
+    name: str
+    """A name or id; without one the session is new."""
+
+
 _COMPONENTS = frozenset(
     {
         "tools",
@@ -145,6 +159,7 @@ _COMPONENTS = frozenset(
         "approver",
         "unanswered",
         "before_tool",
+        "instrumentation",
         "runtime",
         "clock",
         "random",
@@ -239,61 +254,3 @@ def settings_changes(options: SettingsOptions) -> dict[str, Any]:
                 ErrorCode.CONFIG_INVALID, f"option {name!r} has no {', '.join(sorted(unknown))}"
             )
     return plain
-
-
-_PROMPT_PARTS = (TextPart, MediaPart, ReminderPart)
-"""What a user can say; everything else is a model's, or the runtime's answer to it."""
-
-
-def make_prompt(prompt: Prompt, options: QueryOptions, query_id: QueryId) -> UserMessage:
-    """Make the user message of a prompt.
-
-    Raises:
-        ConfigError: CONFIG_INVALID when there is nothing in it, or something that cannot be said.
-
-    """
-    parts = _parts_of(prompt)
-    says_something = any(not isinstance(part, TextPart) or part.text.strip() for part in parts)
-    if not says_something and not options.get("attachments"):
-        raise ConfigError(ErrorCode.CONFIG_INVALID, "Empty prompt: there is nothing to send")
-    parts = tuple(_writable(part) for part in parts)
-    given = prompt.sender if isinstance(prompt, UserMessage) else None
-    sender = _sender(options.get("sender") or given)
-    return UserMessage(id=new_message_id(), parts=parts, query_id=query_id, sender=sender)
-
-
-def _sender(given: object) -> Sender | None:
-    """Return who speaks, as a value of ours; plain values are fine, too."""
-    try:
-        return msgspec.convert(msgspec.to_builtins(given), Sender | None)
-    except (msgspec.ValidationError, TypeError) as error:
-        raise _no_prompt(f"the sender of a prompt is not valid: {error}") from error
-
-
-def _parts_of(prompt: Prompt) -> tuple[Part, ...]:
-    if isinstance(prompt, str):
-        return (TextPart(text=prompt),)
-    if isinstance(prompt, UserMessage):
-        prompt = prompt.parts
-    if not isinstance(prompt, Sequence):
-        raise _no_prompt(f"a prompt must be text or a list of parts, not {type(prompt).__name__}")
-    return tuple(_prompt_part(part) for part in prompt)
-
-
-def _prompt_part(part: object) -> Part:
-    if not isinstance(part, _PROMPT_PARTS):
-        raise _no_prompt(f"a prompt cannot hold {type(part).__name__}")
-    try:
-        return check_content(part)
-    except ValueError as error:
-        raise _no_prompt(f"a prompt cannot hold this: {error}") from error
-
-
-def _no_prompt(message: str) -> ConfigError:
-    return ConfigError(ErrorCode.CONFIG_INVALID, message)
-
-
-def _writable(part: Part) -> Part:
-    if isinstance(part, TextPart | ReminderPart):
-        return msgspec.structs.replace(part, text=writable(part.text))
-    return part

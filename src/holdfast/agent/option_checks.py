@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.engine.query_input import Unanswered
 from holdfast.ports.abort import AbortSignal
-from holdfast.vocabulary.approvals import Decision, check_decision
+from holdfast.vocabulary.approvals import DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.messages import Sender
 from holdfast.vocabulary.secrets import Secret
@@ -162,7 +162,7 @@ def check_text(text: object, *, of: str) -> None:
         )
 
 
-def decided(decision: Decision) -> Decision:
+def decided(decision: DecisionT) -> DecisionT:
     """Return a decision about a tool call, checked, and with words that can be written.
 
     Raises:

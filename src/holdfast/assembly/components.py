@@ -20,6 +20,7 @@ from holdfast.ports.session_store import Store
 from holdfast.ports.token_source import TokenSource
 from holdfast.ports.tool_hooks import BeforeTool
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import RuntimeSettings
 
@@ -86,6 +87,7 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
     approver: Approver | None = None
     unanswered: Unanswered = "stop"
     before_tool: BeforeTool | None = None
+    instrumentation: Callable[[Instrumented], None] | None = None
     transport: TransportFactory | None = None
     record_to: PathInput | None = None
     runtime: RuntimeSettings = msgspec.field(default_factory=RuntimeSettings)
