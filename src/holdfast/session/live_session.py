@@ -1,7 +1,6 @@
 """LiveSession: one session that this process holds: it takes prompts and runs them in order."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from holdfast.engine.query_input import QueryInput, Unanswered
 from holdfast.engine.scopes import SessionScope
 from holdfast.ports.approver import Approver
 from holdfast.ports.clock import Clock
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.session_store import Lease, Store
 from holdfast.ports.stamps import Stamp
 from holdfast.session.branching import Branches
@@ -40,7 +40,7 @@ from holdfast.vocabulary.status import Idle, Retrying, SessionStatus
 if TYPE_CHECKING:
     from holdfast.engine.query_runner import QueryRunner
 
-_log = logging.getLogger(__name__)
+_log = scrubbed_logger(__name__)
 
 _FORCED_SECONDS = 0.5
 """How long a closing session waits for what it has cancelled."""

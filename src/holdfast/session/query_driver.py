@@ -1,7 +1,6 @@
 """QueryDriver: runs one query to its end, whatever ends it, and records that end."""
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any
 
 from holdfast.blocks.doom_loop import LoopDetector
@@ -10,6 +9,7 @@ from holdfast.engine.query_closing import closing_events, query_ended, result_of
 from holdfast.engine.scopes import QueryOutcome, QueryRecorder, QueryScope, SessionScope
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Clock
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.stamps import Stamp
 from holdfast.session.query_handle import QueryHandle
 from holdfast.session.recorder import SessionRecorder
@@ -20,7 +20,7 @@ from holdfast.vocabulary.status import Busy, Failed, Idle
 if TYPE_CHECKING:
     from holdfast.engine.query_runner import QueryRunner
 
-_log = logging.getLogger(__name__)
+_log = scrubbed_logger(__name__)
 
 _STOP_SECONDS = 0.5
 """How long the work of a query that was stopped is waited for."""
