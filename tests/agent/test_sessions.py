@@ -419,5 +419,5 @@ def test_a_permission_mode_that_is_not_kept_is_refused(mode: str) -> None:
 
 
 def test_a_mistyped_option_is_told_what_may_have_been_meant() -> None:
-    with pytest.raises(TypeError, match=r"temprature \(did you mean 'temperature'\?\)"):
+    with pytest.raises(TypeError, match=r"temprature is unknown; did you mean 'temperature'\?"):
         make_agent([], temprature=1)

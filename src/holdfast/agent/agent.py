@@ -5,19 +5,24 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from msgspec.structs import replace
 
-from holdfast.agent.keywords import (
+from holdfast.agent.agent_options import (
     AgentOptions,
     CreateSessionOptions,
     OneCallOptions,
     Prompt,
     QueryOptions,
     SessionOptions,
+    takes,
+)
+from holdfast.agent.option_checks import (
+    arguments_of,
+    check_options,
+    check_reference,
+    check_text,
     components_of,
     hide_key,
-    settings_changes,
     sources_of,
 )
-from holdfast.agent.option_checks import check_options, check_reference, check_text
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session import AgentSession
 from holdfast.agent.verbs import AgentRemote
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
 
 
+@takes(AgentOptions)
 class Agent:
     """Holds what queries share. Constructed once; use it with `async with`, or close it.
 
@@ -58,6 +64,7 @@ class Agent:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
+    @takes(QueryOptions)
     async def run(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
         """Answer one prompt in a session of its own.
 
@@ -67,11 +74,13 @@ class Agent:
         """
         return await self.stream(prompt, **options).result()
 
+    @takes(QueryOptions)
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Answer one prompt in a session of its own, and watch the answer come."""
         session = AgentSession(self._composition, self._new_session, closes_after_query=True)
         return session.stream(prompt, **options)
 
+    @takes(SessionOptions)
     def session(
         self, reference: str | None = None, **options: Unpack[SessionOptions]
     ) -> AgentSession:
@@ -100,6 +109,7 @@ class Agent:
         await self._composition.close()
 
 
+@takes(OneCallOptions)
 async def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentResult[Any]:
     """Answer one prompt.
 
@@ -110,11 +120,11 @@ async def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentR
     return await run_agent_stream(prompt, **options).result()
 
 
+@takes(OneCallOptions)
 def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> QueryStream[Any]:
     """Answer one prompt and watch the answer come."""
     agent_options, query_options = _split(options)
-    check_options(query_options, QueryOptions, of="a query")
-    signal = query_options.get("signal")
+    signal = check_options(query_options, QueryOptions, door="run_agent_stream()")["signal"]
     if signal is not None and signal.aborted:
         agent_options = {}  # nothing is built for a query that was stopped before it began
     hide_key(agent_options)
@@ -123,6 +133,7 @@ def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> Query
     return session.stream(prompt, **query_options)
 
 
+@takes(CreateSessionOptions)
 async def create_agent_session(**options: Unpack[CreateSessionOptions]) -> AgentSession:
     """Open a session with an agent of its own; closing the session closes the agent."""
     agent_options, session_options = _part_session(options)
@@ -138,12 +149,8 @@ async def create_agent_session(**options: Unpack[CreateSessionOptions]) -> Agent
 
 def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
     """Check an agent's options; return its joined blocks, and how its new sessions start."""
-    check_options(options, AgentOptions, of="Agent")
-    arguments = settings_changes(options)
-    for name in ("store", "owner", "project"):
-        if isinstance(options.get(name), str):
-            arguments[name] = options[name]
-    configuration = configure(arguments, sources_of(options))
+    options = check_options(options, AgentOptions, door="Agent()")
+    configuration = configure(arguments_of(options), sources_of(options))
     resolved = configuration.resolved
     split_model(configuration.settings.model)
     request = SessionRequest(
@@ -161,14 +168,14 @@ def _request_for(
 ) -> SessionRequest:
     """Return the request for a session by its name or id, checked."""
     check_reference(reference)
-    check_options(options, SessionOptions, of="a session")
-    state = options.get("restore")
+    options = check_options(options, SessionOptions, door="agent.session()")
+    state = options["restore"]
     return replace(
         like,
         reference=reference,
-        busy=options.get("busy", "reject"),
+        busy=options["busy"],
         history=check_state(state).messages if state is not None else (),
-        must_exist=options.get("must_exist", False),
+        must_exist=options["must_exist"],
     )
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.agent.keywords import Prompt, QueryOptions, SendOptions
-from holdfast.agent.option_checks import check_options
+from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions
 from holdfast.assembly.attachments import read_attachments
 from holdfast.assembly.components import PathInput
 from holdfast.blocks.tool_registry.foreign_types import (
@@ -32,28 +31,27 @@ _FENCED = r"(?is)^\s*```(?:json)?\s*(.*?)\s*```\s*$"
 
 
 def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
-    """Make the input of one query, checked.
+    """Make the input of one query from its prompt and its checked options.
 
     Raises:
         ConfigError: CONFIG_INVALID when the prompt is empty or the output type cannot be used.
 
     """
-    check_options(options, QueryOptions, of="a query")
     query_id = new_query_id()
     return QueryInput(
         query_id=query_id,
         message=make_prompt(prompt, options, query_id),
-        reminders=tuple(options.get("reminders", ())),
-        require_tool=options.get("require_tool"),
-        transform=options.get("transform"),
-        output=output_spec(options.get("output_type")),
-        timeout=options.get("timeout"),
+        reminders=tuple(options["reminders"]),
+        require_tool=options["require_tool"],
+        transform=options["transform"],
+        output=output_spec(options["output_type"]),
+        timeout=options["timeout"],
     )
 
 
 async def attach(message: UserMessage, options: SendOptions, *, cwd: PathInput) -> UserMessage:
     """Return a prompt with its attachments, which are read now; relative paths are from `cwd`."""
-    sources = options.get("attachments", ())
+    sources = options["attachments"]
     if not sources:
         return message
     return replace(message, parts=(*message.parts, *await read_attachments(sources, cwd=cwd)))
@@ -68,11 +66,11 @@ def make_prompt(prompt: Prompt, options: SendOptions, query_id: QueryId) -> User
     """
     parts = _parts_of(prompt)
     says_something = any(not isinstance(part, TextPart) or part.text.strip() for part in parts)
-    if not says_something and not options.get("attachments"):
+    if not says_something and not options["attachments"]:
         raise ConfigError(ErrorCode.CONFIG_INVALID, "Empty prompt: there is nothing to send")
     parts = tuple(_writable(part) for part in parts)
     given = prompt.sender if isinstance(prompt, UserMessage) else None
-    sender = _sender(options.get("sender") or given)
+    sender = _sender(options["sender"] or given)
     return UserMessage(id=new_message_id(), parts=parts, query_id=query_id, sender=sender)
 
 

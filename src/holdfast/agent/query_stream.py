@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from holdfast.agent.keywords import QueryOptions
+from holdfast.agent.agent_options import QueryOptions
 from holdfast.blocks.event_stream import StreamPhase
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
@@ -40,9 +40,9 @@ class QueryStream(Generic[OutputT]):
         self._start = start
         self._finish = finish
         self._own = AbortController()
-        signal = options.get("signal")
+        signal = options["signal"]
         self._signals = (self._own.signal, signal) if signal else (self._own.signal,)
-        self._returns_aborts = options.get("on_abort", "raise") == "return"
+        self._returns_aborts = options["on_abort"] == "return"
         self._forget: Callable[[], None] = lambda: None
         self._beginning = asyncio.Lock()
         self._claimed = False

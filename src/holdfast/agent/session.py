@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from holdfast.agent.keywords import (
-    Prompt,
-    QueryOptions,
-    SettingsOptions,
+from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions, takes
+from holdfast.agent.option_checks import (
+    check_options,
+    check_reference,
+    check_subscription,
     settings_changes,
 )
-from holdfast.agent.option_checks import check_options, check_reference, check_subscription
 from holdfast.agent.prompts import attach, make_prompt, make_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.verbs import SessionVerbs
@@ -108,6 +108,7 @@ class AgentSession(SessionVerbs):
 
     # Prompts.
 
+    @takes(QueryOptions)
     async def chat(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
         """Send a prompt and wait for the answer.
 
@@ -117,8 +118,10 @@ class AgentSession(SessionVerbs):
         """
         return await self.stream(prompt, **options).result()
 
+    @takes(QueryOptions)
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
+        options = check_options(options, QueryOptions, door="session.chat()")
         query = make_query(prompt, options)
 
         async def start() -> "QueryHandle":
@@ -129,6 +132,7 @@ class AgentSession(SessionVerbs):
         finish = self.close if self._closes_after_query else None
         return QueryStream(start, finish, options)
 
+    @takes(QueryOptions)
     def resume(self, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Carry an unfinished query on; await it for its result, or iterate it.
 
@@ -136,7 +140,7 @@ class AgentSession(SessionVerbs):
             SessionError: NOTHING_TO_SEND when every query has ended.
 
         """
-        check_options(options, QueryOptions, of="a query")
+        options = check_options(options, QueryOptions, door="session.resume()")
 
         async def start() -> "QueryHandle":
             return await self._submit(None, options)
@@ -146,9 +150,9 @@ class AgentSession(SessionVerbs):
     async def _submit(self, query: QueryInput | None, options: QueryOptions) -> "QueryHandle":
         """Submit a query to the session; without one, carry on what is unfinished."""
         live = await self._live_session()
-        total_timeout = options.get("total_timeout")
+        total_timeout = options["total_timeout"]
         handle = live.new_handle(query or resume_input(live.fold), total_timeout=total_timeout)
-        await live.submit(handle, options.get("delivery", "queue"))
+        await live.submit(handle, options["delivery"])
         return handle
 
     async def count_tokens(self, prompt: Prompt | None = None) -> TokenCount:
@@ -160,7 +164,8 @@ class AgentSession(SessionVerbs):
             SessionError: NOTHING_TO_SEND when nothing was said yet and there is no prompt.
 
         """
-        message = None if prompt is None else make_prompt(prompt, {}, new_query_id())
+        options = check_options(SendOptions(), SendOptions, door="session.count_tokens()")
+        message = None if prompt is None else make_prompt(prompt, options, new_query_id())
         live = await self._live_session()
         return await self._composition.count_tokens(live.fold, message)
 
@@ -189,6 +194,7 @@ class AgentSession(SessionVerbs):
 
     # The session as a whole.
 
+    @takes(SettingsOptions)
     async def configure(self, **options: Unpack[SettingsOptions]) -> None:
         """Change settings, from the next turn on.
 
@@ -196,7 +202,7 @@ class AgentSession(SessionVerbs):
             ConfigError: CONFIG_INVALID naming the field.
 
         """
-        check_options(options, SettingsOptions, of="a session's settings")
+        options = check_options(options, SettingsOptions, door="session.configure()")
         changes = self._composition.configuration.changed(settings_changes(options))
         await (await self._live_session()).change({"settings": changes})
 

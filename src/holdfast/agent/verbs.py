@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Unpack
 
-from holdfast.agent.keywords import Prompt, SendOptions
+from holdfast.agent.agent_options import Prompt, SendOptions, takes
 from holdfast.agent.option_checks import check_id, check_options, decided
 from holdfast.agent.prompts import attach, make_prompt
 from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
@@ -39,6 +39,7 @@ class SessionVerbs(ABC):
     async def _tell(self, command: Command) -> None:
         """Hand a command to the session; it is durable when this returns."""
 
+    @takes(SendOptions)
     async def send(self, prompt: Prompt, **options: Unpack[SendOptions]) -> QueryId:
         """Send a prompt without waiting for the answer, and return the id of its query.
 
@@ -50,7 +51,7 @@ class SessionVerbs(ABC):
             SessionError: BUSY with `delivery="reject"`, CLOSED when the session is closed.
 
         """
-        check_options(options, SendOptions, of="send")
+        options = check_options(options, SendOptions, door="session.send()")
         query_id = new_query_id()
         message = make_prompt(prompt, options, query_id)
         message = await attach(message, options, cwd=self._composition.configuration.cwd)
@@ -59,7 +60,7 @@ class SessionVerbs(ABC):
                 id=new_command_id(),
                 input_id=new_input_id(),
                 message=message,
-                delivery=options.get("delivery", "queue"),
+                delivery=options["delivery"],
             )
         )
         return query_id

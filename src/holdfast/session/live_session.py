@@ -124,12 +124,15 @@ class LiveSession:
             queue=self.queue,
             stamp=self.stamp,
         )
-        self.commands = SessionCommands(
+        self.commands = self._new_commands()
+
+    def _new_commands(self) -> SessionCommands:
+        return SessionCommands(
             self,
             queue=self.queue,
-            inbox=parts.store.inbox,
+            inbox=self._parts.store.inbox,
             recorder=self.recorder,
-            clock=parts.clock,
+            clock=self._parts.clock,
         )
 
     async def start(self) -> None:

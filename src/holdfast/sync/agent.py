@@ -5,13 +5,14 @@ from typing import Any, Self, Unpack
 
 from holdfast import administration
 from holdfast.agent import agent as asynchronous
-from holdfast.agent.keywords import (
+from holdfast.agent.agent_options import (
     AgentOptions,
     CreateSessionOptions,
     OneCallOptions,
     Prompt,
     QueryOptions,
     SessionOptions,
+    takes,
 )
 from holdfast.sync.background_loop import LoopAccess, background_loop
 from holdfast.sync.session import AgentRemote, AgentSession, QueryStream
@@ -20,6 +21,7 @@ from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
 
 
+@takes(AgentOptions)
 class Agent:
     """The blocking face of an agent; see `holdfast.Agent`."""
 
@@ -38,14 +40,17 @@ class Agent:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    @takes(QueryOptions)
     def run(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
         """Answer one prompt in a session of its own."""
         return self._access.call(self._inner.run(prompt, **options))
 
+    @takes(QueryOptions)
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Answer one prompt in a session of its own, and watch the answer come."""
         return QueryStream(self._inner.stream(prompt, **options), self._access)
 
+    @takes(SessionOptions)
     def session(
         self, reference: str | None = None, **options: Unpack[SessionOptions]
     ) -> AgentSession:
@@ -61,16 +66,19 @@ class Agent:
         self._access.close(self._inner.close)
 
 
+@takes(OneCallOptions)
 def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentResult[Any]:
     """Answer one prompt."""
     return LoopAccess().call(asynchronous.run_agent(prompt, **options))
 
 
+@takes(OneCallOptions)
 def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> QueryStream[Any]:
     """Answer one prompt and watch the answer come."""
     return QueryStream(asynchronous.run_agent_stream(prompt, **options), LoopAccess())
 
 
+@takes(CreateSessionOptions)
 def create_agent_session(**options: Unpack[CreateSessionOptions]) -> AgentSession:
     """Open a session with an agent of its own; closing the session closes the agent."""
     access = LoopAccess()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-from holdfast.agent.keywords import Prompt, QueryOptions, SendOptions, SettingsOptions
+from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions, takes
 from holdfast.agent.query_stream import QueryStream as AsyncQueryStream
 from holdfast.agent.session import AgentSession as AsyncAgentSession
 from holdfast.agent.verbs import AgentRemote as AsyncAgentRemote
@@ -91,6 +91,7 @@ class _SessionVerbs(Generic[InnerT]):
         self._inner = inner
         self._access = access
 
+    @takes(SendOptions)
     def send(self, prompt: Prompt, **options: Unpack[SendOptions]) -> QueryId:
         """Send a prompt without waiting for the answer, and return the id of its query."""
         return self._access.call(self._inner.send(prompt, **options))
@@ -171,14 +172,17 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         """Return what the session is at this moment, as a value."""
         return self._inner.snapshot()
 
+    @takes(QueryOptions)
     def chat(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
         """Send a prompt and wait for the answer."""
         return self._access.call(self._inner.chat(prompt, **options))
 
+    @takes(QueryOptions)
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
         return QueryStream(self._inner.stream(prompt, **options), self._access)
 
+    @takes(QueryOptions)
     def resume(self, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Carry an unfinished query on."""
         return QueryStream(self._inner.resume(**options), self._access)
@@ -199,6 +203,7 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         """Stop the running query: from any thread, any number of times; what came is kept."""
         self._inner.abort(reason)
 
+    @takes(SettingsOptions)
     def configure(self, **options: Unpack[SettingsOptions]) -> None:
         """Change settings, from the next turn on."""
         self._access.call(self._inner.configure(**options))
