@@ -7,11 +7,11 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from holdfast.agent.agent_options import QueryOptions
-from holdfast.blocks.event_stream import StreamPhase
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
 from holdfast.vocabulary.events import Event, TextDelta
 from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.status import StreamPhase
 
 if TYPE_CHECKING:
     from holdfast.session.query_handle import QueryHandle
@@ -53,7 +53,7 @@ class QueryStream(Generic[OutputT]):
     @property
     def phase(self) -> StreamPhase:
         """What the stream is doing: idle until it is used."""
-        return self._handle.stream.phase if self._handle else "idle"
+        return self._handle.phase if self._handle else "idle"
 
     async def __aenter__(self) -> Self:
         await self._begin()

@@ -27,7 +27,7 @@ from holdfast.vocabulary.entries import (
     ToolEnded,
 )
 from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError, without_secrets
-from holdfast.vocabulary.ids import ApprovalId, new_approval_id
+from holdfast.vocabulary.ids import ApprovalId, CallId, new_approval_id
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import ResultContent, TextPart, ToolCallPart, check_content
 
@@ -49,6 +49,11 @@ class _Candidate(msgspec.Struct, kw_only=True):
     answer: asyncio.Future[ApprovalSettled] | None = None
     """Done once the answer is in the log."""
     reason: str | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether its question, an earlier query's, has an answer in the log by now."""
+        return self.answer is not None and self.answer.done()
 
 
 class ToolDispatcher:
@@ -73,15 +78,10 @@ class ToolDispatcher:
 
     async def dispatch(self, scope: QueryScope, calls: Iterable[CallRecord]) -> DispatchOutcome:
         """Run what may run of `calls`; those that ended already stay as they are."""
-        candidates: list[_Candidate] = []
-        for record in calls:
-            if record.ended is not None:
-                continue
-            candidate = await self._prepare(scope, record)
-            if candidate == "loop":
-                return "loop"
-            if candidate is not None:
-                candidates.append(candidate)
+        prepared = await self._prepare_all(scope, [item for item in calls if item.ended is None])
+        if prepared == "loop":
+            return "loop"
+        candidates = prepared.values()
         asking = [item for item in candidates if item.approval_id is not None]
         ready = [item for item in candidates if item.approval_id is None]
         await self._ask_all(scope, asking)
@@ -94,6 +94,29 @@ class ToolDispatcher:
         for candidate in asking:
             await self._act(scope, candidate, await self._answer_of(scope, candidate))
         return "done"
+
+    async def _prepare_all(
+        self, scope: QueryScope, records: list[CallRecord]
+    ) -> dict[CallId, _Candidate] | Literal["loop"]:
+        """Make candidates of the calls that may run, in the model's order.
+
+        A question that was answered while other calls were prepared is not asked again: its call is
+        prepared once more, by the answer.
+        """
+        candidates: dict[CallId, _Candidate] = {}
+        unprepared = records
+        while unprepared:
+            for record in unprepared:
+                candidate = await self._prepare(scope, record)
+                if candidate == "loop":
+                    return "loop"
+                if candidate is None:
+                    candidates.pop(record.part.call_id, None)
+                else:
+                    candidates[record.part.call_id] = candidate
+            answered = {key for key, item in candidates.items() if item.is_answered}
+            unprepared = [record for record in records if record.part.call_id in answered]
+        return candidates
 
     async def _prepare(
         self, scope: QueryScope, record: CallRecord
