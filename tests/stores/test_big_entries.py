@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.ports.session_store import Store
-from holdfast.stores.big_entries import LARGEST_ENTRY
+from holdfast.stores.stored_records import LARGEST_ENTRY
 from holdfast.testing.store_conformance.samples import change, command, note, opening
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry

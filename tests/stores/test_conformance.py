@@ -39,7 +39,7 @@ async def test_a_report_names_what_was_kept_and_what_was_skipped(tmp_path: Path)
 async def test_a_store_that_does_not_fence_fails_the_exam() -> None:
     class Unfenced(MemoryLog):
         async def append(self, lease: Lease, entries: list[Entry], **more: object) -> None:  # type: ignore[override]
-            session = self._sessions[lease.session_id]
+            session = self._sessions.get_or_create(lease.session_id)
             newest = Lease(session_id=lease.session_id, holder="", epoch=session.epoch)
             self.append_now(newest, entries)
 

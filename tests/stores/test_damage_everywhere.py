@@ -10,9 +10,9 @@ import apsw
 import pytest
 
 from holdfast.ports.session_store import Lease, Store
-from holdfast.stores.big_entries import LARGEST_ENTRY
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.stores.stored_records import LARGEST_ENTRY
 from holdfast.testing.store_conformance.promises import within_patience
 from holdfast.testing.store_conformance.samples import (
     OWNER,

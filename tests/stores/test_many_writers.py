@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.stores.sqlite.patience import Patience
+from holdfast.stores.sqlite.database import LockTimeouts
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.store_conformance.samples import new_session, note, seqs_of
 from holdfast.vocabulary.errors import ErrorCode, StoreError
@@ -68,7 +68,7 @@ async def test_a_database_that_stays_locked_is_unavailable_at_the_end_of_patienc
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "sessions.db"
-    store = SqliteStore(path, patience=Patience(busy=0.01, whole=0.1))
+    store = SqliteStore(path, timeouts=LockTimeouts(busy=0.01, total=0.1))
     lease = await new_session(store)
     other = apsw.Connection(str(path))
     other.execute("BEGIN IMMEDIATE")

@@ -28,7 +28,7 @@ from holdfast.vocabulary.entries import (
     ToolEnded,
 )
 from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError, without_secrets
-from holdfast.vocabulary.ids import ApprovalId, new_approval_id
+from holdfast.vocabulary.ids import ApprovalId, CallId, new_approval_id
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import ResultContent, TextPart, ToolCallPart, check_content
 
@@ -76,16 +76,11 @@ class ToolDispatcher:
 
     async def dispatch(self, scope: QueryScope, calls: Iterable[CallRecord]) -> DispatchOutcome:
         """Run what may run of `calls`; those that ended already stay as they are."""
-        ready: list[_Candidate] = []
-        asking: list[_Question] = []
-        for record in calls:
-            prepared = await self._prepare(scope, record) if record.ended is None else None
-            if prepared == "loop":
-                return "loop"
-            if isinstance(prepared, _Question):
-                asking.append(prepared)
-            elif prepared is not None:
-                ready.append(prepared)
+        prepared = await self._prepare_all(scope, [item for item in calls if item.ended is None])
+        if prepared == "loop":
+            return "loop"
+        asking = [item for item in prepared.values() if isinstance(item, _Question)]
+        ready = [item for item in prepared.values() if isinstance(item, _Candidate)]
         await self._ask_all(scope, asking)
         if scope.session.approver is not None:
             await self._run_as_approved(scope, ready, asking)
@@ -96,6 +91,33 @@ class ToolDispatcher:
         for question in asking:
             await self._act(scope, question.candidate, await self._answer_to(scope, question))
         return "done"
+
+    async def _prepare_all(
+        self, scope: QueryScope, records: list[CallRecord]
+    ) -> dict[CallId, _Candidate | _Question] | Literal["loop"]:
+        """Find out what the calls need that may run, in the model's order.
+
+        A question that was answered while other calls were prepared is not asked again: its call is
+        prepared once more, by the answer.
+        """
+        found: dict[CallId, _Candidate | _Question] = {}
+        unprepared = records
+        while unprepared:
+            for record in unprepared:
+                prepared = await self._prepare(scope, record)
+                if prepared == "loop":
+                    return "loop"
+                if prepared is None:
+                    found.pop(record.part.call_id, None)
+                else:
+                    found[record.part.call_id] = prepared
+            answered = {
+                key
+                for key, item in found.items()
+                if isinstance(item, _Question) and item.answer.done()
+            }
+            unprepared = [record for record in records if record.part.call_id in answered]
+        return found
 
     async def _prepare(
         self, scope: QueryScope, record: CallRecord

@@ -21,18 +21,18 @@ from holdfast.ports.session_store import Lease, Store
 from holdfast.ports.stamps import Stamp
 from holdfast.session.branching import Branches
 from holdfast.session.changed_arguments import refuse_misfit
-from holdfast.session.command_pump import CommandPump, SessionVerbs
+from holdfast.session.commands import SessionCommands
 from holdfast.session.observers import observe
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.query_driver import QueryDriver
 from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.commands import CommandId, SendPrompt
+from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import PartStarted, SessionChanged
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, StatusChanged
-from holdfast.vocabulary.ids import ApprovalId, SessionId, new_query_id
+from holdfast.vocabulary.ids import ApprovalId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
 from holdfast.vocabulary.status import Idle, Retrying, SessionStatus
@@ -121,26 +121,21 @@ class LiveSession:
             queue=self.queue,
             stamp=self.stamp,
         )
-        self._pump = self._new_pump()
+        self.commands = self._new_commands()
 
-    def _new_pump(self) -> CommandPump:
-        return CommandPump(
-            session_id=self.session_id,
+    def _new_commands(self) -> SessionCommands:
+        return SessionCommands(
+            self,
+            queue=self.queue,
             inbox=self._parts.store.inbox,
             recorder=self.recorder,
-            verbs=SessionVerbs(
-                abort=self.abort,
-                decide=self.decide,
-                prompt=self._take_prompt,
-                recover=self.queue.recover,
-            ),
             clock=self._parts.clock,
         )
 
     async def start(self) -> None:
         """Do what other processes asked for while nobody held the session, then listen to them."""
-        await self._pump.carry_out_pending()
-        self._tasks.start(self._pump.pump(), name="holdfast-commands")
+        await self.commands.carry_out_pending()
+        self._tasks.start(self.commands.pump(), name="holdfast-commands")
 
     @property
     def fold(self) -> SessionFold:
@@ -247,7 +242,10 @@ class LiveSession:
     def check_open(self) -> None:
         """Raise CLOSED once the session is closed."""
         if self.closed:
-            raise SessionError(ErrorCode.CLOSED, f"session {self.session_id} is closed")
+            raise self._closed_error()
+
+    def _closed_error(self) -> SessionError:
+        return SessionError(ErrorCode.CLOSED, f"session {self.session_id} is closed")
 
     async def close(self, *, force: bool = False) -> None:
         """Close the session; whoever closes it at the same time shares the outcome."""
@@ -257,9 +255,7 @@ class LiveSession:
             self.abort("the session is closed")
             self.channel.hurry(within=_LAST_EVENTS_SECONDS)
         if self._closing is None:
-            self.queue.close(
-                SessionError(ErrorCode.CLOSED, f"session {self.session_id} was closed")
-            )
+            self.queue.close(self._closed_error())
             owner = OwnedTasks()
             self._closing = owner.start(self._close(), name="holdfast-close")
         self.channel.excuse(closing=True)
@@ -279,13 +275,8 @@ class LiveSession:
         await self.channel.close(within=_LAST_EVENTS_SECONDS if self._forced else drain)
         with suppress(AgentError):  # who failed to write has been told
             await self.recorder.commit(())  # what is on its way to the log comes before the release
+        self.recorder.close(self._closed_error())  # what comes later is not to meet the next holder
         await self._parts.store.leases.release(self._lease)
-
-    async def _take_prompt(self, command: SendPrompt) -> None:
-        """Take in a prompt that another process sent."""
-        message = command.message
-        query = QueryInput(query_id=message.query_id or new_query_id(), message=message)
-        await self.queue.admit(query, command.delivery, consumed=(command.id,))
 
     def _set_status(self, status: SessionStatus) -> None:
         self._status = status

@@ -50,6 +50,7 @@ class SessionRecorder:
         self._consumed: list[CommandId] = []
         self._lock = asyncio.Lock()
         self._failure: AgentError | None = None
+        self._refusal: AgentError | None = None
         self._seq = fold.head
         self.fold = fold
 
@@ -59,8 +60,8 @@ class SessionRecorder:
         The commands whose effect the events are leave the inbox in the same append. Everything is
         staged before the first wait, so a decision and what it rests on cannot come apart.
         """
-        if self._failure is not None:
-            raise self._failure
+        if (over := self._refusal or self._failure) is not None:
+            raise over
         must_store = bool(self._staged or self._consumed or consumed)
         for event in events:
             must_store = must_store or isinstance(event, Entry)
@@ -70,8 +71,9 @@ class SessionRecorder:
         self._stage(events)
         self._consumed.extend(consumed)
         async with self._lock:
-            if self._failure is not None:
-                raise self._failure  # the append before this one failed: nothing goes on then
+            # The store may have failed, or the session been given up, while the lock was another's.
+            if (over := self._refusal or self._failure) is not None:
+                raise over
             await self._flush()
 
     def unanswered(self) -> dict[ApprovalId, ApprovalRequested]:
@@ -97,6 +99,10 @@ class SessionRecorder:
                 self.fold.apply(entry)
             self._seq = self.fold.head
             self._failure = None
+
+    def close(self, refusal: AgentError) -> None:
+        """Refuse whatever is still to be recorded: the session is given up."""
+        self._refusal = refusal
 
     async def refold(self, derive: Callable[[], Awaitable[SessionFold]]) -> None:
         """Derive the session anew from its log, while nothing is appended to it."""

@@ -1,18 +1,18 @@
-"""The index of a jsonl store: the summaries of its logs."""
+"""The index of a jsonl store: finds sessions by the summaries of their logs."""
 
 from collections.abc import Sequence
 
 from holdfast.ports.session_store import SessionRecord
-from holdfast.stores.file_failures import translating
-from holdfast.stores.jsonl.room import JsonlRoom
+from holdfast.stores.jsonl.resources import JsonlResources
+from holdfast.stores.private_files import translated_os_errors
 from holdfast.vocabulary.ids import SessionId, parse_session_id
 
 
 class JsonlIndex:
-    """Finds sessions by what their logs say."""
+    """Finds sessions by what their logs say. Stores nothing itself: `Summaries` do."""
 
-    def __init__(self, room: JsonlRoom) -> None:
-        self._room = room
+    def __init__(self, resources: JsonlResources) -> None:
+        self._resources = resources
 
     async def find(
         self,
@@ -22,14 +22,16 @@ class JsonlIndex:
         session_id: SessionId | None = None,
         name: str | None = None,
     ) -> SessionRecord | None:
-        """Find by id or by name; a session of somebody else is not found."""
-        return await self._room.lanes.read(lambda: self._find((owner, project), session_id, name))
+        """Find by id or by name; a session of another owner or project is not found."""
+        return await self._resources.threads.read(
+            lambda: self._find((owner, project), session_id, name)
+        )
 
     async def browse(
         self, owner: str, project: str, *, limit: int | None = None, after: SessionId | None = None
     ) -> Sequence[SessionRecord]:
         """List sessions, the last updated first."""
-        records = await self._room.lanes.read(lambda: self._records((owner, project)))
+        records = await self._resources.threads.read(lambda: self._records((owner, project)))
         records.sort(key=lambda record: (record.updated, record.id), reverse=True)
         if after is not None:
             places = [place for place, record in enumerate(records) if record.id == after]
@@ -37,8 +39,8 @@ class JsonlIndex:
         return records[:limit]
 
     async def rebuild(self) -> int:
-        """Make the index anew from the logs."""
-        return await self._room.lanes.read(self._rebuild)
+        """Derive the index again from the logs."""
+        return await self._resources.threads.read(self._rebuild)
 
     def _find(
         self, owned: tuple[str, str], session_id: SessionId | None, name: str | None
@@ -49,8 +51,8 @@ class JsonlIndex:
                 return record
         if name is None:
             return None
-        # A name that was seen before is most likely still that session's.
-        for known in self._room.summaries.named(name):
+        # A session that had the name at the last look most likely still has it.
+        for known in self._resources.summaries.named(name):
             record = self._record(known)
             if record is not None and (record.owner, record.project, record.name) == (*owned, name):
                 return record
@@ -58,15 +60,15 @@ class JsonlIndex:
         return next(named, None)
 
     def _record(self, session_id: SessionId) -> SessionRecord | None:
-        with translating(self._room.folder.root):
-            return self._room.summaries.of(session_id).record
+        with translated_os_errors(self._resources.folder.root):
+            return self._resources.summaries.of(session_id).record
 
     def _records(self, owned: tuple[str, str]) -> list[SessionRecord]:
-        with translating(self._room.folder.root):
-            records = self._room.summaries.records()
+        with translated_os_errors(self._resources.folder.root):
+            records = self._resources.summaries.records()
         return [record for record in records if (record.owner, record.project) == owned]
 
     def _rebuild(self) -> int:
-        with translating(self._room.folder.root):
-            self._room.summaries.forget()
-            return len(self._room.summaries.records())
+        with translated_os_errors(self._resources.folder.root):
+            self._resources.summaries.forget()
+            return len(self._resources.summaries.records())

@@ -10,16 +10,15 @@ from typing import NamedTuple
 import apsw
 
 from holdfast.stores.searchable_text import searchable_text_of
-from holdfast.stores.sqlite.room import SqliteRoom
+from holdfast.stores.sqlite.connections import SqliteConnections
 from holdfast.stores.sqlite.rows import (
     LARGEST_KEY,
-    RECORD_COLUMNS,
-    as_numbers,
-    entry_of,
-    finder_of,
+    SELECT_RECORDS,
+    decode_record,
+    key_at,
     place_of,
-    record_of,
-    rows_between,
+    readable_entries,
+    seq_of,
     span_of,
     within_seqs,
 )
@@ -37,8 +36,8 @@ class FoundText(NamedTuple):
 class SqliteSearch:
     """Finds sessions by their words, for one owner and project."""
 
-    def __init__(self, room: SqliteRoom) -> None:
-        self._room = room
+    def __init__(self, connections: SqliteConnections) -> None:
+        self._connections = connections
 
     async def find(
         self, owner: str, project: str, words: str, *, limit: int = 50
@@ -48,9 +47,11 @@ class SqliteSearch:
         if not query:
             return ()
         # Only what is looked through: another owner's damage is no reason to fail here.
-        await self._room.writer.write(lambda connection: _catch_up(connection, (owner, project)))
+        await self._connections.writer.write(
+            lambda connection: _catch_up(connection, (owner, project))
+        )
         asked = (query, owner, project, limit)
-        return await self._room.readers.read(lambda connection: _find(connection, asked))
+        return await self._connections.readers.read(lambda connection: _find(connection, asked))
 
 
 def _query_of(words: str) -> str:
@@ -60,20 +61,25 @@ def _query_of(words: str) -> str:
 
 
 def _find(connection: apsw.Connection, asked: tuple[str, str, str, int]) -> list[FoundText]:
-    rows = connection.execute(
-        f"SELECT text_index.rowid & 4294967295, {RECORD_COLUMNS} FROM text_index"  # noqa: S608
+    places = connection.execute(
+        "SELECT text_index.rowid FROM text_index"
         " JOIN session ON session.key = text_index.rowid >> 32"
         " WHERE text_index MATCH ? AND owner = ? AND project = ?"
         " ORDER BY rank LIMIT ?",
         asked,
     ).fetchall()
-    found = [(record_of(connection, row[1:]), int(str(row[0]))) for row in rows]
-    return [FoundText(record.id, seq) for record, seq in found if record is not None]
+    found = []
+    for place in [int(str(row[0])) for row in places]:
+        row = connection.execute(f"{SELECT_RECORDS} WHERE key = ?", (key_at(place),)).fetchone()
+        record = None if row is None else decode_record(connection, row)
+        if record is not None:
+            found.append(FoundText(record.id, seq_of(place)))
+    return found
 
 
 def _catch_up(connection: apsw.Connection, owned: tuple[str, str]) -> None:
     behind = connection.execute(
-        f"SELECT key, {as_numbers('indexed')} FROM session"  # noqa: S608
+        "SELECT key, CAST(indexed AS INTEGER) FROM session"
         " WHERE indexed < head AND owner = ? AND project = ? AND key BETWEEN 1 AND ?",
         (*owned, LARGEST_KEY),
     ).fetchall()
@@ -82,13 +88,12 @@ def _catch_up(connection: apsw.Connection, owned: tuple[str, str]) -> None:
 
 
 def _index_session(connection: apsw.Connection, key: int, indexed: int) -> None:
-    first, last = place_of(key, indexed + 1), span_of(key)[1]
-    find = finder_of(connection, key)
-    decoded = (entry_of(row, find) for row in rows_between(connection, first, last))
-    entries = (entry for entry in decoded if not isinstance(entry, str))
-    found = searchable_text_of(entries, after=indexed)
+    found = searchable_text_of(readable_entries(connection, key, after=indexed), after=indexed)
     # Text beside a turn that was still open last time has been found before.
-    connection.execute("DELETE FROM text_index WHERE rowid BETWEEN ? AND ?", (first, last))
+    connection.execute(
+        "DELETE FROM text_index WHERE rowid BETWEEN ? AND ?",
+        (place_of(key, indexed + 1), span_of(key)[1]),
+    )
     connection.executemany(
         "INSERT INTO text_index (rowid, text) VALUES (?, ?)",
         [(place_of(key, seq), text) for seq, text in found.texts],
