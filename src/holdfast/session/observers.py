@@ -78,10 +78,8 @@ def _compose(entries: Sequence[Entry]) -> list[Entry]:
         match entry:
             case TurnStarted():
                 turn = OpenTurn(entry)
-            case PartStarted() if turn is not None:
-                turn.start(entry)
-            case PartCheckpoint() if turn is not None:
-                turn.grow(entry)
+            case PartStarted() | PartCheckpoint() if turn is not None:
+                turn.apply(entry)
             case PartEnded() if turn is not None:
                 composed.append(turn.compose(entry))
                 continue

@@ -27,20 +27,18 @@ class OpenTurn:
         self._composed: tuple[PartEnded, PartEnded] | None = None
         """The last entry that was composed: it is shown first and applied next."""
 
-    def start(self, entry: PartStarted) -> None:
-        """Note that a part begins."""
-        self._parts[entry.part_id] = None
-        self._kinds[entry.part_id] = entry.part_kind
-
-    def grow(self, entry: PartCheckpoint) -> None:
-        """Add an increment of text."""
-        self._pieces.setdefault(entry.part_id, []).append(entry.text)
-
-    def end(self, entry: PartEnded) -> None:
-        """Complete a part."""
-        self._parts[entry.part_id] = self.compose(entry).part
-        self._pieces.pop(entry.part_id, None)
-        self._composed = None
+    def apply(self, entry: PartStarted | PartCheckpoint | PartEnded) -> None:
+        """Begin a part, add an increment to it, or complete it."""
+        match entry:
+            case PartStarted(part_id=part_id):
+                self._parts[part_id] = None
+                self._kinds[part_id] = entry.part_kind
+            case PartCheckpoint(part_id=part_id):
+                self._pieces.setdefault(part_id, []).append(entry.text)
+            case PartEnded(part_id=part_id):
+                self._parts[part_id] = self.compose(entry).part
+                self._pieces.pop(part_id, None)
+                self._composed = None
 
     def compose(self, entry: PartEnded) -> PartEnded:
         """Return the entry with the whole part, as consumers see it."""
