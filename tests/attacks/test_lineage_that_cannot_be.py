@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import AgentError, ErrorCode
 from holdfast.ports.stamps import Stamp
-from holdfast.session.lineage import MAX_GENERATIONS
+from holdfast.session.branching import MAX_GENERATIONS
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, says
 from holdfast.vocabulary.entries import SessionOpened

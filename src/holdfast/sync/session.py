@@ -9,8 +9,7 @@ from holdfast.agent.query_stream import QueryStream as AsyncQueryStream
 from holdfast.agent.session import AgentSession as AsyncAgentSession
 from holdfast.agent.verbs import AgentRemote as AsyncAgentRemote
 from holdfast.serialization.session_state import SessionState
-from holdfast.session.recovery import Unfinished
-from holdfast.session.snapshots import SessionSnapshot
+from holdfast.session.session_descriptions import SessionView, Unfinished
 from holdfast.sync.background_loop import LoopAccess
 from holdfast.vocabulary.approvals import ApprovalScope
 from holdfast.vocabulary.entries import Entry
@@ -168,7 +167,7 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         """What an earlier process or query left to be carried on."""
         return self._inner.unfinished
 
-    def snapshot(self) -> SessionSnapshot:
+    def snapshot(self) -> SessionView:
         """Return what the session is at this moment, as a value."""
         return self._inner.snapshot()
 
