@@ -14,7 +14,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from holdfast.blocks.conversation.fold import SessionFold, fold_entries
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.clock import Stamp
 from holdfast.testing import FakeClock
 from holdfast.vocabulary.entries import (
     ApprovalDecision,

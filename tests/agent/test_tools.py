@@ -19,7 +19,7 @@ from holdfast import (
     UserMessage,
     tool,
 )
-from holdfast.ports.tool_hooks import Answer
+from holdfast.ports.tools import Answer
 from holdfast.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
 from holdfast.testing.scripted_provider import Step, finished
 from holdfast.vocabulary.events import Event, ToolFailed

@@ -22,12 +22,11 @@ from holdfast.assembly.components import (
 )
 from holdfast.blocks.tool_registry.registry import ToolInput
 from holdfast.ports.abort import AbortSignal
-from holdfast.ports.approver import Approver, Unanswered
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.session_store import Store
 from holdfast.ports.token_source import TokenSource
-from holdfast.ports.tool_hooks import BeforeTool, OutputTransform
+from holdfast.ports.tools import Approver, BeforeTool, OutputTransform, Unanswered
 from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.events import Instrumented
@@ -189,7 +188,7 @@ class AgentOptions(SettingsOptions, total=False):
         BeforeTool | None,
         function_option(
             "An async function that is asked about each call before its input is parsed; returns "
-            "`Proceed`, `Block` or `Answer` of `holdfast.ports.tool_hooks`."
+            "`Proceed`, `Block` or `Answer` of `holdfast.ports.tools`."
         ),
     ]
     instrumentation: Annotated[

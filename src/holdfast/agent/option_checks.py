@@ -21,7 +21,7 @@ from holdfast.agent.agent_options import (
 )
 from holdfast.assembly.components import Components, ConfigurationSources, OwnAccess
 from holdfast.blocks.tool_registry.running import run_in_thread
-from holdfast.ports.approver import Approver
+from holdfast.ports.tools import Approver
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision, DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject

@@ -30,13 +30,12 @@ from holdfast.session.session_descriptions import (
 )
 from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
-from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.events import Event, Idle, SessionStatus
 from holdfast.vocabulary.ids import SessionId, new_query_id
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
-from holdfast.vocabulary.status import Idle, SessionStatus
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition

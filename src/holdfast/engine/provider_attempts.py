@@ -12,8 +12,8 @@ from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.vocabulary.entries import RetryScheduled, TurnDiscarded
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
+from holdfast.vocabulary.events import Busy, Retrying
 from holdfast.vocabulary.settings import ModelStep, RetrySettings, Settings
-from holdfast.vocabulary.status import Busy, Retrying
 
 ResultT = TypeVar("ResultT")
 

@@ -13,8 +13,8 @@ from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
 from holdfast.engine.query_scope import ModelPlan, QueryScope, Turn
 from holdfast.ports.abort import query_stopped
 from holdfast.ports.clock import Clock
-from holdfast.ports.model_catalogue import ModelCatalogue
-from holdfast.ports.recorder import Recorder
+from holdfast.ports.model_client import ModelCatalogue
+from holdfast.ports.runner import Recorder
 from holdfast.vocabulary.entries import TurnEnded, TurnStarted
 from holdfast.vocabulary.errors import ErrorCode, RequestError, StoreError
 from holdfast.vocabulary.events import Event

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from holdfast.blocks.conversation.fold import SessionFold, fold_entries
 from holdfast.blocks.conversation.paths import current_path, last_rewind
+from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import SessionLog, Store
-from holdfast.ports.stamps import Stamp
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.recorder import SessionRecorder
 from holdfast.session.session_descriptions import Fork

@@ -13,12 +13,11 @@ from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.tool_registry.registry import InvalidInput, ToolRegistry
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_scope import QueryScope, SessionScope
-from holdfast.ports.approver import Approver, Unanswered
-from holdfast.ports.clock import Clock
+from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryInput, Runner
 from holdfast.ports.session_store import Lease, Store
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.tools import Approver, Unanswered
 from holdfast.session.branching import Branches
 from holdfast.session.commands import SessionCommands
 from holdfast.session.observers import observe
@@ -30,12 +29,11 @@ from holdfast.vocabulary.approvals import Approve, Decision
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import ApprovalRequested, PartStarted, SessionChanged
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, ToolError
-from holdfast.vocabulary.events import Event, StatusChanged
+from holdfast.vocabulary.events import Event, Idle, Retrying, SessionStatus, StatusChanged
 from holdfast.vocabulary.ids import ApprovalId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import ToolCallPart
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
-from holdfast.vocabulary.status import Idle, Retrying, SessionStatus
 
 _log = scrubbed_logger(__name__)
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionRecord
-from holdfast.ports.stamps import Stamp
 from holdfast.session.branching import fold_log
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.query_handle import waiting_for_caller

@@ -13,14 +13,13 @@ from holdfast.session.session_descriptions import SessionView, Unfinished
 from holdfast.sync.background_loop import LoopAccess
 from holdfast.vocabulary.approvals import ApprovalScope
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.events import Event, TextDelta
+from holdfast.vocabulary.events import Event, SessionStatus, TextDelta
 from holdfast.vocabulary.ids import QueryId, SessionId
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
-from holdfast.vocabulary.status import SessionStatus
 
 EventT = TypeVar("EventT", bound=Event)
 OutputT = TypeVar("OutputT")

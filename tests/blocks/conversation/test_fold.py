@@ -19,7 +19,7 @@ from holdfast import (
 )
 from holdfast.blocks.conversation.fold import SessionFold, fold_entries
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.clock import Stamp
 from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.testing import FakeClock
 from holdfast.vocabulary.approvals import ApprovalScope
