@@ -20,14 +20,14 @@ from holdfast.testing.store_conformance.samples import new_session
 from holdfast.vocabulary.entries import HookMessage
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.ids import SessionId
-from tests.stores.places import DURABLE, open_place
+from tests.stores.store_factories import DURABLE, open_store
 from tests.stores.workers import worker
 
 pytestmark = pytest.mark.parametrize("kind", DURABLE)
 
 
 def _opened(kind: str, folder: Path) -> JsonlStore | SqliteStore:
-    store = open_place(kind, folder)
+    store = open_store(kind, folder)
     assert isinstance(store, JsonlStore | SqliteStore)
     return store
 
