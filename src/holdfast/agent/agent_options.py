@@ -52,6 +52,7 @@ from holdfast.vocabulary.settings import (
     Delivery,
     Limits,
     ModelStep,
+    OnLoop,
     RetrySettings,
     RuntimeSettings,
     Settings,
@@ -99,6 +100,7 @@ class SettingsOptions(TypedDict, total=False):
     allowed_tools: Sequence[str] | None
     denied_tools: Sequence[str]
     loop_threshold: int | None
+    on_loop: OnLoop
     limits: Limits
     retry: RetrySettings
     fallbacks: Sequence[ModelStep | str]

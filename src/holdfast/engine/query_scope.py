@@ -69,6 +69,8 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     started_at: float
     abort: AbortController = msgspec.field(default_factory=AbortController)
     loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
+    repeated_call: str | None = None
+    """The tool call for which the query ends as a loop, for people."""
     tools: ToolSet = ToolSet()
     """What is offered in the turn."""
     turn: Turn | None = None
