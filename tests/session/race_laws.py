@@ -134,9 +134,7 @@ def _check_answers(story: Story, log: Sequence[Entry]) -> None:
     """Check that the log has the answers that were taken, and none that was refused."""
     settled = [entry for entry in log if isinstance(entry, ApprovalSettled)]
     for answer in story.answers:
-        own = [
-            (entry.approval_id, entry.decision) for entry in settled if entry.by == answer.by
-        ]
+        own = [(entry.approval_id, entry.decision) for entry in settled if entry.by == answer.by]
         expected = [(answer.approval_id, answer.decision)]
         if answer.outcome == "settled":
             assert own == expected, f"{answer} was taken, and the log has {own}"

@@ -21,7 +21,7 @@ from tests.session import kill_at_call
 from tests.session.crash_check import Aftermath, Expectations, Tally, effects_in
 from tests.session.crash_script import ACTS, CUT_OFF, LEFT_RUNNING, WRITTEN, Act, Script
 from tests.session.noting_session import Acknowledged, Deed, Notes
-from tests.stores.places import DURABLE, open_place
+from tests.stores.store_factories import DURABLE, open_store
 
 _SAMPLE = 12
 _KILLED = 137
@@ -120,7 +120,7 @@ class CrashSweep:
         """Go on in a copy of what was left."""
         copy = place.with_name(f"{place.name}-again")
         shutil.copytree(place, copy)
-        store = open_place(self._kind, copy)
+        store = open_store(self._kind, copy)
         try:
             await Aftermath(store, copy, self.tally, branches_first=branches_first).check()
         finally:
