@@ -210,6 +210,16 @@ async def test_a_branch_goes_its_own_way(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", _KINDS)
+async def test_a_branch_is_in_the_store_when_fork_returns(kind: str, tmp_path: Path) -> None:
+    async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as trunk:
+        said = await trunk.chat("next")
+        branch = await trunk.fork(name="branch")
+        assert (await agent.remote("branch")).session_id == branch.session_id
+        assert branch.messages[-1].id == said.message_id
+        await branch.close()
+
+
+@pytest.mark.parametrize("kind", _KINDS)
 async def test_a_message_from_before_the_fork_can_be_gone_back_to(
     kind: str, tmp_path: Path
 ) -> None:

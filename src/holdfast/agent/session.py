@@ -209,8 +209,11 @@ class AgentSession(SessionVerbs):
     async def fork(self, *, after: str | None = None, name: str | None = None) -> "AgentSession":
         """Go on from a message (itself included) in a new session, which the caller closes.
 
+        It is open, and in the store, when this returns.
+
         Raises:
             SessionError: MESSAGE_NOT_FOUND when there is no such message.
+            StoreError: CONFLICT when the name is taken.
 
         """
         fork = await (await self._branches()).fork(after)
@@ -218,7 +221,7 @@ class AgentSession(SessionVerbs):
         request = SessionRequest(
             reference=name, owner=self._request.owner, project=self._request.project, fork=fork
         )
-        return AgentSession(self._composition, request)
+        return await AgentSession(self._composition, request).open()
 
     async def rewind(self, *, to: str) -> None:
         """Make a message the last one of the conversation; nothing is lost by it.
