@@ -41,6 +41,7 @@ class Consumption:
         self._signals = (self._own.signal, signal) if signal else (self._own.signal,)
         self._on_abort = on_abort
         self._forget: Callable[[], None] = lambda: None
+        self._dropping: weakref.finalize[..., Consumption] | None = None
         self._beginning = asyncio.Lock()
         self._claimed = False
         self._left = False
@@ -76,7 +77,8 @@ class Consumption:
         except BaseException:
             await self._finish()
             raise
-        weakref.finalize(self, _drop, handle).atexit = False
+        self._dropping = weakref.finalize(self, _drop, handle)
+        self._dropping.atexit = False
         self._forget = self._listen(handle.abort)
         return handle
 
@@ -128,6 +130,9 @@ class Consumption:
         if not handle.ended:
             handle.abort("the stream was closed")
         handle.stream.abandon()
+        if self._dropping is not None:
+            # It would keep the query as long as this object, which the query's own error may hold.
+            self._dropping.detach()
         try:
             await handle.wait()
         finally:
