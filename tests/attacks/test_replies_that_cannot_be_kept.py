@@ -242,9 +242,9 @@ async def test_the_recorder_queues_nothing_of_a_batch_that_no_log_reads_back(
         kept = HookMessage(**stamp(), hook="h", text="kept")
         lost = HookMessage(**stamp(), hook="h", text=5)  # type: ignore[arg-type]
         with pytest.raises(StoreError) as caught:
-            await live.recorder.record([kept, lost])
+            await live.recorder.commit([kept, lost])
         assert (caught.value.code, caught.value.retryable) == (ErrorCode.CORRUPT, False)
-        await live.recorder.record([])
+        await live.recorder.commit([])
         assert live.recorder.fold.head == head
         assert (await session.chat("go")).text == "fine"
 

@@ -4,9 +4,9 @@ from collections.abc import AsyncGenerator, Generator
 from typing import Any, Generic, Self, TypeVar
 
 from holdfast.agent.consumption import Consumption, batches_of, events_of, first_of, texts_of
-from holdfast.blocks.event_stream import StreamPhase
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.status import StreamPhase
 
 OutputT = TypeVar("OutputT")
 
@@ -26,7 +26,7 @@ class QueryStream(Generic[OutputT]):
     def phase(self) -> StreamPhase:
         """What the stream is doing: idle until it is used."""
         handle = self._consumption.handle
-        return handle.stream.phase if handle else "idle"
+        return handle.phase if handle else "idle"
 
     async def __aenter__(self) -> Self:
         await self._consumption.begin()

@@ -1,6 +1,6 @@
 """Scopes: what one query knows of its session and of itself. All per-query state is in here."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
 
 import msgspec
@@ -16,7 +16,6 @@ from holdfast.ports.approver import Approver
 from holdfast.ports.recorder import Recorder
 from holdfast.ports.stamps import Stamp
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
-from holdfast.vocabulary.events import Event, LiveEvent
 from holdfast.vocabulary.ids import MessageId, QueryId, SessionId
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.status import SessionStatus
@@ -28,39 +27,11 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     session_id: SessionId
     fold: Callable[[], SessionFold]
-    recorder: Recorder
     approvals: ApprovalCoordinator
     tasks: OwnedTasks
     set_status: Callable[[SessionStatus], None]
     approver: Approver | None = None
     unanswered: Unanswered = "stop"
-
-
-class QueryRecorder:
-    """The recorder as one query has it: from the moment the query is stopped nothing comes through.
-
-    What works for a query may be the user's and not let itself be cancelled (a hook, a provider).
-    It is left behind, and can neither append nor start anything: every effect is recorded first.
-    """
-
-    def __init__(self, recorder: Recorder, stopped: AbortSignal) -> None:
-        self._recorder = recorder
-        self._stopped = stopped
-
-    async def record(self, events: Sequence[Event]) -> None:
-        """Make `events` durable, then visible.
-
-        Raises:
-            RequestError: ABORTED once the query was stopped.
-
-        """
-        refuse_stopped(self._stopped)
-        await self._recorder.record(events)
-
-    def show(self, events: Sequence[LiveEvent]) -> None:
-        """Show live-only events, unless the query was stopped."""
-        if not self._stopped.aborted:
-            self._recorder.show(events)
 
 
 def refuse_stopped(stopped: AbortSignal) -> None:

@@ -1,18 +1,19 @@
 """QueryDriver: runs one query to its end, whatever ends it, and records that end."""
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Any
 
+from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.query_closing import closing_events, query_ended, result_of
-from holdfast.engine.scopes import QueryOutcome, QueryRecorder, QueryScope, SessionScope
+from holdfast.engine.scopes import QueryOutcome, QueryScope, SessionScope
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Clock
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.stamps import Stamp
 from holdfast.session.query_handle import QueryHandle
-from holdfast.session.recorder import SessionRecorder
+from holdfast.session.recorder import QueryRecorder, SessionRecorder
 from holdfast.vocabulary.entries import QueryEnded
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
 from holdfast.vocabulary.status import Busy, Failed, Idle
@@ -20,7 +21,7 @@ from holdfast.vocabulary.status import Busy, Failed, Idle
 if TYPE_CHECKING:
     from holdfast.engine.query_runner import QueryRunner
 
-_log = logging.getLogger(__name__)
+_log = scrubbed_logger(__name__)
 
 _STOP_SECONDS = 0.5
 """How long the work of a query that was stopped is waited for."""
@@ -41,11 +42,13 @@ class QueryDriver:
         runner: "QueryRunner",
         session: SessionScope,
         recorder: SessionRecorder,
+        channel: ControlChannel,
         clock: Clock,
     ) -> None:
         self._runner = runner
         self._session = session
         self._recorder = recorder
+        self._channel = channel
         self._clock = clock
 
     async def drive(self, handle: QueryHandle) -> None:
@@ -53,7 +56,7 @@ class QueryDriver:
         handle.work_for_it()
         scope = self._scope_of(handle)
         self._session.set_status(Busy())
-        handle.stream.phase = "connecting"
+        handle.phase = "connecting"
         try:
             await self._recorder.resynchronise()
             await self._runner.start(scope)
@@ -77,7 +80,9 @@ class QueryDriver:
         threshold, abort = self._recorder.fold.settings.loop_threshold, AbortController()
         return QueryScope(
             session=self._session,
-            recorder=QueryRecorder(self._session.recorder, abort.signal),
+            recorder=QueryRecorder(
+                self._recorder, self._channel, signal=abort.signal, stopped=handle.stopped
+            ),
             abort=abort,
             input=handle.query,
             stamp=Stamp(self._clock, query_id=handle.query.query_id),
@@ -93,7 +98,6 @@ class QueryDriver:
         if error is not None and error.result is None:
             error.result = result
         handle.finish(result, error)
-        handle.stream.end(error)
         failed = error is not None and error.code is not ErrorCode.ABORTED
         self._session.set_status(Failed(error=error.report) if error and failed else Idle())
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.blocks.event_stream import EventStream
+from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.engine.query_input import QueryInput
 from holdfast.engine.scopes import QueryScope
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
 from holdfast.vocabulary.ids import InputId, SessionId
 from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.status import StreamPhase
 
 _worked_for: ContextVar["weakref.ref[QueryHandle] | None"] = ContextVar(
     "holdfast_query", default=None
@@ -45,7 +46,7 @@ class QueryHandle:
         """What waits in its session's queue."""
         self.asker: QueryHandle | None = query_in_context()
         self.total_timeout = total_timeout
-        self.stream = EventStream(limit=buffer_size)
+        self.stream = Subscription(limit=buffer_size)
         self.input_id: InputId | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -55,6 +56,8 @@ class QueryHandle:
         self._result: AgentResult[Any] | None = None
         self._error: AgentError | None = None
         self._withdraw: Callable[[], object] = lambda: None
+        self.phase: StreamPhase = "idle"
+        """What its stream is doing."""
         self.timer: asyncio.Task[None] | None = None
         """What counts its time, from when it was submitted until it ends."""
         self.stop_error: AgentError | None = None
@@ -102,9 +105,12 @@ class QueryHandle:
 
     def finish(self, result: AgentResult[Any], error: AgentError | None) -> None:
         """Note how it ended; the stream ends, too."""
+        if not self.ended:
+            self.phase = "closed" if error is None else "error"
         self._result, self._error = result, error
         self._worker = self._scope = self.asker = None
         self._ended.set()
+        self.stream.end(error)
         if self.timer is not None:
             self.timer.cancel()
 
@@ -125,7 +131,6 @@ class QueryHandle:
             self._stop_now()
 
     def _stop_now(self) -> None:
-        self.stream.release()
         if self._scope is not None:
             self._scope.abort.abort(self.stop_error.message if self.stop_error else None)
         if self._worker is not None:

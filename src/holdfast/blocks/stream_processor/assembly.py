@@ -49,9 +49,15 @@ def _size(text: str) -> int:
 
 
 _encode = msgspec.json.Encoder().encode
+_RECORDED_KINDS: tuple[type[StreamPart], ...] = (
+    StreamOpened,
+    PartOpened,
+    PartClosed,
+    PartOpaque,
+    StreamFinished,
+)
 _READERS: dict[type, Callable[[bytes], StreamPart]] = {
-    kind: msgspec.json.Decoder(kind).decode
-    for kind in (StreamOpened, PartOpened, PartClosed, PartOpaque, StreamFinished)
+    kind: msgspec.json.Decoder(kind).decode for kind in _RECORDED_KINDS
 }
 
 
