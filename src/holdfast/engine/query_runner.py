@@ -128,7 +128,7 @@ class QueryRunner:
 
     async def _promote_steers(self, scope: QueryScope, progress: _Progress) -> None:
         """Let everything that was said meanwhile into the conversation."""
-        steers = [item for item in scope.fold.inputs.values() if item.delivery == "steer"]
+        steers = [item for item in scope.session.waiting().values() if item.delivery == "steer"]
         if steers:
             scope.joined.update(item.message.query_id for item in steers)
             for item in steers:

@@ -1,6 +1,6 @@
 """Scopes: what one query knows of its session and of itself. All per-query state is in here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 
 import msgspec
@@ -15,8 +15,9 @@ from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.approver import Approver
 from holdfast.ports.recorder import Recorder
 from holdfast.ports.stamps import Stamp
+from holdfast.vocabulary.entries import InputQueued
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
-from holdfast.vocabulary.ids import MessageId, QueryId, SessionId
+from holdfast.vocabulary.ids import InputId, MessageId, QueryId, SessionId
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.status import SessionStatus
 from holdfast.vocabulary.usage import Usage, add_costs
@@ -27,6 +28,8 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     session_id: SessionId
     fold: Callable[[], SessionFold]
+    waiting: Callable[[], Mapping[InputId, InputQueued]]
+    """The prompts that wait, without those that are about to leave the queue."""
     approvals: ApprovalCoordinator
     tasks: OwnedTasks
     set_status: Callable[[SessionStatus], None]

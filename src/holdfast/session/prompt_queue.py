@@ -55,8 +55,6 @@ class PromptQueue:
         self._approvals = scope.approvals
         self._new_handle = new_handle
         self._waiting: deque[QueryHandle] = deque()
-        self._unrecorded: set[QueryHandle] = set()
-        """Those of the waiting whose entry is on its way to the log."""
         self._claimed = False
         self._refusal: AgentError | None = None
         self._idle = asyncio.Event()
@@ -196,7 +194,6 @@ class PromptQueue:
         self, handle: QueryHandle, entries: Sequence[Entry], consumed: Sequence[CommandId]
     ) -> None:
         """Write a waiting prompt to the log; one that cannot be written does not wait."""
-        self._unrecorded.add(handle)
         try:
             await self._recorder.commit(entries, consumed=consumed)
         except asyncio.CancelledError:
@@ -207,8 +204,6 @@ class PromptQueue:
             if handle in self._waiting:
                 self._waiting.remove(handle)
             raise
-        finally:
-            self._unrecorded.discard(handle)
 
     async def drain(self) -> tuple[UserMessage, ...]:
         """Take every waiting prompt out and return them; whoever waits for one hears of it."""
@@ -216,7 +211,7 @@ class PromptQueue:
         for item in handles:
             self._waiting.remove(item)
         await self._drain_entries(handles, "the queue was drained")
-        foreign = tuple(self._recorder.fold.inputs.values())
+        foreign = tuple(self._recorder.waiting().values())
         if foreign:
             await self._recorder.commit(
                 [
@@ -278,10 +273,10 @@ class PromptQueue:
 
     def _start(self, handle: QueryHandle) -> None:
         self.current = handle
-        detach = self._channel.attach(handle.stream)
-        self._tasks.start(self._run(handle, detach), name="holdfast-driver")
+        handle.detach = self._channel.attach(handle.stream)
+        self._tasks.start(self._run(handle), name="holdfast-driver")
 
-    async def _run(self, handle: QueryHandle, detach: Callable[[], None]) -> None:
+    async def _run(self, handle: QueryHandle) -> None:
         try:
             await self._drive(handle)
         except BaseException as error:
@@ -294,7 +289,7 @@ class PromptQueue:
                 raise
         finally:
             self.current = None
-            detach()
+            handle.detach()
             self._go_on(handle)
 
     def _go_on(self, ended: QueryHandle) -> None:
@@ -328,20 +323,22 @@ class PromptQueue:
         self._idle.set()
 
     async def _withdraw(self, handle: QueryHandle) -> None:
-        """Take a waiting query out; nothing happens to one that runs."""
+        """Take a waiting query out; nothing happens to one that runs.
+
+        A steering prompt that has joined the running query stays in it: only its caller is told.
+        """
         if handle in self._waiting:
             self._waiting.remove(handle)
             await self._drain_entries([handle], "its caller gave up")
 
     def _is_queued(self, handle: QueryHandle) -> bool:
-        recorded = handle.input_id is None or handle.input_id in self._recorder.fold.inputs
-        return recorded or handle in self._unrecorded
+        return handle.input_id is None or handle.input_id in self._recorder.waiting()
 
     async def _drain_entries(self, handles: list[QueryHandle], reason: str) -> None:
         drained = [
             InputDrained(**self._stamp(), input_id=item.input_id, reason=reason)
             for item in handles
-            if item.input_id is not None
+            if item.input_id is not None and self._is_queued(item)
         ]
         try:
             if drained:
