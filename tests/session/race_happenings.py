@@ -7,7 +7,7 @@ from typing import Literal
 
 from holdfast import AgentSession
 from holdfast.vocabulary.errors import AgentError, ErrorCode
-from tests.session.race_laws import Answer, Receipt, untrue_offers
+from tests.session.race_laws import Answer, untrue_offers
 from tests.session.race_world import KNOWN_STEPS, World
 
 _NO_APPROVAL = "apr_of_yesterday"
@@ -42,13 +42,13 @@ async def _close(world: World) -> None:
 
 async def _steer(world: World) -> None:
     text = world.new_prompt("steer")
-    receipt: Receipt = "kept"
     try:
         await world.session.steer(text)
     except AgentError as error:
         refused(error)
-        receipt = "refused"
-    world.story.prompts[text] = receipt
+        world.story.prompts[text] = "refused"
+    else:
+        world.keep(text)
 
 
 async def _prompt(world: World) -> None:
@@ -61,7 +61,17 @@ async def _prompt(world: World) -> None:
     asking.cancel()
     await asyncio.wait({asking})
     if not asking.cancelled() and asking.exception() is None:
-        world.story.prompts[text] = "kept"
+        world.keep(text)
+
+
+async def _drain(world: World) -> None:
+    """Take out every prompt that waits; none of them is answered any more."""
+    try:
+        messages = await world.session.drain_queue()
+    except AgentError as error:
+        refused(error)
+    else:
+        world.story.prompts.update({message.text: "drained" for message in messages})
 
 
 async def _rewind(world: World) -> None:
@@ -207,7 +217,7 @@ async def _remote_prompt(world: World) -> None:
     delivery = world.chance.choice(("queue", "queue", "steer", "interrupt", "reject"))
     await remote.send(text, delivery=delivery)  # type: ignore[arg-type]
     if delivery != "reject":
-        world.story.prompts[text] = "kept"
+        world.keep(text)
 
 
 async def _cancelled_open(world: World) -> None:
@@ -247,6 +257,7 @@ _HAPPENINGS: dict[str, Callable[[World], Awaitable[None]]] = {
     "deny": _deny,
     "steer": _steer,
     "prompt": _prompt,
+    "drain": _drain,
     "cancelled open": _cancelled_open,
     "two answers": _two_answers,
     "remote prompt": _remote_prompt,

@@ -21,11 +21,11 @@ from holdfast.vocabulary.entries import (
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import ToolCallPart, ToolResultPart
 
-Receipt = Literal["kept", "logged", "refused", "open"]
+Receipt = Literal["kept", "logged", "drained", "refused", "open"]
 """What the sender of a prompt was told.
 
 `kept`: it is in the log once, and a query answers it in the end. `logged`: it is in the log once.
-`refused`: it is not there. `open`: it is there once or not at all.
+`drained`: so it is, and no query answers it. `refused`: it is not there. `open`: it is there once or not at all.
 """
 
 TOOL = "risky"
@@ -174,7 +174,7 @@ def _check_prompts(story: Story, log: Sequence[Entry]) -> None:
             inputs[entry.input_id] = entry.message.text
         if isinstance(entry, InputQueued | QueryStarted) and entry.message is not None:
             said[entry.message.text] += 1
-    allowed = {"kept": (1,), "logged": (1,), "refused": (0,), "open": (0, 1)}
+    allowed = {"kept": (1,), "logged": (1,), "drained": (1,), "refused": (0,), "open": (0, 1)}
     for text, receipt in story.prompts.items():
         assert said[text] in allowed[receipt], f"{text!r} is {receipt}, and said {said[text]} times"
     _check_queue(log)
@@ -182,8 +182,11 @@ def _check_prompts(story: Story, log: Sequence[Entry]) -> None:
     started = {
         entry.message.text for entry in log if isinstance(entry, QueryStarted) and entry.message
     }
-    lost = {text for text, receipt in story.prompts.items() if receipt == "kept"}
-    assert lost <= promoted | started, f"no query was started for {lost - promoted - started}"
+    answered = promoted | started
+    lost = {text for text, receipt in story.prompts.items() if receipt == "kept"} - answered
+    assert not lost, f"no query was started for {lost}"
+    sent = {text for text, receipt in story.prompts.items() if receipt == "drained"} & answered
+    assert not sent, f"a query was started for {sent}, which had been taken out"
 
 
 def _check_queue(log: Sequence[Entry]) -> None:

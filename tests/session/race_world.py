@@ -110,6 +110,11 @@ class World:
         self.story.prompts[text] = "open"
         return text
 
+    def keep(self, text: str) -> None:
+        """Note that a prompt must be answered, unless it was taken out of the queue already."""
+        if self.story.prompts[text] == "open":
+            self.story.prompts[text] = "kept"
+
     # Agents, their tool and who approves it.
 
     def new_agent(self, provider: ScriptedProvider, **options: Any) -> Agent:

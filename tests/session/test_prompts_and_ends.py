@@ -72,3 +72,13 @@ async def test_a_steering_prompt_stays_in_its_query_when_its_caller_gives_up() -
         assert sum(isinstance(entry, InputPromoted) for entry in entries) == 1
         assert not any(isinstance(entry, InputDrained) for entry in entries)
     assert "also" in provider.requests[-1].messages[-1].text
+
+
+async def test_a_prompt_that_is_being_started_is_not_drained() -> None:
+    agent, provider = make_agent([says("one")], store=MemoryStore())
+    async with agent, agent.session() as session:
+        await session.steer("go")
+        assert await session.drain_queue() == ()
+        await session.wait_idle()
+        assert not any(isinstance(entry, InputDrained) for entry in await _entries(session))
+    assert [message.text for message in provider.requests[0].messages] == ["go"]

@@ -58,7 +58,8 @@ def stream_query(
         asked = query and await _with_attachments(query, options.get("attachments", ()), cwd)
         live = await open_live()
         handle = live.new_handle(
-            asked or resume_input(live.fold), total_timeout=options.get("total_timeout")
+            asked or resume_input(live.fold, live.recorder.waiting().values()),
+            total_timeout=options.get("total_timeout"),
         )
         await live.submit(handle, options.get("delivery", "queue"))
         return handle

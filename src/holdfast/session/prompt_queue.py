@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
+from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.query_input import QueryInput
@@ -24,8 +25,6 @@ from holdfast.vocabulary.ids import InputId, new_input_id, new_query_id
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Delivery
-
-_NEW_PROMPT = "a new prompt came"
 
 
 class PromptQueue:
@@ -116,7 +115,7 @@ class PromptQueue:
             await self._let_wait(
                 handle,
                 "interrupt" if delivery == "interrupt" else "queue",
-                void=self._approvals.cancellations(_NEW_PROMPT),
+                void=self._approvals.cancellations(NEW_PROMPT),
                 consumed=consumed,
             )
         self._start_next()
@@ -127,7 +126,7 @@ class PromptQueue:
             await self._recorder.resynchronise()
             if handle.query.message is None:
                 self._adopt()
-            elif void := self._approvals.cancellations(_NEW_PROMPT):
+            elif void := self._approvals.cancellations(NEW_PROMPT):
                 await self._recorder.commit(void)
                 self._refuse_when_closed()
         self._start(handle)
@@ -149,7 +148,7 @@ class PromptQueue:
         fold = self._recorder.fold
         known = {item.input_id for item in self._waiting}
         adopted = []
-        for queued in fold.inputs.values() if fold.is_resting() else ():
+        for queued in self._recorder.waiting().values() if fold.is_resting() else ():
             if queued.input_id not in known:
                 query_id = queued.message.query_id or new_query_id()
                 handle = self._new_handle(QueryInput(query_id=query_id, message=queued.message))
@@ -211,7 +210,11 @@ class PromptQueue:
         for item in handles:
             self._waiting.remove(item)
         await self._drain_entries(handles, "the queue was drained")
-        foreign = tuple(self._recorder.waiting().values())
+        known: set[str | None] = {item.input_id for item in self._waiting}  # they came meanwhile
+        if self.current is not None:
+            known.add(self.current.query.input_id)  # it may be about to leave the queue
+        waiting = self._recorder.waiting().values()
+        foreign = tuple(item for item in waiting if item.input_id not in known)
         if foreign:
             await self._recorder.commit(
                 [

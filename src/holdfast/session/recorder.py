@@ -208,16 +208,6 @@ class QueryRecorder:
         await self._recorder.commit(events)
         await self._channel.wait_for_space(unless=self._stopped)
 
-    def waiting(self) -> dict[InputId, InputQueued]:
-        """Return the prompts that wait, by the log and by what is on its way there."""
-        inputs = self.fold.inputs.copy()
-        for item in () if self._failure else self._staged:
-            if isinstance(item, InputQueued):
-                inputs[item.input_id] = item
-            elif isinstance(item, InputPromoted | InputDrained):
-                inputs.pop(item.input_id, None)
-        return inputs
-
     def show(self, events: Sequence[LiveEvent]) -> None:
         """Show live-only events, unless the query was stopped."""
         if not self._signal.aborted:
