@@ -23,10 +23,11 @@ from holdfast.vocabulary.parts import TextPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import StreamPart
 from tests.history_grammar import violations
+from tests.scripted_agents import live_of
 from tests.session.answer_worker import die
 from tests.session.noting_session import Acknowledged, Notes, NotingSession, line_of
 from tests.session.three_turns import line_writer
-from tests.stores.places import open_place
+from tests.stores.store_factories import open_store
 
 TRUNK, BRANCH, TWIG = "trunk", "branch", "twig"
 Act = Literal[
@@ -146,7 +147,7 @@ class Script:
         return script_agent(self._store, self._folder, ScriptedProvider())
 
     async def _noting(self, session: AgentSession, other: Agent) -> NotingSession:
-        live = await session.open()
+        live = await live_of(session)
         return NotingSession(session, await other.remote(live.session_id), self._notes)
 
     async def answer_at_rest(self) -> None:
@@ -244,7 +245,7 @@ class Script:
 
 
 async def _play(kind: str, folder: Path, act: Act) -> None:
-    store = open_place(kind, folder)
+    store = open_store(kind, folder)
     await Script(store, folder).play(act)
     await store.close()
 

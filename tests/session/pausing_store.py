@@ -1,10 +1,9 @@
 """A memory store whose calls take time: others run before and after each takes effect."""
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Literal, TypeVar
-
-import asyncio
 
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.session_store import Lease

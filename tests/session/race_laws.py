@@ -25,7 +25,8 @@ Receipt = Literal["kept", "logged", "drained", "refused", "open"]
 """What the sender of a prompt was told.
 
 `kept`: it is in the log once, and a query answers it in the end. `logged`: it is in the log once.
-`drained`: so it is, and no query answers it. `refused`: it is not there. `open`: it is there once or not at all.
+`drained`: so it is, and no query answers it. `refused`: it is not there. `open`: it is there once
+or not at all.
 """
 
 TOOL = "risky"
@@ -96,7 +97,9 @@ def check_log(log: Sequence[Entry]) -> None:
 
 def check_all_settled(log: Sequence[Entry]) -> None:
     """Check that no question waits; one that was rewound before it was answered never will."""
-    asked = {entry.approval_id for entry in current_path(log) if isinstance(entry, ApprovalRequested)}
+    asked = {
+        entry.approval_id for entry in current_path(log) if isinstance(entry, ApprovalRequested)
+    }
     settled = {entry.approval_id for entry in log if isinstance(entry, ApprovalSettled)}
     assert asked <= settled, "a question waits in a session that is at rest"
 
@@ -131,9 +134,7 @@ def _check_answers(story: Story, log: Sequence[Entry]) -> None:
     """Check that the log has the answers that were taken, and none that was refused."""
     settled = [entry for entry in log if isinstance(entry, ApprovalSettled)]
     for answer in story.answers:
-        own = [
-            (entry.approval_id, entry.decision) for entry in settled if entry.by == answer.by
-        ]
+        own = [(entry.approval_id, entry.decision) for entry in settled if entry.by == answer.by]
         expected = [(answer.approval_id, answer.decision)]
         if answer.outcome == "settled":
             assert own == expected, f"{answer} was taken, and the log has {own}"

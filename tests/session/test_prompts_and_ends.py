@@ -8,7 +8,7 @@ from holdfast.testing import Gate, calls, says
 from holdfast.vocabulary.entries import Entry, InputDrained, InputPromoted, SessionChanged
 from tests.attacks.moments import others_run, until
 from tests.attacks.slow_store import HeldStore
-from tests.scripted_agents import events_of, make_agent
+from tests.scripted_agents import events_of, live_of, make_agent
 
 
 @tool
@@ -18,7 +18,7 @@ async def look() -> str:
 
 
 async def _entries(session: AgentSession) -> list[Entry]:
-    live = await session.open()
+    live = await live_of(session)
     return await live.store.log.read(live.session_id)
 
 
@@ -28,7 +28,7 @@ async def _others() -> None:
 
 
 async def test_nothing_comes_after_the_terminal_event_of_a_stream() -> None:
-    """The end is appended by another's commit, and a prompt is recorded before the query is told."""
+    """Another's commit appends the end, and a prompt is recorded before the query hears of it."""
     store, gate = HeldStore(), Gate()
     agent, _ = make_agent([[says("one")[0], gate], says("two")], store=store)
     async with agent, agent.session() as session:

@@ -60,6 +60,17 @@ async def read_events(log: SessionLog, session_id: SessionId, *, after: int = 0)
     return composed
 
 
+async def follow_entries(
+    log: SessionLog, session_id: SessionId, *, after: int = 0
+) -> AsyncGenerator[Entry, None]:
+    """Read what happened after a `seq`, then what happens, also where another process writes."""
+    async for page in log.follow(session_id, after=after):
+        for entry in await read_events(log, session_id, after=after):
+            if entry.seq <= page[-1].seq:
+                yield entry
+        after = page[-1].seq
+
+
 def _compose(entries: Sequence[Entry]) -> list[Entry]:
     turn: OpenTurn | None = None
     composed: list[Entry] = []
