@@ -151,7 +151,8 @@ class AgentSession(SessionVerbs):
         """Submit a query to the session; without one, carry on what is unfinished."""
         live = await self._live_session()
         total_timeout = options["total_timeout"]
-        handle = live.new_handle(query or resume_input(live.fold), total_timeout=total_timeout)
+        query = query or resume_input(live.fold, live.recorder.waiting().values())
+        handle = live.new_handle(query, total_timeout=total_timeout)
         await live.submit(handle, options["delivery"])
         return handle
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.provider_attempts import ProviderAttempts
@@ -96,9 +97,11 @@ class QueryRunner:
             message = lead_with_reminders(
                 message, scope.fold.settings.cached_reminders, scope.fold.sent_view()
             )
-        entries: list[Entry] = [
-            QueryStarted(**scope.stamp(), message=message, resumes=scope.input.resumes)
-        ]
+        entries: list[Entry] = []
+        if scope.input.resumes is None:
+            # After a rewind a prompt that waited may find questions open that it makes void.
+            entries += scope.session.approvals.cancellations(NEW_PROMPT)
+        entries.append(QueryStarted(**scope.stamp(), message=message, resumes=scope.input.resumes))
         if scope.input.input_id is not None:
             entries.append(InputPromoted(**scope.stamp(), input_id=InputId(scope.input.input_id)))
         await scope.recorder.record(entries)
@@ -145,7 +148,7 @@ class QueryRunner:
 
     async def _promote_steers(self, scope: QueryScope, progress: _Progress) -> None:
         """Let everything that was said meanwhile into the conversation."""
-        steers = [item for item in scope.fold.inputs.values() if item.delivery == "steer"]
+        steers = [item for item in scope.session.waiting().values() if item.delivery == "steer"]
         if steers:
             scope.joined.update(item.message.query_id for item in steers)
             for item in steers:

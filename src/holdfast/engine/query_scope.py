@@ -1,6 +1,6 @@
 """Scopes: what one query knows of its session, of itself and of its turn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 
 import msgspec
@@ -17,7 +17,8 @@ from holdfast.ports.model_client import ModelClient
 from holdfast.ports.recorder import Recorder
 from holdfast.ports.runner import QueryInput
 from holdfast.ports.stamps import Stamp
-from holdfast.vocabulary.ids import MessageId, QueryId, SessionId
+from holdfast.vocabulary.entries import InputQueued
+from holdfast.vocabulary.ids import InputId, MessageId, QueryId, SessionId
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.status import SessionStatus
 from holdfast.vocabulary.usage import Usage, add_costs
@@ -29,6 +30,8 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     session_id: SessionId
     fold: SessionFold
     """The session as it is now."""
+    waiting: Callable[[], Mapping[InputId, InputQueued]]
+    """The prompts that wait, without those that are about to leave the queue."""
     approvals: ApprovalCoordinator
     tasks: OwnedTasks
     set_status: Callable[[SessionStatus], None]
