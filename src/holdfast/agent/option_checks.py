@@ -6,26 +6,32 @@ fit, what holds without them, and which part of an agent each of them is for.
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from holdfast.agent.agent_options import (
-    STORED_AS,
     AgentOptions,
     CreateSessionOptions,
     QueryOptions,
     SessionOptions,
     SettingsOptions,
-    options_of,
 )
-from holdfast.assembly.components import Components, ConfigurationSources, OwnAccess
+from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
 from holdfast.blocks.tool_registry.running import run_in_thread
 from holdfast.ports.approver import Approver
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision, DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.option_declarations import Declared, bounds_fault, declared_fields
+from holdfast.vocabulary.option_declarations import (
+    Declared,
+    DoorT,
+    bounds_fault,
+    declared_fields,
+    declared_keys,
+    showing,
+)
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import AgentDefaults, Settings
 from holdfast.vocabulary.text import unknown_name, writable
@@ -35,6 +41,9 @@ if TYPE_CHECKING:
 
 OptionsT = TypeVar("OptionsT", bound=Mapping[str, Any])
 
+STORED_AS = {"system_prompt": "system_prompts"}
+"""Options whose setting has another name: it holds several texts."""
+
 _DOORS: dict[str, type] = {
     "session.configure()": SettingsOptions,
     "Agent()": AgentOptions,
@@ -43,6 +52,34 @@ _DOORS: dict[str, type] = {
     "create_agent_session()": CreateSessionOptions,
 }
 """Where an option may be given, for the error of one that was given elsewhere."""
+
+
+@cache
+def options_of(kind: type) -> Mapping[str, Declared]:
+    """Return the options that a TypedDict declares, those of the settings with their facts.
+
+    Raises:
+        TypeError: when an option has no sentence, or neither a default nor a setting that has one.
+            This is a mistake in the declaration; it is found when the package is imported.
+
+    """
+    found = declared_keys(kind.__annotations__)
+    for name, declared in found.items():
+        if (setting := _SETTINGS.get(STORED_AS.get(name, name))) is not None:
+            own = declared.option
+            facts = msgspec.structs.replace(setting.option, fits=own.fits, wanted=own.wanted)
+            found[name] = msgspec.structs.replace(declared, option=facts, default=setting.default)
+        if not found[name].option.sentence or found[name].default is msgspec.UNSET:
+            raise TypeError(f"the option {name!r} of {kind.__name__} is not fully declared")
+    return found
+
+
+_SETTINGS = declared_fields(AgentDefaults) | declared_fields(Settings)
+
+
+def takes(kind: type) -> Callable[[DoorT], DoorT]:
+    """Show the options of a TypedDict in the signature and the help of what takes them."""
+    return showing(options_of(kind))
 
 
 def check_options(options: OptionsT, kind: type[OptionsT], *, door: str) -> OptionsT:
@@ -161,7 +198,7 @@ def settings_changes(options: SettingsOptions) -> JsonObject:
     return plain
 
 
-def _as_setting(name: str, value: Any) -> object:  # noqa: ANN401 - as the user wrote it
+def _as_setting(name: str, value: object) -> object:
     """Return a value as its setting has it: short ways of writing are for options only."""
     if name == "system_prompt":
         return [value] if isinstance(value, str) else value or ()
@@ -170,12 +207,12 @@ def _as_setting(name: str, value: Any) -> object:  # noqa: ANN401 - as the user 
     return value
 
 
-def components_of(options: AgentOptions, resolved: "Resolved") -> Components:
+def inputs_of(options: AgentOptions, resolved: "Resolved") -> AgentInputs:
     """Pick what an agent is made of from its checked options, and from what configuration says."""
     approver = options["approver"]
-    return Components(
+    return AgentInputs(
         **{
-            **pick(options, Components),
+            **pick(options, AgentInputs),
             "store": options.get("store", resolved.agent.store),
             "runtime": resolved.runtime,
             "approver": None if approver is None else _as_async(approver),
