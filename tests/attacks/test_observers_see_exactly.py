@@ -13,7 +13,7 @@ from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.stamps import Stamp
 from holdfast.session.observers import observe
-from holdfast.stores.memory import MemoryLog
+from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import FakeClock, Gate, LoopClock, ScriptedProvider, calls, run_seeded, says
 from holdfast.testing.scripted_provider import reasoning
 from holdfast.vocabulary.entries import (
@@ -119,7 +119,7 @@ class GatedLog(MemoryLog):
     """A log whose reader gets what is there when the test lets it."""
 
     def __init__(self) -> None:
-        super().__init__({})
+        super().__init__(MemoryStore()._sessions)
         self.gate = Gate()
         self.entries: list[Entry] = []
 

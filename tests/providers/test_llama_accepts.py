@@ -40,15 +40,15 @@ def clients(url: str) -> dict[str, WireModelClient]:
     }
 
 
-def has_media(messages: tuple[Message, ...]) -> bool:
-    """Whether anything but text is in a history; the small model has no eyes."""
-    parts = [part for message in messages for part in message.parts]
-    shown = [item for part in parts if isinstance(part, ToolResultPart) for item in part.content]
-    return any(isinstance(part, MediaPart) for part in (*parts, *shown))
-
-
 def size_of(messages: tuple[Message, ...]) -> int:
     return sum(len(repr(part)) for message in messages for part in message.parts)
+
+
+def holds_media(messages: tuple[Message, ...]) -> bool:
+    """Whether a history holds a picture, which the server's model cannot read."""
+    parts = [part for message in messages for part in message.parts]
+    content = [each for part in parts if isinstance(part, ToolResultPart) for each in part.content]
+    return any(isinstance(each, MediaPart) for each in (*parts, *content))
 
 
 def sample(wire: Path) -> Iterator[tuple[str, tuple[Message, ...]]]:
@@ -62,8 +62,8 @@ def sample(wire: Path) -> Iterator[tuple[str, tuple[Message, ...]]]:
     loops = {api: messages for api, messages in found if size_of(messages) < LONGEST}
     yield from answers.items()
     yield from loops.items()
-    logs = [view for view in made_histories() if not has_media(view)]
-    yield from (("a log", view) for view in logs[: 4 * LOGS : 4])
+    readable = [view for view in made_histories() if not holds_media(view)]
+    yield from (("a log", view) for view in readable[: 4 * LOGS : 4])
 
 
 @pytest.mark.timeout(120)

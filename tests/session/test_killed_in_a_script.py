@@ -21,7 +21,7 @@ from tests.session import kill_at_call
 from tests.session.crash_check import Aftermath, Expectations, Tally, effects_in
 from tests.session.crash_script import ACTS, CUT_OFF, LEFT_RUNNING, WRITTEN, Act, Script
 from tests.session.noting_session import Acknowledged, Deed, Notes
-from tests.stores.places import DURABLE, open_place
+from tests.stores.store_factories import DURABLE, open_store
 
 _SAMPLE = 12
 _KILLED = 137
@@ -115,7 +115,7 @@ class CrashSweep:
         return calls
 
     async def _check(self, place: Path) -> None:
-        store = open_place(self._kind, place)
+        store = open_store(self._kind, place)
         try:
             await Aftermath(store, place, self.tally).check()
         finally:

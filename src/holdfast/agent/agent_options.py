@@ -18,9 +18,8 @@ from holdfast.assembly.agent_inputs import (
     TransportFactory,
 )
 from holdfast.blocks.tool_registry.tool import Tool
-from holdfast.engine.query_input import Unanswered
 from holdfast.ports.abort import AbortSignal
-from holdfast.ports.approver import Approver
+from holdfast.ports.approver import Approver, Unanswered
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.session_store import Store

@@ -16,7 +16,7 @@ from holdfast.blocks.tool_registry.foreign_types import (
     parse_json,
     understood,
 )
-from holdfast.engine.query_input import OutputSpec, QueryInput
+from holdfast.ports.runner import OutputSpec, QueryInput
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import QueryId, new_message_id, new_query_id
 from holdfast.vocabulary.json_types import JsonObject

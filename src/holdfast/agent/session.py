@@ -18,7 +18,7 @@ from holdfast.agent.option_checks import (
 from holdfast.agent.prompts import attach, make_prompt, make_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.verbs import SessionVerbs
-from holdfast.engine.query_input import QueryInput
+from holdfast.ports.runner import QueryInput
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.recovery import Unfinished, find_unfinished, resume_input
 from holdfast.session.requests import SessionRequest

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from holdfast.blocks.tool_registry.tool import Tool
-from holdfast.engine.query_input import Unanswered
-from holdfast.ports.approver import Approver
+from holdfast.blocks.tool_registry.registry import ToolInput
+from holdfast.ports.approver import Approver, Unanswered
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.session_store import Store
@@ -76,7 +75,7 @@ class SystemClock:
 class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What the blocks of an agent are made from; the options of an agent have the defaults."""
 
-    tools: Iterable[Tool | Callable[..., object]]
+    tools: Iterable[ToolInput]
     providers: Iterable[ModelClient]
     own_access: OwnAccess
     store: str | Store

@@ -10,7 +10,6 @@ from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
-from holdfast.blocks.stream_processor.processor import StreamProcessor
 from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.provider_attempts import ProviderAttempts
@@ -62,22 +61,17 @@ class Composition:
         self._openings = OwnedTasks()
         self._closed = False
         turns = TurnRunner(
-            processor=StreamProcessor(clock=self.clock),
             catalogue=configuration.known_models(self.clock),
             clock=self.clock,
             runtime=inputs.runtime,
         )
         self._runner = QueryRunner(
             attempts=ProviderAttempts(
-                turns=turns,
-                route=self.clients.route,
-                clock=self.clock,
-                random=inputs.random,
+                route=self.clients.route, clock=self.clock, random=inputs.random
             ),
+            turns=turns,
             dispatcher=ToolDispatcher(
-                registry=self.registry,
-                execution=ToolExecution(clock=self.clock),
-                before_tool=inputs.before_tool,
+                execution=ToolExecution(clock=self.clock), before_tool=inputs.before_tool
             ),
             registry=self.registry,
             clock=self.clock,
@@ -153,9 +147,9 @@ class Composition:
         client, model = await self.clients.route(settings.model)
         if message is not None:
             message = lead_with_reminders(message, settings.cached_reminders, fold.sent_view())
-        tools = self.registry.view(settings.allowed_tools, settings.denied_tools).wire_tools
+        offered = self.registry.current().view(settings.allowed_tools, settings.denied_tools)
         media = media_of(message.parts) if message is not None else ()
-        extras = RequestExtras(model=model, tools=tools, fresh_media=media)
+        extras = RequestExtras(model=model, tools=offered.wire_tools, fresh_media=media)
         return await client.count_tokens(build_request(settings, fold.sent_view(message), extras))
 
     async def close(self) -> None:

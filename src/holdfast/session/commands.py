@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.engine.query_input import QueryInput
 from holdfast.ports.clock import Clock
+from holdfast.ports.runner import QueryInput
 from holdfast.ports.session_store import Inbox
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.recorder import SessionRecorder

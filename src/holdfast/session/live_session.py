@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,11 +12,11 @@ from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.owned_tasks import OwnedTasks
-from holdfast.engine.query_input import QueryInput, Unanswered
-from holdfast.engine.scopes import SessionScope
-from holdfast.ports.approver import Approver
+from holdfast.engine.query_scope import QueryScope, SessionScope
+from holdfast.ports.approver import Approver, Unanswered
 from holdfast.ports.clock import Clock
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.runner import QueryInput, Runner
 from holdfast.ports.session_store import Lease, Store
 from holdfast.ports.stamps import Stamp
 from holdfast.session.branching import Branches
@@ -38,9 +37,6 @@ from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
 from holdfast.vocabulary.status import Idle, Retrying, SessionStatus
 
-if TYPE_CHECKING:
-    from holdfast.engine.query_runner import QueryRunner
-
 _log = scrubbed_logger(__name__)
 
 _FORCED_SECONDS = 0.5
@@ -55,7 +51,7 @@ class SessionParts(msgspec.Struct, frozen=True, kw_only=True):
     """What sessions of one agent share."""
 
     store: Store
-    runner: "QueryRunner"
+    runner: Runner[QueryScope]
     tools: ToolRegistry
     clock: Clock
     runtime: RuntimeSettings
@@ -96,7 +92,7 @@ class LiveSession:
         self._shown_status = self.status
         scope = SessionScope(
             session_id=self.session_id,
-            fold=lambda: self.recorder.fold,
+            fold=fold,
             approvals=self._approvals,
             tasks=self._tasks,
             set_status=self._set_status,

@@ -2,12 +2,15 @@
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, TypedDict, Unpack, overload
 
 import msgspec
 
+from holdfast.blocks.tool_registry.running import call_function
 from holdfast.blocks.tool_registry.signature import Signature, name_of, read_signature
+from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tool_source import PreparedCall
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.option_declarations import Option, declared_keys, showing
@@ -63,6 +66,18 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The name that a model calls it by."""
         return self.spec.name
+
+    def prepare(self, arguments: JsonObject) -> PreparedCall:
+        """Parse the arguments of a call; see `OfferedTool` for what this promises."""
+        parsed = self.signature.parse(arguments)
+
+        def run(context: ToolContext) -> Awaitable[object]:
+            given = {name: getattr(parsed, name) for name in parsed.__struct_fields__}
+            if self.signature.context_parameter is not None:
+                given[self.signature.context_parameter] = context
+            return call_function(self.function, given, context)
+
+        return run
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Call the function, as if it were no tool."""

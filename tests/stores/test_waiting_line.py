@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores import turns
+from holdfast.stores import lease_rules
 from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.stores.process_identity import ProcessIdentity, this_process
+from holdfast.stores.processes import ProcessIdentity, this_process
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.store_conformance.lease_checks import MOST_OVERTAKES, most_overtaken
 from holdfast.testing.store_conformance.promises import within_patience
@@ -20,14 +20,14 @@ from holdfast.testing.store_conformance.samples import new_session
 from holdfast.vocabulary.entries import HookMessage
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.ids import SessionId
-from tests.stores.places import DURABLE, open_place
+from tests.stores.store_factories import DURABLE, open_store
 from tests.stores.workers import worker
 
 pytestmark = pytest.mark.parametrize("kind", DURABLE)
 
 
 def _opened(kind: str, folder: Path) -> JsonlStore | SqliteStore:
-    store = open_place(kind, folder)
+    store = open_store(kind, folder)
     assert isinstance(store, JsonlStore | SqliteStore)
     return store
 
@@ -156,7 +156,7 @@ async def test_tickets_of_processes_that_are_gone_or_cannot_be_seen_do_not_count
 async def test_a_process_that_does_not_take_a_free_session_is_passed_over(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "PASS_OVER_SECONDS", 0.0)
+    monkeypatch.setattr(lease_rules, "PASS_OVER_SECONDS", 0.0)
     store = _opened(kind, tmp_path)
     lease = await new_session(store)
     await store.leases.release(lease)

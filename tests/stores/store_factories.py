@@ -1,4 +1,4 @@
-"""The stores under test: each with a place of its own that can be opened again and again."""
+"""Opens the stores under test: each kind in a folder, again and again on the same content."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,30 +10,30 @@ from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.store_conformance.promises import OpenStore
 
 
-def memory_place(_: Path) -> OpenStore:
-    """Return a function that gives out one store: memory cannot be opened twice."""
+def memory_factory(_: Path) -> OpenStore:
+    """Return a function that always returns the same store: memory cannot be opened twice."""
     store = MemoryStore()
     return lambda: store
 
 
-def jsonl_place(folder: Path) -> OpenStore:
-    """Return a function that opens a folder of files."""
+def jsonl_factory(folder: Path) -> OpenStore:
+    """Return a function that opens a store of files."""
     return lambda: JsonlStore(folder / "sessions")
 
 
-def sqlite_place(folder: Path) -> OpenStore:
+def sqlite_factory(folder: Path) -> OpenStore:
     """Return a function that opens a database file."""
     return lambda: SqliteStore(folder / "store" / "sessions.db")
 
 
-PLACES: dict[str, Callable[[Path], OpenStore]] = {
-    "memory": memory_place,
-    "jsonl": jsonl_place,
-    "sqlite": sqlite_place,
+STORE_FACTORIES: dict[str, Callable[[Path], OpenStore]] = {
+    "memory": memory_factory,
+    "jsonl": jsonl_factory,
+    "sqlite": sqlite_factory,
 }
 DURABLE = ("jsonl", "sqlite")
 
 
-def open_place(kind: str, folder: Path) -> Store:
+def open_store(kind: str, folder: Path) -> Store:
     """Open a store of this kind in a folder."""
-    return PLACES[kind](folder)()
+    return STORE_FACTORIES[kind](folder)()
