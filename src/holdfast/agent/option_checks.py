@@ -25,6 +25,7 @@ from holdfast.vocabulary.approvals import ApprovalRequest, Decision, DecisionT, 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.option_declarations import (
+    NOT_YET,
     Declared,
     DoorT,
     bounds_fault,
@@ -85,8 +86,8 @@ def takes(kind: type) -> Callable[[DoorT], DoorT]:
 def check_options(options: OptionsT, kind: type[OptionsT], *, door: str) -> OptionsT:
     """Return options with their defaults; refuse what is unknown and what cannot be meant.
 
-    What configuration decides (settings, store, owner, project, runtime) is neither checked nor
-    filled in here.
+    What configuration decides (settings, store, owner, project, runtime) is not filled in here, and
+    of that settings and runtime are not checked, either: configuration does both.
 
     Raises:
         TypeError: when the door has no such option; says where it belongs, or what may be meant.
@@ -115,9 +116,7 @@ def _unknown(name: str, known: Mapping[str, Declared]) -> str:
         fields = declared_fields(option.struct) if option.struct is not None else {}
         if name in fields:
             if fields[name].option.planned:
-                raise ConfigError(
-                    ErrorCode.CONFIG_INVALID, f"{name}: this version does not have it yet"
-                )
+                raise ConfigError(ErrorCode.CONFIG_INVALID, f"{name}: {NOT_YET}")
             return f"{name} is a field of the option {option.name}"
     for door, kind in _DOORS.items():
         if name in options_of(kind):
