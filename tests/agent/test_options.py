@@ -37,7 +37,7 @@ from holdfast.ports.tool_hooks import Block, Proceed
 from holdfast.providers.transport.protocol import HttpRequest, Reply
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, Gate, ReplayClient, ScriptedProvider, calls, says
-from holdfast.testing.fake_clock import AutoClock
+from holdfast.testing.clocks import AutoClock
 from holdfast.vocabulary.errors import ProviderError
 from holdfast.vocabulary.messages import Sender, UserMessage
 from holdfast.vocabulary.parts import ReminderPart

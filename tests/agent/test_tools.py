@@ -156,7 +156,7 @@ async def test_a_call_is_in_the_log_before_it_runs() -> None:
     @tool
     async def peek(context: ToolContext) -> str:
         """Look at the log."""
-        entries = await agent._composition.parts().store.log.read(context.session_id)
+        entries = await agent._composition.session_parts().store.log.read(context.session_id)
         seen.extend(entry.kind for entry in entries)
         return "seen"
 

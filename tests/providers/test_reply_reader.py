@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.providers.reply_reader import ReplyReader
 from holdfast.providers.wire.anthropic_messages import PROTOCOL
-from holdfast.testing.seeded_loop import run_seeded
+from holdfast.testing.clocks import run_seeded
 from holdfast.vocabulary.errors import ErrorCode
 from tests.providers.exchanges import case
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions, takes
+from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions
 from holdfast.agent.option_checks import (
     check_options,
     check_reference,
     check_subscription,
     settings_changes,
+    takes,
 )
 from holdfast.agent.prompts import attach, make_prompt, make_query
 from holdfast.agent.query_stream import QueryStream
@@ -293,7 +294,7 @@ class AgentSession(SessionVerbs):
 
     def _opened(self) -> "LiveSession":
         if self._live is None:
-            raise _not_open(self._closed)
+            raise _not_open(closed=self._closed)
         return self._live
 
     async def _live_session(self) -> "LiveSession":
@@ -343,6 +344,6 @@ async def _give_up(opening: "asyncio.Task[LiveSession]") -> None:
         await opening.result().close(force=True)
 
 
-def _not_open(closed: bool) -> AgentError:  # noqa: FBT001 - a fact, not a switch
+def _not_open(*, closed: bool) -> AgentError:
     message = "the session is closed" if closed else "the session is not open yet; enter it first"
     return SessionError(ErrorCode.CLOSED, message)

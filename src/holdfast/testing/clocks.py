@@ -1,15 +1,75 @@
-"""SeededLoop: an event loop with virtual time that runs ready tasks in an order drawn by a seed.
+"""Clocks for tests, and an event loop with virtual time that draws its order by a seed.
 
-The same seed gives the same schedule, so a race that was found once can be found again.
+A `FakeClock` stands still until a test moves it. A `SeededLoop` runs ready tasks in an order drawn
+by a seed: the same seed gives the same schedule, so a race that was found once can be found again.
 """
 
 import asyncio
+import heapq
 import random
 import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 ValueT = TypeVar("ValueT")
+
+_sleep = asyncio.sleep  # noqa: TID251 - these are the clocks
+
+
+class FakeClock:
+    """A clock that a test moves by hand. Sleepers wake in the order of their times."""
+
+    def __init__(self, *, start_ms: int = 1_700_000_000_000) -> None:
+        self._now = 0.0
+        self._start_ms = start_ms
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._count = 0
+        self.sleeps: list[float] = []
+        """Every wait that was asked for, in seconds."""
+
+    def now(self) -> float:
+        """Return seconds since the clock was made."""
+        return self._now
+
+    def time_ms(self) -> int:
+        """Return wall-clock milliseconds."""
+        return self._start_ms + int(self._now * 1000)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the test has moved the clock that far."""
+        self.sleeps.append(seconds)
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._count += 1
+        heapq.heappush(self._sleepers, (self._now + seconds, self._count, woken))
+        await woken
+
+    @property
+    def sleeping(self) -> int:
+        """How many wait at this moment."""
+        return sum(not woken.done() for _, _, woken in self._sleepers)
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock, waking everyone whose time has come."""
+        self._now += seconds
+        while self._sleepers and self._sleepers[0][0] <= self._now:
+            _, _, woken = heapq.heappop(self._sleepers)
+            if not woken.done():
+                woken.set_result(None)
+
+    async def until_sleeping(self, count: int = 1) -> None:
+        """Let other tasks run until that many of them wait for this clock."""
+        while self.sleeping < count:
+            await _sleep(0)
+
+
+class AutoClock(FakeClock):
+    """A clock whose sleeps take no time: it jumps to the end of each of them."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Jump ahead."""
+        self.sleeps.append(seconds)
+        self._now += seconds
+        await _sleep(0)
 
 
 class DeadlockError(AssertionError):
@@ -77,7 +137,12 @@ class LoopClock:
 
     async def sleep(self, seconds: float) -> None:
         """Wait in the loop's time."""
-        await asyncio.sleep(seconds)  # noqa: TID251 - this is the clock
+        await _sleep(seconds)
+
+
+async def one_turn() -> None:
+    """Let everything else that is ready run once."""
+    await _sleep(0)
 
 
 def run_seeded(work: Callable[[], Coroutine[Any, Any, ValueT]], seed: int) -> ValueT:

@@ -1,11 +1,12 @@
-"""Models: finds the client behind `provider/model`, making each client once."""
+"""Model clients: finds the client behind `provider/model`, making each client once."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.assembly.components import OwnAccess, PathInput, TransportFactory, split_model
+from holdfast.assembly import late
+from holdfast.assembly.agent_inputs import OwnAccess, PathInput, TransportFactory, split_model
 from holdfast.assembly.configuration import Configuration
 from holdfast.auth.token_sources import CallableTokenSource, StaticTokenSource
 from holdfast.config.connections import Connection, key_source, missing_key
@@ -67,24 +68,15 @@ class ModelClients:
             await client.close()
 
     def _make(self, provider: str) -> ModelClient:
-        # Only what is used is imported: HTTP and wire protocols, or models on this machine.
         configuration = self._configuration
         if provider == "local":
-            from holdfast.providers.local.client import LocalModelClient  # noqa: PLC0415 - if used
-
-            return LocalModelClient(folder=configuration.model_folder)
-        from holdfast.providers.vendor_clients import (  # noqa: PLC0415 - if used
-            Access,
-            make_client,
-            offered_client,
-        )
-
+            return late.LocalModelClient(folder=configuration.model_folder)
         connection = configuration.connection(provider)
         _refuse_unknown_words(connection, configuration)
         own = self._own if provider == self._own_provider else OwnAccess()
         if own.base_url is not None:
             connection = msgspec.structs.replace(connection, base_url=own.base_url)
-        if connection.base_url is None and (offered := offered_client(provider)) is not None:
+        if connection.base_url is None and (offered := late.offered_client(provider)) is not None:
             return offered
         vendor = _vendor_of(connection)
         dialect = _dialect_of(connection, vendor)
@@ -92,9 +84,9 @@ class ModelClients:
         if vendor.needs_key and tokens is None:
             environment = configuration.environment
             raise missing_key(provider, environment=environment, file=configuration.file)
-        return make_client(
+        return late.make_client(
             vendor,
-            Access(
+            late.Access(
                 tokens=tokens,
                 provider=provider,
                 base_url=connection.base_url,
@@ -113,20 +105,16 @@ class ModelClients:
     def _transport(self) -> "Transport":
         if self._options.transport is not None:
             return self._options.transport()
-        from holdfast.providers.transport.http import AiohttpTransport  # noqa: PLC0415 - if used
-
-        return AiohttpTransport(environment=self._configuration.environment.variables)
+        return late.AiohttpTransport(environment=self._configuration.environment.variables)
 
     def _recorded(self, client: ModelClient) -> ModelClient:
         """Write down what a client is asked and answers; each provider has a file of its own."""
         if self._options.record_to is None:
             return client
-        from holdfast.testing.recording import RecordingClient  # noqa: PLC0415 - only if asked for
-
         path = self._configuration.cwd / self._options.record_to
         if client.provider != self._own_provider:
             path = path.with_name(f"{path.stem}.{client.provider}{path.suffix}")
-        return RecordingClient(client, path, clock=self._options.clock)
+        return late.RecordingClient(client, path, clock=self._options.clock)
 
     def _tokens(self, connection: Connection, own: OwnAccess) -> TokenSource | None:
         given = own.api_key
@@ -147,9 +135,10 @@ def _refuse_unknown_words(connection: Connection, configuration: Configuration) 
     entry = configuration.file.providers.get(connection.provider)
     if entry is None:
         return
-    from holdfast.providers.wire.chat_completions.dialects import DIALECTS  # noqa: PLC0415 - if used
-
-    for field, word, known in (("kind", entry.kind, VENDORS), ("dialect", entry.dialect, DIALECTS)):
+    for field, word, known in (
+        ("kind", entry.kind, VENDORS),
+        ("dialect", entry.dialect, late.DIALECTS),
+    ):
         if isinstance(word, str) and word not in known:
             told = f"{unknown_name(word, known)}; known are {', '.join(sorted(known))}"
             raise configuration.file.error(("providers", connection.provider, field), told)
@@ -202,22 +191,17 @@ def _dialect_of(connection: Connection, vendor: Vendor) -> "Dialect | None":
             f"{connection.kind!r} speaks something else",
             provider=connection.provider,
         )
-    from holdfast.providers.wire.chat_completions.dialects import (  # noqa: PLC0415 - if used
-        DIALECTS,
-        Dialect,
-    )
-
     if isinstance(wanted, str):
-        if wanted not in DIALECTS:
-            raise _no_dialect(connection, unknown_name(wanted, DIALECTS))
-        return DIALECTS[wanted]
-    fields = [name for name in Dialect.__struct_fields__ if name != "name"]
+        if wanted not in late.DIALECTS:
+            raise _no_dialect(connection, unknown_name(wanted, late.DIALECTS))
+        return late.DIALECTS[wanted]
+    fields = [name for name in late.Dialect.__struct_fields__ if name != "name"]
     for name in wanted:
         if name not in fields:
             raise _no_dialect(connection, f"{name!r} is {unknown_name(name, fields)}")
     try:
-        usual = msgspec.to_builtins(DIALECTS[vendor.dialect])
-        return msgspec.convert(usual | wanted, Dialect)
+        usual = msgspec.to_builtins(late.DIALECTS[vendor.dialect])
+        return msgspec.convert(usual | wanted, late.Dialect)
     except msgspec.ValidationError as error:
         raise _no_dialect(connection, str(error)) from None
 

@@ -19,8 +19,8 @@ import msgspec
 
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
+from holdfast.serialization.canonical import canonical_json
 from holdfast.stores.private_files import open_or_create, translated_os_errors
-from holdfast.testing.seeded_loop import LoopClock
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, ErrorReport, StoreError
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
@@ -94,7 +94,7 @@ class RecordingClient:
     def __init__(self, inner: ModelClient, path: str | Path, *, clock: Clock | None = None) -> None:
         self._inner = inner
         self._path = Path(path)
-        self._clock = clock or LoopClock()
+        self._now = clock.now if clock is not None else _loop_seconds
         self._lock = threading.Lock()
 
     @property
@@ -108,11 +108,11 @@ class RecordingClient:
         reads: list[Read] = []
         ended: Literal["finished", "failed", "closed"] = "closed"
         error: AgentError | None = None
-        last = self._clock.now()
+        last = self._now()
         try:
             async with aclosing(self._inner.stream(request)) as answer:
                 async for parts in answer:
-                    now = self._clock.now()
+                    now = self._now()
                     reads.append(Read(delay=now - last, parts=tuple(map(encode_part, parts))))
                     last = now
                     yield parts
@@ -127,7 +127,7 @@ class RecordingClient:
                 request=sent,
                 reads=tuple(reads),
                 ended=ended,
-                delay=self._clock.now() - last,
+                delay=self._now() - last,
                 error=None if error is None else error.report,
             )
             await asyncio.to_thread(self._add, exchange)
@@ -149,7 +149,7 @@ class RecordingClient:
         """Begin the file unless it is there; who cannot record need not ask anyone, either."""
         with self._lock, translated_os_errors(self._path):
             descriptor = open_or_create(self._path, os.O_WRONLY | os.O_APPEND)
-            with open(descriptor, "ab") as file:  # noqa: PTH123 - it is a descriptor
+            with os.fdopen(descriptor, "ab") as file:
                 if not file.tell():
                     header = RecordingHeader(format=FORMAT, version=VERSION, provider=self.provider)
                     file.write(msgspec.json.encode(header) + b"\n")
@@ -157,6 +157,10 @@ class RecordingClient:
     def _add(self, exchange: Exchange) -> None:
         with self._lock, translated_os_errors(self._path), self._path.open("ab") as file:
             file.write(msgspec.json.encode(exchange) + b"\n")
+
+
+def _loop_seconds() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def read_recording(path: Path) -> tuple[str, tuple[Exchange, ...]]:
@@ -208,7 +212,7 @@ def plain_request(request: ModelRequest) -> JsonObject:
 
 def digest_of(plain: JsonObject) -> str:
     """Return what two requests that say the same have in common."""
-    return hashlib.sha256(msgspec.json.encode(plain, order="deterministic")).hexdigest()
+    return hashlib.sha256(canonical_json(plain)).hexdigest()
 
 
 def first_difference(recorded: Json, sent: Json) -> str | None:

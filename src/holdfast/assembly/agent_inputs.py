@@ -1,4 +1,4 @@
-"""What an agent is built from: components with their defaults, and sources of configuration.
+"""What an agent is built from: the types of its inputs, and where configuration is looked for.
 
 `import holdfast` loads this file, so it imports types only.
 """
@@ -72,14 +72,7 @@ class SystemClock:
         await asyncio.sleep(seconds)  # noqa: TID251 - this is the clock
 
 
-def system_random() -> Random:
-    """Return the machine's chance, good enough to spread retries."""
-    import random  # noqa: PLC0415 - a module full of distributions that an import need not pay for
-
-    return random.Random()  # noqa: S311 - no secret depends on it
-
-
-class Components(msgspec.Struct, frozen=True, kw_only=True):
+class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What the blocks of an agent are made from; the options of an agent have the defaults."""
 
     tools: Iterable[ToolInput]
