@@ -32,6 +32,7 @@ from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, UserMessage
 from holdfast.vocabulary.parts import Part, TextPart, ToolCallPart, ToolResultPart
 from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import RetrySettings
 from tests.fixtures_report import Report
 from tests.providers.reply_corpus import FAMILIES, corpus
@@ -127,7 +128,7 @@ async def take(broken: Broken) -> Taken:
             )
         )
     report = None if error is None else error.report
-    stop = "complete" if error is None else "error"
+    stop: StopReason = "complete" if error is None else "error"
     entries.append(QueryEnded(**stamp(), stop_reason=stop, error=report))
     numbered = [replace(entry, seq=number) for number, entry in enumerate(entries, 1)]
     return Taken(error, numbered, assembly.parts)
