@@ -52,17 +52,17 @@ async def pull_model(
 
 async def list_local_models(*, folder: "Path | None" = None) -> "tuple[LocalModel, ...]":
     """List the local models that are known, and which of them are here."""
-    from holdfast.providers.local import weight_files  # noqa: PLC0415 - only if used
+    from holdfast.providers.local import weights  # noqa: PLC0415 - only if used
 
-    return await asyncio.to_thread(weight_files.list_local_models, folder or model_folder())
+    return await asyncio.to_thread(weights.list_local_models, folder or model_folder())
 
 
 async def remove_local_model(name: str, *, folder: "Path | None" = None) -> int:
     """Remove the weights of a local model; returns how many bytes that frees."""
-    from holdfast.providers.local import weight_files  # noqa: PLC0415 - only if used
+    from holdfast.providers.local import weights  # noqa: PLC0415 - only if used
 
     where = folder or model_folder()
-    return await asyncio.to_thread(weight_files.remove_local_model, name, folder=where)
+    return await asyncio.to_thread(weights.remove_local_model, name, folder=where)
 
 
 def model_folder() -> "Path":
