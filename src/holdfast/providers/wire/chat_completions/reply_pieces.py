@@ -1,4 +1,8 @@
-"""Puts streamed tool calls together, from servers that agree on little more than the field."""
+"""Chat Completions: tool calls and reasoning details that arrive in pieces.
+
+Servers agree on the names of the fields and little else: some repeat names and ids in every piece,
+some number all calls 0, some send no ids.
+"""
 
 from hashlib import blake2s
 
@@ -6,15 +10,16 @@ import msgspec
 
 from holdfast.blocks.stream_processor.aggregators import GrowingText
 from holdfast.providers.wire.chat_completions.reply_types import Delta, Function, ToolCall
+from holdfast.providers.wire.lenient_decoding import as_text
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened, StreamPart
 
 _LEGACY_INDEX = -1
-"""Where the one call of the old `function_call` field is kept."""
+"""The index of the one call in the old `function_call` field."""
 
 
 class _Call:
-    """One call while it grows. It is announced once its name is known."""
+    """One call while it arrives. It is announced as soon as its name is known."""
 
     __slots__ = ("call_id", "extra", "fragments", "is_announced", "key", "name")
 
@@ -27,7 +32,7 @@ class _Call:
         self.is_announced = False
 
     def is_whole(self) -> bool:
-        """Whether the arguments are JSON as they stand."""
+        """Whether the arguments received so far are complete JSON."""
         try:
             msgspec.json.decode(self.fragments.whole().encode())
         except msgspec.DecodeError:
@@ -36,10 +41,10 @@ class _Call:
 
 
 class CallAssembler:
-    """Sorts pieces of tool calls by their index, or by their id where there is none.
+    """Assigns pieces to tool calls, by index, or by id if they have no index.
 
-    Names and ids that are repeated in later pieces are not joined. `response_id` serves to make
-    ids for servers that send none.
+    Names and ids that later pieces repeat are not joined. `response_id` is used to make ids for
+    calls that come without one.
     """
 
     def __init__(self) -> None:
@@ -48,7 +53,7 @@ class CallAssembler:
         self._at: dict[int, _Call] = {}
 
     def take(self, delta: Delta, out: list[StreamPart], *, is_finished: bool) -> None:
-        """Take the pieces of one piece; `is_finished` once a finish reason was seen."""
+        """Take the calls in one delta; `is_finished` once a finish reason was received."""
         for piece in delta.tool_calls or ():
             self._take(piece, out, is_finished=is_finished)
         if delta.function_call is not None:
@@ -56,7 +61,7 @@ class CallAssembler:
             self._take(legacy, out, is_finished=is_finished)
 
     def close(self, out: list[StreamPart]) -> bool:
-        """Close every call, because the answer is complete; return whether there were any."""
+        """Close every call at the end of the answer; return whether there were any."""
         for call in self._calls:
             if not call.is_announced:
                 self._announce(call, out)
@@ -80,7 +85,7 @@ class CallAssembler:
             self._announce(call, out)
 
     def _call_of(self, piece: ToolCall, *, is_finished: bool) -> _Call:
-        """Find the call that `piece` belongs to, or begin one."""
+        """Return the call that `piece` belongs to; a new one if there is none yet."""
         index = self._index_of(piece)
         call = self._at.get(index)
         if call is None or (not is_finished and _is_another(call, piece)):
@@ -111,13 +116,14 @@ class CallAssembler:
 
 
 def _is_another(call: _Call, piece: ToolCall) -> bool:
-    """Whether `piece` begins a call of its own at an index that is taken.
+    """Whether `piece` begins another call at the index of `call`.
 
-    Some servers number every call 0. Others change the id of one call from piece to piece, so a
-    new id is not enough: a name has to come with it, and the call before has to be whole. Without
-    any id, a name with arguments of its own begins a call after one that is whole. After
-    the finish reason this is not asked any more: two answers were spliced then, it is unknown
-    which call was meant, and joined arguments that are not JSON keep it from being run.
+    Some servers number every call 0. Others change the id of one call from piece to piece, so a new
+    id is not enough: it must come with a name, and the arguments of the call before must be
+    complete. Without ids, a name with arguments begins another call after a complete one.
+
+    This is not asked after a finish reason. Two answers were spliced then, and it is unknown which
+    call was meant; their joined arguments are not JSON, which keeps the call from running.
     """
     function = piece.function or Function()
     if not function.name:
@@ -129,7 +135,43 @@ def _is_another(call: _Call, piece: ToolCall) -> bool:
 
 
 def _text(function: Function) -> str:
-    """Return the arguments as text; some servers send the object itself."""
+    """Return the arguments as text; some servers send them as an object."""
     if isinstance(function.arguments, dict | list):
         return msgspec.json.encode(function.arguments).decode()
     return function.arguments or ""
+
+
+# Reasoning details
+
+_GROWING_FIELDS = ("text", "summary")
+
+
+def text_of_detail(detail: JsonObject) -> str:
+    """Return the readable text of a reasoning detail; encrypted ones have none."""
+    for name in _GROWING_FIELDS:
+        found = detail.get(name)
+        if isinstance(found, str):
+            return found
+    return ""
+
+
+def merge_detail(details: list[JsonObject], new: JsonObject) -> None:
+    """Append `new` to `details`, or join it to the last one if it continues that."""
+    last = details[-1] if details else None
+    if last is None or not _continues(last, new):
+        details.append(dict(new))
+        return
+    for name, value in new.items():
+        if name in _GROWING_FIELDS and isinstance(value, str):
+            last[name] = as_text(last.get(name)) + value
+        elif value is not None:
+            last[name] = value
+
+
+def _continues(last: JsonObject, new: JsonObject) -> bool:
+    """Whether `new` continues `last`: same type and index; encrypted details are never split."""
+    return (
+        new.get("type") == last.get("type")
+        and new.get("index") == last.get("index")
+        and new.get("type") != "reasoning.encrypted"
+    )

@@ -9,8 +9,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
-from holdfast.providers.schema_fit import SchemaFit
-from holdfast.providers.schema_rules import SchemaTargets
+from holdfast.providers.schema_targets import SchemaAdapter
+from holdfast.providers.wire.protocol import SchemaTargets
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode
 from holdfast.vocabulary.requests import ModelRequest, OutputSchema
 from holdfast.vocabulary.tools import ToolSpec
@@ -38,25 +38,25 @@ def asking(*tools: ToolSpec, output: dict[str, Any] | None = None) -> ModelReque
 
 
 def output_of(schema: dict[str, Any], targets: SchemaTargets = STRICT) -> OutputSchema:
-    output = SchemaFit().fit(asking(output=schema), targets).output_schema
+    output = SchemaAdapter().adapt(asking(output=schema), targets).output_schema
     assert output is not None
     return output
 
 
 def test_a_request_whose_schemas_are_fine_is_the_same_object() -> None:
     request = asking(ToolSpec(name="add", input_schema=CLOSED))
-    assert SchemaFit().fit(request, STRICT) is request
+    assert SchemaAdapter().adapt(request, STRICT) is request
 
 
 def test_a_schema_is_looked_at_once_however_often_it_is_sent() -> None:
-    fit, tool = SchemaFit(), ToolSpec(name="odd", input_schema=ODD)
-    first = fit.fit(asking(tool), STRICT)
+    adapter, tool = SchemaAdapter(), ToolSpec(name="odd", input_schema=ODD)
+    first = adapter.adapt(asking(tool), STRICT)
     # Another tuple and another tool, as a history's names may make them, with the same schema.
-    again = fit.fit(asking(replace(tool, name="other")), STRICT)
+    again = adapter.adapt(asking(replace(tool, name="other")), STRICT)
     assert first.tools[0].input_schema["properties"]["x"] == {"type": "string"}
     assert again.tools[0].input_schema is first.tools[0].input_schema
     request = asking(tool)
-    assert fit.fit(request, STRICT).tools is fit.fit(request, STRICT).tools
+    assert adapter.adapt(request, STRICT).tools is adapter.adapt(request, STRICT).tools
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_an_answer_is_held_to_its_schema_where_that_changes_nothing_of_it(
 def test_what_nobody_takes_is_refused_with_its_name_and_the_reason() -> None:
     broken = {"type": "object", "properties": {"x": {"type": "text"}}}
     with pytest.raises(ConfigError, match="schema of 'look' cannot be sent: x: has the type") as e:
-        SchemaFit().fit(asking(ToolSpec(name="look", input_schema=broken)), STRICT)
+        SchemaAdapter().adapt(asking(ToolSpec(name="look", input_schema=broken)), STRICT)
     assert e.value.code is ErrorCode.CONFIG_INVALID
     with pytest.raises(ConfigError, match="schema of 'answer' cannot be sent"):
         output_of(broken)

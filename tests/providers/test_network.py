@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.transport.network_settings import certificate_context, proxy_for
+from holdfast.providers.transport.network import certificate_context, proxy_for
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from tests.providers.exchanges import REQUEST, ask, case, text_of
 from tests.providers.faulty_server import faulty_server, replies

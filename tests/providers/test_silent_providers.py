@@ -1,15 +1,18 @@
-"""The reader of a reply: how long a provider may keep the line open without saying anything."""
+"""How long a provider may keep the line open without saying anything."""
 
 import asyncio
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
-from holdfast.providers.reply_reader import ReplyReader
+from holdfast.providers.client import Endpoint, WireModelClient
+from holdfast.providers.transport.protocol import HttpRequest
 from holdfast.providers.wire.anthropic_messages import PROTOCOL
 from holdfast.testing.clocks import run_seeded
-from holdfast.vocabulary.errors import ErrorCode
-from tests.providers.exchanges import case
+from holdfast.vocabulary.errors import AgentError, ErrorCode
+from holdfast.vocabulary.settings import Timeouts
+from tests.providers.exchanges import REQUEST, case
 
 TEXT = case("text")
 BEGUN = TEXT[: TEXT.index(b"event: content_block_stop")]
@@ -38,15 +41,36 @@ class SlowReply:
         pass
 
 
+class SlowTransport:
+    """A transport that answers every request with one slow reply."""
+
+    def __init__(self, reply: SlowReply) -> None:
+        self._reply = reply
+
+    async def send(self, request: HttpRequest) -> SlowReply:
+        return self._reply
+
+    async def close(self) -> None:
+        pass
+
+
 def read_all(pieces: Sequence[tuple[float, bytes]], *, busy_seconds: float) -> ErrorCode | None:
     """Read a reply with a patience of ten seconds, and do something else after each piece."""
+    client = WireModelClient(
+        provider="p",
+        protocol=PROTOCOL,
+        endpoint=Endpoint(base_url="http://127.0.0.1"),
+        tokens=None,
+        transport=SlowTransport(SlowReply(pieces)),
+    )
 
     async def read() -> ErrorCode | None:
-        reader = ReplyReader(PROTOCOL, SlowReply(pieces), content_seconds=10)
-        while not reader.is_finished and reader.failure is None:
-            await reader.next_parts()
-            await asyncio.sleep(busy_seconds)  # noqa: TID251 - virtual time
-        return reader.failure.code if reader.failure else None
+        try:
+            async for _ in client.stream(replace(REQUEST, timeouts=Timeouts(content=10.0))):
+                await asyncio.sleep(busy_seconds)  # noqa: TID251 - virtual time
+        except AgentError as error:
+            return error.code
+        return None
 
     return run_seeded(read, seed=1)
 
