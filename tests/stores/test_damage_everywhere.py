@@ -21,12 +21,14 @@ from holdfast.testing.store_conformance.samples import (
     command,
     new_session,
     note,
+    notes,
 )
 from holdfast.vocabulary.entries import Entry, QueryStarted
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.ids import SessionId, new_entry_id, new_message_id, new_query_id
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import TextPart
+from tests.stores.store_factories import DURABLE, open_store
 
 STRANGER = "bob"
 BAD_NUMBERS = (-1, 1 << 40, 1 << 62)
@@ -350,3 +352,34 @@ async def test_a_bad_byte_in_any_file_of_a_folder_harms_its_own_session_only(
             if path.parent.name != "sessions":
                 assert len(found) >= len(kept.entries[kept.victim]) - 1
     assert {"sessions", "leases", "inbox", "blobs", "quarantine", "index.json"} <= seen
+
+
+@pytest.mark.parametrize("kind", DURABLE)
+async def test_damage_longer_than_a_page_ends_neither_a_limited_read_nor_a_follower(
+    kind: str, tmp_path: Path
+) -> None:
+    store = open_store(kind, tmp_path)
+    lease = await new_session(store)
+    for first in range(2, 1002, 100):
+        await store.log.append(lease, notes(first, first + 99))
+    await store.close()
+    if kind == "jsonl":
+        log = tmp_path / "sessions" / "sessions" / f"{lease.session_id}.jsonl"
+        lines = log.read_bytes().splitlines(keepends=True)
+        damaged = [line.replace(b"note", b"nope") for line in lines[9:900]]
+        log.write_bytes(b"".join([*lines[:9], *damaged, *lines[900:]]))
+    else:
+        with contextlib.closing(apsw.Connection(str(tmp_path / "store/sessions.db"))) as writing:
+            writing.execute("UPDATE entry SET crc = crc + 1 WHERE seq BETWEEN 10 AND 900")
+    good = [*range(1, 10), *range(901, 1002)]
+    store = open_store(kind, tmp_path)
+    page = await store.log.read(lease.session_id, after=4, limit=10)
+    assert [entry.seq for entry in page] == [*range(5, 10), *range(901, 906)]
+    seen: list[int] = []
+    async with contextlib.aclosing(store.log.follow(lease.session_id)) as pages:
+        while len(seen) < len(good):
+            seen += [
+                entry.seq for entry in await within_patience(anext(pages), "what is after damage")
+            ]
+    assert seen == good
+    await store.close()

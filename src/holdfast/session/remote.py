@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 
 from holdfast.ports.session_store import Store
-from holdfast.session.observers import read_events
+from holdfast.session.observers import follow_entries
 from holdfast.vocabulary.approvals import ApprovalScope
 from holdfast.vocabulary.commands import (
     AbortQuery,
@@ -69,13 +69,9 @@ class RemoteSession:
             )
         )
 
-    async def events(self, *, after: int = 0) -> AsyncGenerator[Entry, None]:
+    def events(self, *, after: int = 0) -> AsyncGenerator[Entry, None]:
         """Read what happened after a `seq`, then what happens, until closed."""
-        async for page in self._store.log.follow(self.session_id, after=after):
-            for entry in await read_events(self._store.log, self.session_id, after=after):
-                if entry.seq <= page[-1].seq:
-                    yield entry
-            after = page[-1].seq
+        return follow_entries(self._store.log, self.session_id, after=after)
 
     async def _put(self, command: Command) -> None:
         await self._store.inbox.put(self.session_id, command)
