@@ -34,6 +34,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
             calls(("weather", {"city": "Oslo"}), ("crawl", {"pages": 2}), ("count", {"to": 3})),
             says("21 degrees, two pages, three."),
         ],
+        [calls(("ping", {"host": "example.com"})), says("It is.")],
         [calls(("pay", {"amount": 20, "to": "Anna"})), says("Ana has it.")],
     ],
 }

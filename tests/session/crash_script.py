@@ -23,6 +23,7 @@ from holdfast.vocabulary.parts import TextPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import StreamPart
 from tests.history_grammar import violations
+from tests.scripted_agents import live_of
 from tests.session.answer_worker import die
 from tests.session.noting_session import Acknowledged, Notes, NotingSession, line_of
 from tests.session.three_turns import line_writer
@@ -146,7 +147,7 @@ class Script:
         return script_agent(self._store, self._folder, ScriptedProvider())
 
     async def _noting(self, session: AgentSession, other: Agent) -> NotingSession:
-        live = await session.open()
+        live = await live_of(session)
         return NotingSession(session, await other.remote(live.session_id), self._notes)
 
     async def answer_at_rest(self) -> None:

@@ -11,7 +11,7 @@ from typing import Literal, Self
 import msgspec
 
 from holdfast import AgentSession
-from holdfast.agent.remote import AgentRemote
+from holdfast.agent.verbs import AgentRemote
 from holdfast.testing.store_conformance.promises import require, require_error
 from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, Entry, InputQueued
 from holdfast.vocabulary.errors import ErrorCode

@@ -9,6 +9,7 @@ from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.parts import ToolResultPart
 from holdfast.vocabulary.status import Failed, Idle
+from tests.scripted_agents import live_of
 from tests.session.race_happenings import FROM_OUTSIDE, answer, happen
 from tests.session.race_laws import Story, check_all_settled, check_log, check_story, untrue_offers
 from tests.session.race_world import WatchingProvider, World
@@ -101,7 +102,7 @@ async def _leave(world: World) -> None:
 
 async def _bring_to_rest(world: World, session: AgentSession) -> None:
     """Approve what waits and resume until every command is carried out and nothing is left."""
-    live = await session.open()
+    live = await live_of(session)
     for _ in range(_ROUNDS):
         await session.wait_idle()
         for request in session.unfinished.approvals:

@@ -23,7 +23,7 @@ from holdfast.vocabulary.entries import (
 from holdfast.vocabulary.errors import StoreError
 from tests.attacks.moments import others_run, until
 from tests.attacks.slow_store import HeldStore
-from tests.scripted_agents import failure_of
+from tests.scripted_agents import failure_of, live_of
 from tests.session.failing_store import FailingStore
 
 RAN: list[str] = []
@@ -54,7 +54,7 @@ async def _never(_request: ApprovalRequest) -> Decision:
 
 
 async def _entries(session: AgentSession) -> list[Entry]:
-    live = await session.open()
+    live = await live_of(session)
     return await live.store.log.read(live.session_id)
 
 

@@ -20,7 +20,7 @@ from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.messages import Message
 from tests.history_grammar import violations
-from tests.scripted_agents import failure_of, make_agent
+from tests.scripted_agents import failure_of, live_of, make_agent
 from tests.session.three_turns import ThreeTurns, durable_agent
 
 _KINDS = ("memory", "jsonl", "sqlite")
@@ -109,7 +109,7 @@ class Walk:
     async def reopen(self, number: int) -> None:
         """Close the session and open it again; its log, written out and read, is the same."""
         del number
-        live = await self.session.open()
+        live = await live_of(self.session)
         entries = await live.store.log.read(live.session_id)
         again = [decode_entry(encode_entry(entry)) for entry in entries]
         assert (await fold_log(live.store.log, again)).messages() == self.session.messages
@@ -256,7 +256,7 @@ async def test_deleting_a_branch_leaves_its_trunk(kind: str, tmp_path: Path) -> 
     async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as trunk:
         await trunk.chat("next")
         branch = await trunk.fork(name="branch")
-        live = await branch.open()
+        live = await live_of(branch)
         await branch.close()
         await live.store.log.delete(live.session_id)
         with pytest.raises(SessionError) as raised:
@@ -272,7 +272,7 @@ async def test_a_branch_of_a_deleted_session_says_what_is_gone(kind: str, tmp_pa
         trunk = agent.session()
         await trunk.chat("next")
         branch = await trunk.fork(name="branch")
-        live = await branch.open()
+        live = await live_of(branch)
         await branch.close()
         await trunk.close()
         await live.store.log.delete((await live.store.log.read(live.session_id))[0].parent)  # type: ignore[attr-defined]
@@ -288,7 +288,7 @@ async def test_a_session_that_was_deleted_meanwhile_has_nothing_to_branch_from(
     async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as session:
         said = (await session.chat("next")).message_id
         assert said is not None
-        live = await session.open()
+        live = await live_of(session)
         await live.store.log.delete(live.session_id)
         for attempt in (session.fork(), session.fork(after=said), session.rewind(to=said)):
             with pytest.raises(SessionError) as raised:

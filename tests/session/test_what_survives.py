@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from holdfast import Agent
-from holdfast.agent.remote import AgentRemote
+from holdfast.agent.verbs import AgentRemote
 from holdfast.testing.store_conformance.crash_sweep import is_strace_here
 from holdfast.vocabulary.entries import ToolStarted
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.messages import AssistantMessage
 from tests.architecture.source_tree import ROOT
+from tests.scripted_agents import live_of
 from tests.session.crash_worker import PROMPTS
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent
@@ -250,7 +251,7 @@ async def test_damage_hides_nothing_else_and_is_reported(kind: str, tmp_path: Pa
     for file in files.iterdir():
         file.write_bytes(file.read_bytes().replace(b"echo damage me", b"echo d\0mage me"))
     async with _agent(kind, tmp_path) as agent, agent.session(NAME) as session:
-        live = await session.open()
+        live = await live_of(session)
         assert len(await live.store.log.inspect(live.session_id)) == 1
         assert session.messages[-1].text == "echo keep me"
         assert (await session.chat("next")).text == "echo next"
@@ -277,7 +278,7 @@ async def test_a_replaced_holder_writes_nothing_more(kind: str, tmp_path: Path) 
             await session.chat("mine now")
             process.signal(signal.SIGCONT)
             assert await process.until("error") == ErrorCode.FENCED
-            live = await session.open()
+            live = await live_of(session)
             stored = await live.store.log.read(live.session_id)
             assert len(stored) == live.fold.head
             assert not any(isinstance(entry, ToolStarted) for entry in stored)

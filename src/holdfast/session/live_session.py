@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,33 +12,30 @@ from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.owned_tasks import OwnedTasks
-from holdfast.engine.query_input import QueryInput, Unanswered
-from holdfast.engine.scopes import SessionScope
-from holdfast.ports.approver import Approver
+from holdfast.engine.query_scope import QueryScope, SessionScope
+from holdfast.ports.approver import Approver, Unanswered
 from holdfast.ports.clock import Clock
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.runner import QueryInput, Runner
 from holdfast.ports.session_store import Lease, Store
 from holdfast.ports.stamps import Stamp
 from holdfast.session.branching import Branches
 from holdfast.session.changed_arguments import refuse_misfit
-from holdfast.session.command_pump import CommandPump, SessionVerbs
+from holdfast.session.commands import SessionCommands
 from holdfast.session.observers import observe
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.query_driver import QueryDriver
 from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.commands import CommandId, SendPrompt
+from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import PartStarted, SessionChanged
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, StatusChanged
-from holdfast.vocabulary.ids import ApprovalId, SessionId, new_query_id
+from holdfast.vocabulary.ids import ApprovalId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
 from holdfast.vocabulary.status import Idle, Retrying, SessionStatus
-
-if TYPE_CHECKING:
-    from holdfast.engine.query_runner import QueryRunner
 
 _log = scrubbed_logger(__name__)
 
@@ -55,7 +51,7 @@ class SessionParts(msgspec.Struct, frozen=True, kw_only=True):
     """What sessions of one agent share."""
 
     store: Store
-    runner: "QueryRunner"
+    runner: Runner[QueryScope]
     tools: ToolRegistry
     clock: Clock
     runtime: RuntimeSettings
@@ -96,7 +92,7 @@ class LiveSession:
         self._shown_status = self.status
         scope = SessionScope(
             session_id=self.session_id,
-            fold=lambda: self.recorder.fold,
+            fold=fold,
             approvals=self._approvals,
             tasks=self._tasks,
             set_status=self._set_status,
@@ -125,26 +121,21 @@ class LiveSession:
             queue=self.queue,
             stamp=self.stamp,
         )
-        self._pump = self._new_pump()
+        self.commands = self._new_commands()
 
-    def _new_pump(self) -> CommandPump:
-        return CommandPump(
-            session_id=self.session_id,
+    def _new_commands(self) -> SessionCommands:
+        return SessionCommands(
+            self,
+            queue=self.queue,
             inbox=self._parts.store.inbox,
             recorder=self.recorder,
-            verbs=SessionVerbs(
-                abort=self.abort,
-                decide=self.decide,
-                prompt=self._take_prompt,
-                recover=self.queue.recover,
-            ),
             clock=self._parts.clock,
         )
 
     async def start(self) -> None:
         """Do what other processes asked for while nobody held the session, then listen to them."""
-        await self._pump.carry_out_pending()
-        self._tasks.start(self._pump.pump(), name="holdfast-commands")
+        await self.commands.carry_out_pending()
+        self._tasks.start(self.commands.pump(), name="holdfast-commands")
 
     @property
     def fold(self) -> SessionFold:
@@ -286,12 +277,6 @@ class LiveSession:
             await self.recorder.commit(())  # what is on its way to the log comes before the release
         self.recorder.close(self._closed_error())  # what comes later is not to meet the next holder
         await self._parts.store.leases.release(self._lease)
-
-    async def _take_prompt(self, command: SendPrompt) -> None:
-        """Take in a prompt that another process sent."""
-        message = command.message
-        query = QueryInput(query_id=message.query_id or new_query_id(), message=message)
-        await self.queue.admit(query, command.delivery, consumed=(command.id,))
 
     def _set_status(self, status: SessionStatus) -> None:
         self._status = status

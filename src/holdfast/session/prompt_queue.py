@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, contextmanager
 
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.error_classification import to_agent_error
-from holdfast.engine.query_input import QueryInput
-from holdfast.engine.scopes import SessionScope
+from holdfast.engine.query_scope import SessionScope
+from holdfast.ports.runner import QueryInput
 from holdfast.ports.stamps import Stamp
 from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder

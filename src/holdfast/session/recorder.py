@@ -16,8 +16,7 @@ import msgspec
 
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.engine.scopes import refuse_stopped
-from holdfast.ports.abort import AbortSignal
+from holdfast.ports.abort import AbortSignal, query_stopped
 from holdfast.ports.session_store import Lease, SessionLog
 from holdfast.serialization.entries import refuse_unreadable
 from holdfast.vocabulary.commands import CommandId
@@ -96,7 +95,8 @@ class SessionRecorder:
             self._staged.clear()
             self._consumed.clear()
             entries = await self._log.read(self._lease.session_id, after=self.fold.head)
-            self.fold.apply_all(entries)
+            for entry in entries:
+                self.fold.apply(entry)
             self._seq = self.fold.head
             self._failure = None
 
@@ -104,10 +104,10 @@ class SessionRecorder:
         """Refuse whatever is still to be recorded: the session is given up."""
         self._refusal = refusal
 
-    async def refold(self, fold: Callable[[], Awaitable[SessionFold]]) -> None:
+    async def refold(self, derive: Callable[[], Awaitable[SessionFold]]) -> None:
         """Derive the session anew from its log, while nothing is appended to it."""
         async with self._lock:
-            self.fold = await fold()
+            self.fold.become(await derive())
 
     def _stage(self, events: Sequence[Event]) -> None:
         """Queue events with their `seq`: all of them, or none if one could not be read back."""
@@ -178,7 +178,8 @@ class QueryRecorder:
             RequestError: ABORTED once the query was stopped.
 
         """
-        refuse_stopped(self._signal)
+        if self._signal.aborted:
+            raise query_stopped()
         await self._recorder.commit(events)
         await self._channel.wait_for_space(unless=self._stopped)
 

@@ -23,13 +23,13 @@ _log = scrubbed_logger(__name__)
 _STOP_SECONDS = 0.5
 """How long a handler that was stopped is waited for."""
 
-_delivers_to: "ContextVar[_HandlerSubscription | None]" = ContextVar(
+_delivers_to: "ContextVar[_PumpedSubscription | None]" = ContextVar(
     "holdfast_handler", default=None
 )
 """The subscription whose handler runs, for that handler and whatever it starts."""
 
 
-class _HandlerSubscription(Subscription):
+class _PumpedSubscription(Subscription):
     """A subscription that calls a handler with the events of one kind, one at a time.
 
     A plain function is called while the event is published. When a call returns an awaitable, a
@@ -132,7 +132,7 @@ class ControlChannel:
         return self._add_handler(kind, cast("EventHandler", handler))
 
     def _add_handler(self, kind: type[object], handler: EventHandler) -> Callable[[], None]:
-        subscription = _HandlerSubscription(kind, handler, limit=self._limit)
+        subscription = _PumpedSubscription(kind, handler, limit=self._limit)
         detach = self.attach(subscription)
 
         def unsubscribe() -> None:
@@ -237,8 +237,8 @@ class ControlChannel:
             for worker in left:
                 _log.warning("a handler does not let itself be cancelled: %r", worker)
 
-    def _handlers(self) -> list[_HandlerSubscription]:
-        return [item for item in self._subscriptions if isinstance(item, _HandlerSubscription)]
+    def _handlers(self) -> list[_PumpedSubscription]:
+        return [item for item in self._subscriptions if isinstance(item, _PumpedSubscription)]
 
     def _workers(self) -> "list[asyncio.Task[None]]":
         """Return what is still to be waited for."""

@@ -1,4 +1,4 @@
-"""The assembly of one answer: stream parts in, events out. Made anew for each answer."""
+"""AnswerAssembler: the stream parts of one answer in, its events out. Made anew for each."""
 
 from collections.abc import Callable, Sequence
 
@@ -41,11 +41,6 @@ _DELTAS: dict[PartKind, type[TextDelta] | type[ReasoningDelta] | type[ToolInputD
 
 _LIMITS = Limits()
 _NO_BOUND = float("inf")
-
-
-def _size(text: str) -> int:
-    """Return how many bytes a text takes; most texts tell without being encoded."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 _encode = msgspec.json.Encoder().encode
@@ -111,21 +106,27 @@ class _OpenPart(GrowingText):
         self.name = opened.name
 
 
-class Assembly:
+class AnswerAssembler:
     """Turns the stream parts of one answer into events, and remembers what is still open.
 
     Owns part ids, offsets, what has been saved to the log and the bounds of an answer. Deltas of
-    parts that were never opened are dropped, as are parts opened twice, and everything after a
-    batch that exceeds a bound.
+    parts that were never opened are dropped, as are parts opened twice.
 
     Structs do not check what they are made of, and a log that cannot be read back is lost. So what
-    a client hands over is checked here, once, whoever wrote the client: every stream part but the
-    deltas is taken as it would be read back; of a delta, which is frequent, the text must be one.
-    What does not pass raises PROTOCOL after the events before it were appended.
+    a client hands over is checked here, once, for every client: each stream part but the deltas is
+    taken as it would be read back; of a delta, which is frequent, the text must be one. What does
+    not pass, or exceeds a bound, is the `failure` of the answer. It counts after the events that
+    came before it, and nothing more is taken in then.
     """
 
     def __init__(
-        self, *, stamp: Stamp, provider: str, model: str, limits: Limits = _LIMITS
+        self,
+        *,
+        stamp: Stamp,
+        provider: str,
+        model: str,
+        limits: Limits = _LIMITS,
+        checkpoint_bytes: float = _NO_BOUND,
     ) -> None:
         self._stamp = stamp
         self._provider = provider
@@ -141,8 +142,10 @@ class Assembly:
         self._characters = 0
         self._longest = 0
         """Characters of the longest part that is complete."""
-        self.excess: str | None = None
-        """Which bound the answer exceeds; nothing more is taken in then."""
+        self._checkpoint_bytes = checkpoint_bytes
+        """So much text that is not in the log yet is saved without being asked for."""
+        self.failure: ProviderError | None = None
+        """PROTOCOL, for an answer that cannot be kept or exceeds a bound."""
         self.unsaved_bytes = 0
         self.finished: StreamFinished | None = None
         self.opened: StreamOpened | None = None
@@ -159,27 +162,30 @@ class Assembly:
 
     def feed(self, batch: Sequence[StreamPart], out: list[Event]) -> None:
         """Take in the parts of one read and append the events they make."""
-        if self.excess is not None:
-            return
-        opened = self._open
-        for part in batch:
-            if type(part) is PartDelta:
-                growing = opened.get(part.key)
-                text = part.text
+        try:
+            for part in batch:
+                if self.failure is not None:
+                    break
+                if type(part) is not PartDelta:
+                    self._take(part, out)
+                    continue
+                growing, text = self._open.get(part.key), part.text
                 if growing is not None and text:
-                    if type(text) is not str or not text.isascii():
+                    if type(text) is str and text.isascii():
+                        self.unsaved_bytes += len(text)
+                    else:
                         text = _plain_text(text)
-                    self.unsaved_bytes += _size(text)
+                        self.unsaved_bytes += len(text.encode("utf-8", "replace"))
                     self._characters += len(text)
                     out.append(
                         growing.delta(part_id=growing.id, offset=growing.add(text), text=text)
                     )
-            else:
-                self._take(part, out)
-                if self.excess is not None:
-                    return
+        except ProviderError as failure:
+            self.failure = failure
         if self._characters > self._watch_from:
             self._find_excess()
+        if self.unsaved_bytes >= self._checkpoint_bytes:
+            self.checkpoint(out)
 
     def checkpoint(self, out: list[Event]) -> None:
         """Append entries that save what streamed since the last checkpoint.
@@ -209,14 +215,19 @@ class Assembly:
     def _find_excess(self) -> None:
         """Compare what came with the bounds."""
         limits, count = self._limits, self._characters
+        excess: str | None = None
         if limits.answer_characters is not None and count > limits.answer_characters:
-            self.excess = f"more than {limits.answer_characters} characters"
+            excess = f"more than {limits.answer_characters} characters"
         elif limits.answer_parts is not None and len(self._parts) > limits.answer_parts:
-            self.excess = f"more than {limits.answer_parts} parts"
+            excess = f"more than {limits.answer_parts} parts"
         elif limits.part_characters is not None and count > limits.part_characters:
             longest = max((self._longest, *(each.length for each in self._open.values())))
             if longest > limits.part_characters:
-                self.excess = f"a part of more than {limits.part_characters} characters"
+                excess = f"a part of more than {limits.part_characters} characters"
+        if excess is not None and self.failure is None:
+            message = f"the answer holds {excess}; the rest of it was not read"
+            provider = self._provider or None
+            self.failure = ProviderError(ErrorCode.PROTOCOL, message, provider=provider)
 
     def _weigh(self, growing: int, *beside: Json) -> None:
         """Count a complete part: the text that grew, and what came `beside` it in one piece."""
