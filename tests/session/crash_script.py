@@ -27,7 +27,7 @@ from tests.scripted_agents import live_of
 from tests.session.answer_worker import die
 from tests.session.noting_session import Acknowledged, Notes, NotingSession, line_of
 from tests.session.three_turns import line_writer
-from tests.stores.places import open_place
+from tests.stores.store_factories import open_store
 
 TRUNK, BRANCH, TWIG = "trunk", "branch", "twig"
 Act = Literal[
@@ -245,7 +245,7 @@ class Script:
 
 
 async def _play(kind: str, folder: Path, act: Act) -> None:
-    store = open_place(kind, folder)
+    store = open_store(kind, folder)
     await Script(store, folder).play(act)
     await store.close()
 

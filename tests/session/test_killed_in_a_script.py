@@ -21,7 +21,7 @@ from tests.session import kill_at_call
 from tests.session.crash_check import Aftermath, Expectations, Tally, effects_in
 from tests.session.crash_script import ACTS, CUT_OFF, LEFT_RUNNING, WRITTEN, Act, Script
 from tests.session.noting_session import Acknowledged, Deed, Notes
-from tests.stores.places import DURABLE, open_place
+from tests.stores.store_factories import DURABLE, open_store
 
 _SAMPLE = 12
 _KILLED = 137
@@ -64,19 +64,21 @@ class CrashSweep:
             calls = await self._play(act, place)
             self.points += [Point(act, number) for number in range(1, calls + 1)]
         require_same(set(effects_in(place)), WRITTEN | LEFT_RUNNING, "what is written in the end")
-        await self._check(place)
+        await self._check(place, branches_first=False)
 
-    async def kill_at(self, points: Sequence[Point]) -> None:
-        """Kill a process at each of these points, and check what it leaves.
+    async def kill_at(self, points: Sequence[Point], *, in_both_ways: bool) -> None:
+        """Kill a process at each of these points, and go on from what it leaves.
 
-        Raises PromiseBrokenError naming the point.
+        In both ways that there are to go on, or in one after the other. Raises PromiseBrokenError
+        naming the point.
         """
-        for point in points:
+        for turn, point in enumerate(points):
             place = self._folder / str(point)
             shutil.copytree(self._before(point.act), place)
             try:
                 calls = await self._play(point.act, place, kill_at=point.number)
-                await self._check(place)
+                for branches_first in (False, True) if in_both_ways else (turn % 2 == 1,):
+                    await self._check(place, branches_first=branches_first)
             except PromiseBrokenError as error:
                 raise PromiseBrokenError(f"after a crash at {point}: {error}") from error
             self.killed += calls == point.number
@@ -114,12 +116,16 @@ class CrashSweep:
         require_same(code, _KILLED if is_death else 0, f"the end of act {act}")
         return calls
 
-    async def _check(self, place: Path) -> None:
-        store = open_place(self._kind, place)
+    async def _check(self, place: Path, *, branches_first: bool) -> None:
+        """Go on in a copy of what was left."""
+        copy = place.with_name(f"{place.name}-again")
+        shutil.copytree(place, copy)
+        store = open_store(self._kind, copy)
         try:
-            await Aftermath(store, place, self.tally).check()
+            await Aftermath(store, copy, self.tally, branches_first=branches_first).check()
         finally:
             await store.close()
+        shutil.rmtree(copy)
 
 
 @needs_tracing
@@ -132,7 +138,7 @@ async def test_kill_nine_at_some_points_of_a_script_keeps_every_promise(
     sweep = CrashSweep(kind, tmp_path)
     await sweep.prepare()
     step = len(sweep.points) // _SAMPLE
-    await sweep.kill_at(sweep.points[step // 2 :: step])
+    await sweep.kill_at(sweep.points[step // 2 :: step], in_both_ways=False)
     assert sweep.killed > _SAMPLE // 2
     report(sweep.summary())
 
@@ -147,7 +153,7 @@ async def test_kill_nine_at_every_point_of_an_act_keeps_every_promise(
     sweep = CrashSweep(kind, tmp_path)
     await sweep.prepare()
     sweep.points = [point for point in sweep.points if point.act == act]
-    await sweep.kill_at(sweep.points)
+    await sweep.kill_at(sweep.points, in_both_ways=True)
     assert sweep.killed > len(sweep.points) * 0.9
     report(sweep.summary())
 
@@ -160,11 +166,14 @@ async def _play_in_memory(folder: Path) -> Store:
     return store
 
 
-async def test_a_script_that_nothing_interrupts_keeps_every_promise(tmp_path: Path) -> None:
+@pytest.mark.parametrize("branches_first", [False, True])
+async def test_a_script_that_nothing_interrupts_keeps_every_promise(
+    branches_first: bool, tmp_path: Path
+) -> None:
     store = await _play_in_memory(tmp_path)
     assert effects_in(tmp_path) == dict.fromkeys(WRITTEN, 1)
     tally = Tally()
-    await Aftermath(store, tmp_path, tally).check()
+    await Aftermath(store, tmp_path, tally, branches_first=branches_first).check()
     assert tally.acknowledged > 30
     assert effects_in(tmp_path) == dict.fromkeys(WRITTEN, 1)
 

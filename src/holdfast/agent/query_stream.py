@@ -43,6 +43,7 @@ class QueryStream(Generic[OutputT]):
         self._signals = (self._own.signal, signal) if signal else (self._own.signal,)
         self._returns_aborts = options["on_abort"] == "return"
         self._forget: Callable[[], None] = lambda: None
+        self._dropping: weakref.finalize[..., QueryStream[Any]] | None = None
         self._beginning = asyncio.Lock()
         self._claimed = False
         self._left = False
@@ -119,6 +120,9 @@ class QueryStream(Generic[OutputT]):
         if not handle.ended:
             handle.abort("the stream was closed")
         handle.stream.abandon()
+        if self._dropping is not None:
+            # It would keep the query as long as this stream, which the query's own error may hold.
+            self._dropping.detach()
         try:
             await handle.wait()
         finally:
@@ -151,7 +155,8 @@ class QueryStream(Generic[OutputT]):
         except BaseException:
             await self._clean_up()
             raise
-        weakref.finalize(self, _drop, handle).atexit = False
+        self._dropping = weakref.finalize(self, _drop, handle)
+        self._dropping.atexit = False
         self._forget = self._listen(handle.abort)
         return handle
 

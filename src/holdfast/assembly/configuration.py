@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.assembly.components import ConfigurationSources
+from holdfast.assembly.agent_inputs import ConfigurationSources
 from holdfast.config.connections import Connection, connection_to
 from holdfast.config.environment import (
     Environment,

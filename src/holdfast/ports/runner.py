@@ -71,6 +71,8 @@ class QueryOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """How a query came to rest."""
 
     stop_reason: StopReason
+    stop_detail: str | None = None
+    """Which limit was reached, or which tool call was repeated."""
     error: AgentError | None = None
 
 

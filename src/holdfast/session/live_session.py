@@ -27,7 +27,7 @@ from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.approvals import Approve, Decision
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import ApprovalRequested, PartStarted, SessionChanged
+from holdfast.vocabulary.entries import ApprovalRequested, PartStarted, QueryEnded, SessionChanged
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, ToolError
 from holdfast.vocabulary.events import Event, Idle, Retrying, SessionStatus, StatusChanged
 from holdfast.vocabulary.ids import ApprovalId, SessionId
@@ -91,6 +91,7 @@ class LiveSession:
         scope = SessionScope(
             session_id=self.session_id,
             fold=fold,
+            waiting=self.recorder.waiting,
             approvals=self._approvals,
             tasks=self._tasks,
             set_status=self._set_status,
@@ -295,6 +296,8 @@ class LiveSession:
         current = self.queue.current
         if current is not None and any(isinstance(event, PartStarted) for event in events):
             current.phase = "connected"
+        if current is not None and isinstance(events[-1], QueryEnded):
+            current.detach()  # nothing comes after its terminal event
         self._approvals.wake(events)
         if not self.queue.busy:
             self._show_status()  # what the session rests on, or what waits behind it, may be others

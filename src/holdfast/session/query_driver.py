@@ -215,6 +215,7 @@ def _query_ended(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int) 
         duration_ms=duration_ms,
         message_id=scope.turn.message_id if scope.turn else None,
         error=outcome.error.report if outcome.error else None,
+        stop_detail=outcome.stop_detail,
     )
 
 
@@ -235,6 +236,7 @@ def _result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
         session_id=scope.session.session_id,
         message_id=answers[-1].id if answers else None,
         stop_reason=ended.stop_reason,
+        stop_detail=ended.stop_detail,
         finish_reason=ended.finish_reason,
         turns=ended.turns,
         duration_ms=ended.duration_ms,

@@ -58,6 +58,8 @@ class QueryHandle:
         self._withdraw: Callable[[], object] = lambda: None
         self.phase: StreamPhase = "idle"
         """What its stream is doing."""
+        self.detach: Callable[[], None] = lambda: None
+        """Ends what its stream is told; while it does not run, nothing is."""
         self.timer: asyncio.Task[None] | None = None
         """What counts its time, from when it was submitted until it ends."""
         self.stop_error: AgentError | None = None

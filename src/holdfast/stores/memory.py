@@ -5,7 +5,7 @@ import os
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from typing import Literal
 
-from holdfast.ports.session_store import Damage, Lease, SessionRecord
+from holdfast.ports.session_store import Damage, Lease, SearchHit, SessionRecord
 from holdfast.stores.append_rules import (
     entries_to_store,
     fenced_error,
@@ -15,6 +15,7 @@ from holdfast.stores.append_rules import (
 )
 from holdfast.stores.lease_rules import WaitersFirstError, busy_error
 from holdfast.stores.stored_records import blob_name, blob_not_found_error
+from holdfast.stores.text_search import TextScan
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import SessionError
@@ -95,6 +96,7 @@ class MemoryStore:
         self.leases = MemoryLeases(self._sessions)
         self.inbox = MemoryInbox(self._sessions)
         self.blobs = MemoryBlobs(self._sessions)
+        self.search = MemorySearch(self._sessions)
 
     def forget_all(self) -> None:
         """Remove every session without a holder."""
@@ -330,3 +332,32 @@ class MemoryBlobs:
         if session is None or name not in session.blobs:
             raise blob_not_found_error(session_id, name)
         return session.blobs[name]
+
+
+class MemorySearch:
+    """Finds texts by reading the logs of all sessions of an owner."""
+
+    def __init__(self, sessions: _Sessions) -> None:
+        self._sessions = sessions
+
+    async def find(
+        self, query: str, *, owner: str, project: str | None = None, limit: int = 50
+    ) -> Sequence[SearchHit]:
+        """Find texts that hold every word of the query, the best first."""
+        logs = [
+            (session_id, tuple(session.entries))
+            for session_id, session in self._sessions.all()
+            if session.record is not None
+            and session.record.owner == owner
+            and project in {None, session.record.project}
+        ]
+
+        def scan() -> list[SearchHit]:
+            texts = TextScan(query, limit=limit)
+            if not texts.is_pointless:
+                for session_id, entries in logs:
+                    texts.scan(session_id, entries)
+            return texts.hits()
+
+        # Large logs take a while, so the event loop does not wait for them.
+        return await asyncio.to_thread(scan)

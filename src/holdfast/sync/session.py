@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions, takes
+from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions
+from holdfast.agent.option_checks import takes
 from holdfast.agent.query_stream import QueryStream as AsyncQueryStream
 from holdfast.agent.session import AgentSession as AsyncAgentSession
 from holdfast.agent.verbs import AgentRemote as AsyncAgentRemote

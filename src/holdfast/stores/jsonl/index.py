@@ -1,11 +1,15 @@
-"""The index of a jsonl store: finds sessions by the summaries of their logs."""
+"""The index and the search of a jsonl store: both read the logs through their summaries."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from holdfast.ports.session_store import SessionRecord
+from holdfast.ports.session_store import SearchHit, SessionRecord
 from holdfast.stores.jsonl.resources import JsonlResources
 from holdfast.stores.private_files import translated_os_errors
+from holdfast.stores.text_search import SEARCHABLE_KINDS, TextScan
+from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import SessionId, parse_session_id
+
+_PAGE = 256
 
 
 class JsonlIndex:
@@ -72,3 +76,38 @@ class JsonlIndex:
         with translated_os_errors(self._resources.folder.root):
             self._resources.summaries.forget()
             return len(self._resources.summaries.records())
+
+
+class JsonlSearch:
+    """Finds texts by reading the logs of all sessions of an owner, a page of entries at a time."""
+
+    def __init__(self, resources: JsonlResources) -> None:
+        self._resources = resources
+
+    async def find(
+        self, query: str, *, owner: str, project: str | None = None, limit: int = 50
+    ) -> Sequence[SearchHit]:
+        """Find texts that hold every word of the query, the best first."""
+
+        def scan() -> list[SearchHit]:
+            texts = TextScan(query, limit=limit)
+            if texts.is_pointless:
+                return []
+            with translated_os_errors(self._resources.folder.root):
+                records = self._resources.summaries.records()
+            for record in records:
+                if record.owner == owner and project in {None, record.project}:
+                    texts.scan(record.id, self._searchable_entries(record.id))
+            return texts.hits()
+
+        return await self._resources.threads.read(scan)
+
+    def _searchable_entries(self, session_id: SessionId) -> Iterator[Entry]:
+        after, is_last = 0, False
+        while not is_last:
+            page = self._resources.summaries.read_entries(
+                session_id, after=after, limit=_PAGE, kinds=SEARCHABLE_KINDS
+            )
+            yield from page
+            is_last = len(page) < _PAGE
+            after = page[-1].seq if page else after

@@ -40,6 +40,13 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
         return self.entry != _NO_ENTRY
 
 
+class EntryHeader(msgspec.Struct, frozen=True):
+    """The fields that an entry and a pointer to a blob have in common."""
+
+    kind: str
+    time: int
+
+
 class _InboxLine(msgspec.Struct, frozen=True, kw_only=True):
     command: msgspec.Raw
 
@@ -62,6 +69,7 @@ class _QuarantineLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _log_decoder = msgspec.json.Decoder(LogLine)
+_header_decoder = msgspec.json.Decoder(EntryHeader)
 _inbox_decoder = msgspec.json.Decoder(_InboxLine)
 _quarantine_decoder = msgspec.json.Decoder(_QuarantineLine)
 _encode = msgspec.json.encode
@@ -92,6 +100,20 @@ def encode_consumption(consumed: Sequence[CommandId], *, head: int, epoch: int) 
 def parse_log_line(line: bytes) -> LogLine | None:
     """Parse a line of a log without its line end; None when it is damaged."""
     return _parse(line, _log_decoder)
+
+
+def entry_header(line: LogLine) -> EntryHeader | None:
+    """Decode kind and time of an entry and nothing else of it; None when it is damaged."""
+    try:
+        return _header_decoder.decode(line.entry)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def kind_of(line: LogLine) -> str:
+    """Return the kind of an entry; an empty text when it is damaged."""
+    header = entry_header(line)
+    return "" if header is None else header.kind
 
 
 def encode_command(command: Command) -> bytes:

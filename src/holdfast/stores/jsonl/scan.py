@@ -4,12 +4,18 @@ A damaged line is reported and skipped; later lines are still read. An append co
 whole: when the end of the file cuts one off, its lines are a torn tail and no part of the log.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.stores.jsonl.lines import LINE_START, DamagedBytes, LogLine, parse_log_line
+from holdfast.stores.jsonl.lines import (
+    LINE_START,
+    DamagedBytes,
+    LogLine,
+    kind_of,
+    parse_log_line,
+)
 from holdfast.stores.stored_records import FindBlob, from_stored_body
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
@@ -67,13 +73,24 @@ def scan_log(content: bytes, *, offset: int = 0, after: int = 0) -> LogScan:
     return scanner.finish(offset + len(content))
 
 
-def decode_entries(scan: LogScan, find_blob: FindBlob) -> list[Entry]:
-    """Decode the entries; a good line whose entry cannot be decoded is added to the damage."""
+def decode_entries(
+    scan: LogScan,
+    find_blob: FindBlob,
+    *,
+    after: int = 0,
+    kinds: Collection[str] | None = None,
+) -> list[Entry]:
+    """Decode the entries after a `seq`, all or only those of some kinds.
+
+    A good line whose entry cannot be decoded is added to the damage.
+    """
     entries = []
     for found in scan.lines:
-        if found.line.has_entry:
+        line = found.line
+        # What is not wanted is not decoded: it may have a large blob.
+        if line.has_entry and line.seq > after and (kinds is None or kind_of(line) in kinds):
             try:
-                entries.append(from_stored_body(bytes(found.line.entry), find_blob))
+                entries.append(from_stored_body(bytes(line.entry), find_blob))
             except StoreError as error:
                 scan.damaged.append(DamagedBytes(found.offset, 0, error.message))
     return entries

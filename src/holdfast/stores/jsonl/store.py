@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from holdfast.stores.jsonl.folder import find_blob, locked, save_blob
-from holdfast.stores.jsonl.index import JsonlIndex
+from holdfast.stores.jsonl.index import JsonlIndex, JsonlSearch
 from holdfast.stores.jsonl.leases import JsonlLeases
 from holdfast.stores.jsonl.lines import commands_in, encode_command
 from holdfast.stores.jsonl.log import JsonlLog
@@ -45,6 +45,7 @@ class JsonlStore:
         self.leases = JsonlLeases(self._resources)
         self.inbox = JsonlInbox(self._resources)
         self.blobs = JsonlBlobs(self._resources)
+        self.search = JsonlSearch(self._resources)
 
     async def close(self) -> None:
         """Release the leases held here and end the threads; what was appended stays."""

@@ -8,6 +8,7 @@ import bisect
 import contextlib
 import os
 import zlib
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from holdfast.ports.session_store import SessionRecord
 from holdfast.stores.append_rules import updated_record
 from holdfast.stores.jsonl.folder import SessionFolder, blob_finder
-from holdfast.stores.jsonl.lines import LogLine
+from holdfast.stores.jsonl.lines import LogLine, entry_header
 from holdfast.stores.jsonl.lock_file import read_lease_state
 from holdfast.stores.jsonl.scan import LogScan, decode_entries, scan_log
 from holdfast.stores.private_files import (
@@ -47,11 +48,14 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     consumed: frozenset[CommandId] = frozenset()
     landmarks: tuple[tuple[int, int], ...] = ((0, 0),)
     """Where reading can start: pairs of a `seq` and the offset of the append that follows it."""
+    last_growth: tuple[int, int] = (0, 0)
+    """Such a pair for what was appended last, where a follower of the log continues to read."""
 
     def start_for(self, after: int) -> tuple[int, int]:
-        """Return the last landmark before the entry that follows `after`."""
+        """Return the last place before the entry that follows `after` where reading can start."""
         place = bisect.bisect_right(self.landmarks, (after, 1 << 63)) - 1
-        return self.landmarks[max(place, 0)]
+        landmark = self.landmarks[max(place, 0)]
+        return max(landmark, self.last_growth) if self.last_growth[0] <= after else landmark
 
     def stop_for(self, last: int | None) -> tuple[int, int]:
         """Return the first landmark behind entry `last`; head and end when there is none."""
@@ -68,14 +72,6 @@ class _SavedSummaries(msgspec.Struct, frozen=True):
     format: int = 1
 
 
-class _Header(msgspec.Struct, frozen=True):
-    """The fields of an entry, or of a pointer to a blob, that an index needs of most entries."""
-
-    kind: str
-    time: int
-
-
-_header_decoder = msgspec.json.Decoder(_Header)
 _saved_decoder = msgspec.json.Decoder(_SavedSummaries)
 
 
@@ -114,8 +110,15 @@ class Summaries:
             known[session_id] = summary
         return summary
 
-    def read_entries(self, session_id: SessionId, *, after: int, limit: int | None) -> list[Entry]:
-        """Read the entries of a log that follow `after`, up to `limit` that can be read."""
+    def read_entries(
+        self,
+        session_id: SessionId,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        kinds: Collection[str] | None = None,
+    ) -> list[Entry]:
+        """Read entries after `after`, up to `limit` that can be read, all or of some kinds."""
         path = self._folder.log(session_id)
         with translated_os_errors(path):
             summary = self.of(session_id)
@@ -125,7 +128,12 @@ class Summaries:
                 return []
             try:
                 find_blob = blob_finder(self._folder.blobs(session_id))
-                return _read_entries(descriptor, summary, find_blob, after=after, limit=limit)
+                entries: list[Entry] = []
+                for scan in _scans(descriptor, summary, after=after, limit=limit):
+                    entries += decode_entries(scan, find_blob, after=after, kinds=kinds)
+                    if limit is not None and len(entries) >= limit:
+                        break
+                return entries[:limit]
             finally:
                 os.close(descriptor)
 
@@ -188,19 +196,19 @@ def _is_current(summary: LogSummary, found: os.stat_result) -> bool:
     return seen == (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def _read_entries(
-    descriptor: int, summary: LogSummary, find_blob: FindBlob, *, after: int, limit: int | None
-) -> list[Entry]:
-    entries: list[Entry] = []
+def _scans(
+    descriptor: int, summary: LogSummary, *, after: int, limit: int | None
+) -> Iterator[LogScan]:
+    """Scan a log from before the entry that follows `after`, `limit` entries or more at a time.
+
+    The first scan holds `limit` entries, unless lines of it are damaged or not wanted.
+    """
     seq, offset = summary.start_for(after)
-    # More than one round only where damage left fewer entries between two landmarks than `limit`.
-    while offset < summary.end and after < summary.head and (limit is None or len(entries) < limit):
-        last = None if limit is None else max(seq, after) + limit - len(entries)
+    while offset < summary.end and after < summary.head:
+        last = None if limit is None else max(seq, after) + max(limit, 1)
         next_seq, stop = summary.stop_for(last)
-        scan = scan_log(read_range(descriptor, offset, stop=stop), offset=offset, after=seq)
-        entries += [entry for entry in decode_entries(scan, find_blob) if entry.seq > after]
+        yield scan_log(read_range(descriptor, offset, stop=stop), offset=offset, after=seq)
         seq, offset = next_seq, stop
-    return entries[:limit]
 
 
 def _refreshed(summary: LogSummary, descriptor: int, find_blob: FindBlob) -> LogSummary:
@@ -225,20 +233,20 @@ def _refreshed(summary: LogSummary, descriptor: int, find_blob: FindBlob) -> Log
         record=record,
         consumed=frozenset(consumed),
         landmarks=_landmarks_after(summary.landmarks, scan),
+        last_growth=(summary.head, summary.end),
     )
 
 
 def _record_after(
     record: SessionRecord | None, line: LogLine, find_blob: FindBlob
 ) -> SessionRecord | None:
-    """Return the record after one line; most entries are decoded only as far as `_Header`."""
-    if not line.has_entry:
+    """Return the record after one line; most entries are decoded only as far as their header."""
+    header = entry_header(line) if line.has_entry else None
+    if header is None:
         return record
-    try:
-        header = _header_decoder.decode(line.entry)
-        if header.kind.startswith("session."):
+    if header.kind.startswith("session."):
+        with contextlib.suppress(StoreError):
             return updated_record(record, [from_stored_body(bytes(line.entry), find_blob)])
-    except (msgspec.DecodeError, UnicodeDecodeError, StoreError):
         return record
     if record is None:
         return None

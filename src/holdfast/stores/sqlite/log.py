@@ -25,6 +25,7 @@ from holdfast.stores.sqlite.rows import (
     decode_text,
     entry_row,
     entry_rows,
+    head_of,
     place_of,
     read_quarantine,
     readable_entries,
@@ -99,7 +100,7 @@ def _append(
     key, _ = session
     fresh = entries_to_store(
         entries,
-        head=_head(connection, key),
+        head=head_of(connection, key),
         id_at=lambda seq: _id_at(connection, place_of(key, seq)),
         is_stored=lambda entry_id: _is_stored(connection, key, entry_id),
     )
@@ -143,14 +144,6 @@ def _record(connection: apsw.Connection, session_id: SessionId) -> SessionRecord
         f"{SELECT_RECORDS} WHERE id = ? AND owner IS NOT NULL", (session_id,)
     ).fetchone()
     return None if row is None else decode_record(connection, row)
-
-
-def _head(connection: apsw.Connection, key: int) -> int:
-    """Return the last `seq` of the entries; the head in the session's row may be damaged."""
-    place: int | None = connection.execute(
-        "SELECT max(place) FROM entry WHERE place BETWEEN ? AND ?", span_of(key)
-    ).get
-    return 0 if place is None else seq_of(place)
 
 
 def _id_at(connection: apsw.Connection, place: int) -> EntryId | None:

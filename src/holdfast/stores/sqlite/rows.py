@@ -7,7 +7,7 @@ its own row only. Numbers are cast for the same reason.
 
 import functools
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from typing import Any, TypeAlias
 
 import apsw
@@ -124,15 +124,30 @@ def entry_rows(connection: apsw.Connection, first: int, last: int) -> Iterator[E
 
 
 def readable_entries(
-    connection: apsw.Connection, key: int, *, after: int = 0
+    connection: apsw.Connection,
+    key: int,
+    *,
+    after: int = 0,
+    kinds: Collection[str] | None = None,
 ) -> Generator[Entry, None, None]:
-    """Yield the entries of a session after a `seq`; damaged rows are left out."""
+    """Yield the entries of a session after a `seq`, all or of some kinds, without damaged rows."""
     find_blob = blob_finder(connection, key)
     first, last = span_of(key)
     for row in entry_rows(connection, first + after, last):
+        # The kind is looked at first: entries that are not wanted may have large blobs.
+        if kinds is not None and decode_text(row[2]) not in kinds:
+            continue
         entry = decode_entry_row(row, find_blob)
         if not isinstance(entry, str):
             yield entry
+
+
+def head_of(connection: apsw.Connection, key: int) -> int:
+    """Return the last `seq` of the entries; the head in the session's row may be damaged."""
+    place: int | None = connection.execute(
+        "SELECT max(place) FROM entry WHERE place BETWEEN ? AND ?", span_of(key)
+    ).get
+    return 0 if place is None else seq_of(place)
 
 
 def blob_finder(connection: apsw.Connection, key: int | None) -> FindBlob:
