@@ -52,7 +52,7 @@ TOOLS = {"write": "write_line", "ask": "write_if_allowed"}
 """The tool that a word of a prompt stands for."""
 LEFT_RUNNING = {"linger", "u", "v"}
 """What a process that is cut off, and only one, asks to have written."""
-WRITTEN = {*"abdfhijkmnopqrstwxz"}
+WRITTEN = {*"abdfhijkmnopqrstwxz", "end"}
 """What is written in the end. What was denied, or made void by a prompt, is not."""
 _WISH = re.compile(rf"({'|'.join(TOOLS)}) (\w+)")
 
@@ -231,7 +231,7 @@ class Script:
                 await twig.chat("write t")
 
     async def send_from_outside(self) -> None:
-        """Send prompts to sessions that are held by no process, idle, or rest on an approval."""
+        """Send prompts to sessions that no process holds, that rest on an approval, or are idle."""
         async with self._other() as other:
             for name, prompt in ((TRUNK, "write w"), (BRANCH, "write x")):
                 remote = await other.remote(name)
@@ -244,6 +244,8 @@ class Script:
             await trunk.until_idle()
             await trunk.chat("ask y")
             await trunk.send("write z")
+            await trunk.until_idle()
+            await trunk.steer("write end")
             await trunk.until_idle()
 
 
