@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from holdfast.providers.client import Endpoint, WireModelClient
 from holdfast.providers.transport.protocol import HttpRequest
 from holdfast.providers.wire.anthropic_messages import PROTOCOL
-from holdfast.testing.seeded_loop import run_seeded
+from holdfast.testing.clocks import run_seeded
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.settings import Timeouts
 from tests.providers.exchanges import REQUEST, case
