@@ -58,6 +58,7 @@ class QueryDriver:
         handle.work_for_it()
         scope = self._scope_of(handle)
         self._session.set_status(Busy())
+        _log.info("query %s started in session %s", scope.query_id, self._session.session_id)
         handle.phase = "connecting"
         try:
             await self._recorder.resynchronise()
@@ -101,6 +102,10 @@ class QueryDriver:
         if error is not None and error.result is None:
             error.result = result
         handle.finish(result, error)
+        _log.info(
+            "query %s ended: %s, %d turns, %d tokens, %d ms",
+            *(scope.query_id, ended.stop_reason, ended.turns, ended.usage.total, duration_ms),
+        )
         failed = error is not None and error.code is not ErrorCode.ABORTED
         self._session.set_status(Failed(error=error.report) if error and failed else Idle())
 
