@@ -27,6 +27,7 @@ from holdfast.vocabulary.errors import (
     without_secrets,
 )
 
+_CLIENT_ERRORS, _SERVER_ERRORS = range(400, 500), range(500, 600)
 _STATUS_CODES = {
     400: ErrorCode.BAD_REQUEST,
     401: ErrorCode.AUTH,
@@ -231,7 +232,7 @@ def code_of_status(status: int) -> ErrorCode:
     """Return the code of an HTTP status that is not a success."""
     if status in _STATUS_CODES:
         return _STATUS_CODES[status]
-    return ErrorCode.SERVER_ERROR if status >= 500 else ErrorCode.BAD_REQUEST  # noqa: PLR2004
+    return ErrorCode.SERVER_ERROR if status in _SERVER_ERRORS else ErrorCode.BAD_REQUEST
 
 
 def code_of_known_text(text: str) -> ErrorCode | None:
@@ -278,7 +279,7 @@ def _code_of_type(value: object) -> ErrorCode | None:
 def _status_of(value: object) -> int | None:
     for name in ("status", "status_code"):
         status = getattr(value, name, None)
-        if isinstance(status, int) and 400 <= status < 600:  # noqa: PLR2004 - HTTP error statuses
+        if isinstance(status, int) and (status in _CLIENT_ERRORS or status in _SERVER_ERRORS):
             return status
     return None
 

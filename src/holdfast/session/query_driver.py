@@ -115,17 +115,14 @@ class QueryDriver:
         """Record the end; a store that cannot take it makes the end an error, still shown once."""
         try:
             await self._recorder.commit(())  # what a cancelled worker had staged comes first
-            events = _closing_events(scope, outcome, duration_ms=duration_ms)
-            await self._recorder.commit(events)
+            ended = _query_ended(scope, outcome, duration_ms=duration_ms)
+            await self._recorder.commit([*_closing_events(scope, outcome), ended])
         except StoreError as error:
             if outcome.error is None or not isinstance(outcome.error, StoreError):
                 outcome = QueryOutcome(stop_reason="error", error=error)
             ended = _query_ended(scope, outcome, duration_ms=duration_ms)
             self._recorder.show([ended])
-            return ended, outcome
-        last = self._recorder.fold.last_query
-        assert last is not None  # noqa: S101 - it was just folded
-        return last, outcome
+        return ended, outcome
 
 
 async def _until_over(handle: QueryHandle, worker: "asyncio.Task[QueryOutcome]") -> None:
@@ -174,8 +171,8 @@ def _first_of(failure: BaseException) -> BaseException:
     return failure
 
 
-def _closing_events(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int) -> list[Event]:
-    """Return what is to be recorded so that the query is at rest.
+def _closing_events(scope: QueryScope, outcome: QueryOutcome) -> list[Event]:
+    """Return what is to be recorded before the end, so that the query is at rest.
 
     What was streamed is kept and marked as interrupted. A tool that was running is recorded as
     cancelled. Approvals that wait are cancelled, unless the query rests because of them. Commit it
@@ -204,7 +201,6 @@ def _closing_events(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: in
     if not rests:
         reason = f"the query ended: {outcome.stop_reason}"
         out.extend(scope.session.approvals.cancellations(reason))
-    out.append(_query_ended(scope, outcome, duration_ms=duration_ms))
     return out
 
 

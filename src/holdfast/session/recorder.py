@@ -75,7 +75,9 @@ class SessionRecorder:
         for event in events:
             must_store = must_store or isinstance(event, Entry)
         if not must_store:
-            self.show(events)
+            # As in `show`, without the call: this is the way of every delta.
+            if not self._channel.closed:
+                self._channel.publish(events)
             return
         self._stage(events)
         self._consumed.extend(consumed)
@@ -136,8 +138,9 @@ class SessionRecorder:
         for event in events:
             if isinstance(event, Entry):
                 self._seq += 1
-                event = msgspec.structs.replace(event, seq=self._seq)  # noqa: PLW2901
-            self._staged.append(event)
+                self._staged.append(msgspec.structs.replace(event, seq=self._seq))
+            else:
+                self._staged.append(event)
 
     async def _flush(self) -> None:
         """Append and show everything that is staged. Called under the lock."""
@@ -207,7 +210,8 @@ class QueryRecorder:
         if self._signal.aborted:
             raise query_stopped()
         await self._recorder.commit(events)
-        await self._channel.wait_for_space(unless=self._stopped)
+        if not self._channel.has_space:
+            await self._channel.wait_for_space(unless=self._stopped)
 
     def show(self, events: Sequence[LiveEvent]) -> None:
         """Show live-only events, unless the query was stopped."""
