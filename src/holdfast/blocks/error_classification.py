@@ -35,7 +35,7 @@ _STATUS_CODES = {
     403: ErrorCode.AUTH,
     404: ErrorCode.MODEL_NOT_FOUND,
     408: ErrorCode.TIMEOUT,
-    # A lock that somebody else holds for the moment: vendors' own clients ask again, too.
+    # A lock that another request holds for the moment: vendors' own clients ask again, too.
     409: ErrorCode.SERVER_ERROR,
     413: ErrorCode.CONTEXT_LENGTH,
     422: ErrorCode.BAD_REQUEST,
@@ -73,7 +73,7 @@ TYPED_CODES = {
     "server_error": ErrorCode.SERVER_ERROR,
     "timeout_error": ErrorCode.TIMEOUT,
 }
-"""Codes in lower case that mean the same whoever sends them."""
+"""Codes in lower case that mean the same with every provider."""
 
 GENERAL_CODES = {
     "api_error": ErrorCode.SERVER_ERROR,
@@ -189,7 +189,7 @@ _MISTAKES = (
     TypeError,
     UnicodeError,
 )
-"""What a program raises by mistake, ours or the user's; nobody else raises it on purpose."""
+"""What a program raises by mistake, ours or the user's; providers do not raise it."""
 
 _FALLBACKS: dict[type[AgentError], ErrorCode] = {
     ConfigError: ErrorCode.CONFIG_INVALID,

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.blocks.conversation.answers import CallRecord
+from holdfast.blocks.conversation.tool_calls import CallRecord
 from holdfast.blocks.tool_registry.registry import InvalidInput, NotFound, Ready
 from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.tool_execution import ToolExecution, record_end, record_failure
@@ -300,7 +300,7 @@ class ToolDispatcher:
         """Let the approver answer, unless an answer comes first."""
         approver, approvals = scope.session.approver, scope.session.approvals
         if approver is None:
-            await approvals.settle(request.id, Deny("nobody was there to approve it"))
+            await approvals.settle(request.id, Deny("there is no approver"))
             return
         asking = scope.session.tasks.start(_ask_safely(approver(request)), name="holdfast-approver")
         try:

@@ -132,7 +132,7 @@ class LiveSession:
         )
 
     async def start(self) -> None:
-        """Do what other processes asked for while nobody held the session, then listen to them."""
+        """Carry out what other processes asked for while it was closed, then listen to them."""
         await self.commands.carry_out_pending()
         self._tasks.start(self.commands.pump(), name="holdfast-commands")
 
@@ -249,7 +249,7 @@ class LiveSession:
         return SessionError(ErrorCode.CLOSED, f"session {self.session_id} is closed")
 
     async def close(self, *, force: bool = False) -> None:
-        """Close the session; whoever closes it at the same time shares the outcome."""
+        """Close the session; callers that close it at the same time share the outcome."""
         self.closed = True
         if force:
             self._forced = True

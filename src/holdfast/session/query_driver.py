@@ -149,7 +149,7 @@ def _forget(worker: "asyncio.Task[QueryOutcome]") -> None:
 def _judge(handle: QueryHandle, worker: "asyncio.Task[QueryOutcome]") -> QueryOutcome:
     """Say how a query ended: by its own account, unless it was stopped from outside."""
     if not worker.done() or worker.cancelled():
-        error = handle.stop_error or _stopped_by_nobody()
+        error = handle.stop_error or _stopped_by_loop()
     elif (failure := worker.exception()) is None:
         return worker.result()
     else:
@@ -160,7 +160,7 @@ def _judge(handle: QueryHandle, worker: "asyncio.Task[QueryOutcome]") -> QueryOu
     return QueryOutcome(stop_reason="aborted" if aborted else "error", error=error)
 
 
-def _stopped_by_nobody() -> AgentError:
+def _stopped_by_loop() -> AgentError:
     return to_agent_error(asyncio.CancelledError("the event loop stopped the query"))
 
 

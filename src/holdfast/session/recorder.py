@@ -1,8 +1,8 @@
-"""SessionRecorder: the one door through which anything happens in a session.
+"""SessionRecorder: whatever happens in a session is appended, folded and shown here, in one order.
 
-Entries get their `seq` here, are appended to the log, folded, and only then shown. Whoever is
-cancelled while waiting loses nothing: what was staged is appended and shown by the next call, and
-appending the same entries twice has no effect.
+Entries get their `seq` here, are appended to the log, folded, and only then shown. A caller that
+is cancelled while it waits loses nothing: what was staged is appended and shown by the next call,
+and appending the same entries twice has no effect.
 
 A command from another process leaves the inbox in the append that holds its effect, and in no
 other: `commit` takes both together. What is staged counts as happened for the next decision: it is

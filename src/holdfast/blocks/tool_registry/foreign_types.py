@@ -1,8 +1,9 @@
 """Foreign types: hints of other libraries, in the words that msgspec knows.
 
 Constraints inside `Annotated` are read by the names that libraries share, at any depth. Pydantic's
-models are recognised by their methods; where only pydantic itself can tell types apart (unions of
-models, its dataclasses), it is asked, and it is never imported: whoever has such a type has it.
+models are recognised by their methods. Where only pydantic can tell types apart (unions of models,
+its dataclasses), it is asked. It is never imported here: a program that uses such a type has
+imported it.
 """
 
 import sys

@@ -79,7 +79,7 @@ def read_signature(function: Callable[..., object], *, tool: str) -> Signature:
 
 
 def _written(function: Callable[..., object]) -> Callable[..., object]:
-    """Return what somebody wrote down with hints and a docstring behind something callable."""
+    """Return the function behind a callable: the one that has the hints and the docstring."""
     if isinstance(function, functools.partial):
         return _written(function.func)
     if inspect.isclass(function):
