@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AgentSession
-from holdfast.testing import says
+from holdfast.testing import FakeClock, says
 from holdfast.testing.scripted_provider import Step
 from tests.providers.faulty_server import Connection, faulty_server
 from tests.providers.test_delta_cost import anthropic
@@ -94,7 +94,7 @@ class OneByOne:
     async def calls(self) -> Calls:
         """Count what one answer calls between the socket and the consumer."""
         counted = Calls()
-        options: dict[str, Any] = {"api_key": "k", "environment": {}}
+        options: dict[str, Any] = {"api_key": "k", "environment": {}, "clock": FakeClock()}
         async with faulty_server(self.answer) as server:
             made = Agent("anthropic/claude-sonnet-5", base_url=server.url, **options)
             async with made as agent, agent.session() as session:
