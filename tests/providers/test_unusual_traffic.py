@@ -1,0 +1,78 @@
+"""Small cases of what real servers send beside what their documentation says."""
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.testing.decode_reply import DecodedReply, decode_reply
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.parts import TextPart
+
+
+def events(*frames: JsonObject) -> bytes:
+    """Frame events as a server does."""
+    return b"".join(b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in frames)
+
+
+def responses(*frames: JsonObject) -> DecodedReply:
+    """Decode a stream of OpenAI Responses."""
+    return decode_reply("compat-responses", events(*frames))
+
+
+def response(name: str, **fields: Any) -> JsonObject:
+    """Make an event of OpenAI Responses."""
+    return {"type": f"response.{name}", **fields}
+
+
+CREATED = response("created", response={"id": "r", "model": "m"})
+COMPLETED = response("completed", response={"id": "r", "status": "completed", "output": []})
+
+
+@pytest.mark.parametrize("index", [0, 1, 7])
+def test_responses_text_is_not_doubled_when_its_index_is_not_its_place_in_the_item(
+    index: int,
+) -> None:
+    item = {"type": "message", "id": "i", "content": [{"type": "output_text", "text": "Hi"}]}
+    delta = response("output_text.delta", delta="Hi", output_index=0, content_index=index)
+    done = response("output_item.done", item=item, output_index=0)
+    assert responses(CREATED, delta, done, COMPLETED).text == "Hi"
+    final = response("completed", response={"status": "completed", "output": [item]})
+    assert responses(CREATED, delta, final).text == "Hi"
+
+
+def test_responses_texts_of_one_message_keep_their_order_at_any_indexes() -> None:
+    content = [{"type": "output_text", "text": text} for text in ("One. ", "Two.")]
+    item = {"type": "message", "id": "i", "content": content}
+    deltas = [
+        response("output_text.delta", delta=text, output_index=0, content_index=index)
+        for index, text in ((1, "One. "), (2, "Tw"))
+    ]
+    done = response("output_item.done", item=item, output_index=0)
+    assert responses(CREATED, *deltas, done, COMPLETED).text == "One. Two."
+
+
+def test_responses_text_that_only_the_item_has_comes_beside_a_text_that_was_streamed() -> None:
+    content = [{"type": "output_text", "text": text} for text in ("One. ", "Two.")]
+    item = {"type": "message", "id": "i", "content": content}
+    delta = response("output_text.delta", delta="Two.", output_index=0, content_index=1)
+    done = response("output_item.done", item=item, output_index=0)
+    reply = responses(CREATED, delta, done, COMPLETED)
+    texts = [part.text for part in reply.parts if isinstance(part, TextPart)]
+    assert sorted(texts) == ["One. ", "Two."]
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "field"),
+    [
+        ("reasoning_text", "content_index", "content"),
+        ("reasoning_summary_text", "summary_index", "summary"),
+    ],
+)
+def test_responses_reasoning_is_not_doubled_when_its_index_is_not_its_place_in_the_item(
+    name: str, index: str, field: str
+) -> None:
+    item = {"type": "reasoning", "id": "i", field: [{"type": name, "text": "Hmm"}]}
+    delta: JsonObject = response(f"{name}.delta", delta="Hmm", output_index=0)
+    done = response("output_item.done", item=item, output_index=0)
+    assert responses(CREATED, {**delta, index: 1}, done, COMPLETED).reasoning == "Hmm"
