@@ -76,3 +76,40 @@ def test_responses_reasoning_is_not_doubled_when_its_index_is_not_its_place_in_t
     delta: JsonObject = response(f"{name}.delta", delta="Hmm", output_index=0)
     done = response("output_item.done", item=item, output_index=0)
     assert responses(CREATED, {**delta, index: 1}, done, COMPLETED).reasoning == "Hmm"
+
+
+def chat(*frames: JsonObject) -> DecodedReply:
+    """Decode a stream of Chat Completions."""
+    return decode_reply("compat-chat", events(*frames) + b"data: [DONE]\n\n")
+
+
+def chat_frame(reason: str | None = None, **delta: Any) -> JsonObject:
+    """Make a frame of Chat Completions."""
+    choice = {"index": 0, "delta": delta, "finish_reason": reason}
+    return {"id": "c", "model": "m", "choices": [choice]}
+
+
+def call_piece(arguments: str | None, **fields: Any) -> JsonObject:
+    """Make a frame with a piece of a tool call."""
+    function = {"arguments": arguments, **fields}
+    return chat_frame(tool_calls=[{"index": 0, "id": "call_1", "function": function}])
+
+
+@pytest.mark.parametrize(
+    ("pieces", "arguments"),
+    [
+        (["null"], {}),
+        (["n", "ul", "l"], {}),
+        ([" null "], {}),
+        (["nul"], None),
+        (["nullable"], None),
+        (["", '{"a":', "null}"], {"a": None}),
+    ],
+)
+def test_chat_arguments_of_null_are_no_arguments(
+    pieces: list[str], arguments: JsonObject | None
+) -> None:
+    frames = [call_piece(piece) for piece in pieces]
+    reply = chat(call_piece(None, name="clock"), *frames, chat_frame("tool_calls"))
+    (call,) = reply.tool_calls
+    assert (call.name, call.arguments if call.invalid is None else None) == ("clock", arguments)
