@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing.decode_reply import DecodedReply, decode_reply
+from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import TextPart
 
@@ -113,3 +114,15 @@ def test_chat_arguments_of_null_are_no_arguments(
     reply = chat(call_piece(None, name="clock"), *frames, chat_frame("tool_calls"))
     (call,) = reply.tool_calls
     assert (call.name, call.arguments if call.invalid is None else None) == ("clock", arguments)
+
+
+def refusal(api: str, status: int, body: JsonObject) -> tuple[ErrorCode, bool]:
+    """Return the code of a reply that is not a success, and whether it is asked again."""
+    error = decode_reply(api, json.dumps(body).encode(), status=status).error
+    assert error is not None
+    return error.code, error.retryable
+
+
+def test_ollama_says_that_a_prompt_is_too_long_in_words_of_its_own() -> None:
+    body = {"error": "prompt too long; exceeded max context length by 912 tokens"}
+    assert refusal("ollama-native", 400, body) == (ErrorCode.CONTEXT_LENGTH, False)

@@ -100,7 +100,7 @@ _KNOWN_TEXTS: tuple[tuple[ErrorCode, str], ...] = (
     (ErrorCode.RATE_LIMITED, r"too many tokens,? please wait|throttl"),
     (
         ErrorCode.CONTEXT_LENGTH,
-        r"prompt is too long|input is too long|too many input tokens"
+        r"prompt (is )?too long|input is too long|too many input tokens|exceeded max context"
         r"|maximum (context|prompt) length|context[_ ]length[_ ]exceeded"
         r"|exceeds? (the )?(context|available context|model's? maximum)"
         r"|context size has been exceeded|greater than the context length"
