@@ -126,3 +126,56 @@ def refusal(api: str, status: int, body: JsonObject) -> tuple[ErrorCode, bool]:
 def test_ollama_says_that_a_prompt_is_too_long_in_words_of_its_own() -> None:
     body = {"error": "prompt too long; exceeded max context length by 912 tokens"}
     assert refusal("ollama-native", 400, body) == (ErrorCode.CONTEXT_LENGTH, False)
+
+
+@pytest.mark.parametrize(
+    ("api", "status", "body", "code"),
+    [
+        (
+            "xai-chat",
+            403,
+            {"code": "permission denied", "error": "Content violates usage guidelines."},
+            ErrorCode.CONTENT_FILTER,
+        ),
+        (
+            "vertex-generatecontent",
+            400,
+            {
+                "error": {
+                    "code": 400,
+                    "message": "The prompt contains sensitive words that violate our practices.",
+                    "status": "INVALID_ARGUMENT",
+                }
+            },
+            ErrorCode.CONTENT_FILTER,
+        ),
+        (
+            "deepseek-chat",
+            400,
+            {
+                "error": {
+                    "message": "The supported API model names are deepseek-chat or others.",
+                    "type": "invalid_request_error",
+                    "code": "invalid_request_error",
+                }
+            },
+            ErrorCode.MODEL_NOT_FOUND,
+        ),
+        (
+            "openrouter-chat",
+            404,
+            {"error": {"message": "No endpoints found that support tool use.", "code": 404}},
+            ErrorCode.BAD_REQUEST,
+        ),
+        (
+            "compat-chat",
+            404,
+            {"error": {"message": "tools is not supported in this model."}},
+            ErrorCode.BAD_REQUEST,
+        ),
+    ],
+)
+def test_what_a_request_was_refused_for_is_read_from_words_that_are_known(
+    api: str, status: int, body: JsonObject, code: ErrorCode
+) -> None:
+    assert refusal(api, status, body) == (code, False)
