@@ -126,7 +126,7 @@ _KNOWN_TEXTS: tuple[tuple[ErrorCode, str], ...] = (
     (
         ErrorCode.CONTENT_FILTER,
         r"content[ _](filter|management policy|policy)|safety system|requires moderation"
-        r"|input was flagged|violates usage guidelines|contains sensitive words",
+        r"|input was flagged|violates usage guidelines|sensitive words",
     ),
     (
         ErrorCode.BAD_REQUEST,
