@@ -179,3 +179,28 @@ def test_what_a_request_was_refused_for_is_read_from_words_that_are_known(
     api: str, status: int, body: JsonObject, code: ErrorCode
 ) -> None:
     assert refusal(api, status, body) == (code, False)
+
+
+EMPTY_DELTA = {"role": "assistant", "content": ""}
+
+
+@pytest.mark.parametrize("delta", [{}, EMPTY_DELTA])
+def test_a_chat_message_beside_an_empty_delta_is_the_answer(delta: JsonObject) -> None:
+    message = {"role": "assistant", "content": "Paris."}
+    choice = {"index": 0, "delta": delta, "message": message, "finish_reason": "stop"}
+    body = {"id": "c", "model": "sonar", "object": "chat.completion", "choices": [choice]}
+    reply = decode_reply(
+        "compat-chat", json.dumps(body).encode(), headers={"content-type": "application/json"}
+    )
+    assert (reply.text, reply.outcome) == ("Paris.", "complete")
+
+
+def test_a_chat_message_that_repeats_what_was_streamed_is_not_said_again() -> None:
+    def frame(delta: JsonObject, text: str, reason: str | None = None) -> JsonObject:
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "delta": delta, "message": message, "finish_reason": reason}
+        return {"id": "c", "model": "sonar", "choices": [choice]}
+
+    first, second = {"content": "Par"}, {"content": "is."}
+    frames = (frame(first, "Par"), frame(second, "Paris."), frame(EMPTY_DELTA, "Paris.", "stop"))
+    assert chat(*frames).text == "Paris."

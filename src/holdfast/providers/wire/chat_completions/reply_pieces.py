@@ -56,6 +56,11 @@ class CallAssembler:
         self._calls: list[_Call] = []
         self._at: dict[int, _Call] = {}
 
+    @property
+    def has_calls(self) -> bool:
+        """Whether any piece of a call was taken."""
+        return bool(self._calls)
+
     def take(self, delta: Delta, out: list[StreamPart], *, is_finished: bool) -> None:
         """Take the calls in one delta; `is_finished` once a finish reason was received."""
         for piece in delta.tool_calls or ():
