@@ -9,6 +9,7 @@ from holdfast.testing.decode_reply import DecodedReply, decode_reply
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import TextPart
+from holdfast.vocabulary.usage import Usage
 
 
 def events(*frames: JsonObject) -> bytes:
@@ -204,3 +205,27 @@ def test_a_chat_message_that_repeats_what_was_streamed_is_not_said_again() -> No
     first, second = {"content": "Par"}, {"content": "is."}
     frames = (frame(first, "Par"), frame(second, "Paris."), frame(EMPTY_DELTA, "Paris.", "stop"))
     assert chat(*frames).text == "Paris."
+
+
+def gemini(*frames: JsonObject) -> DecodedReply:
+    """Decode a stream of Gemini generateContent."""
+    return decode_reply("gemini-generatecontent", events(*frames))
+
+
+def gemini_frame(text: str, reason: str | None = None, **fields: Any) -> JsonObject:
+    """Make a frame of Gemini generateContent."""
+    candidate = {"content": {"parts": [{"text": text}]}, "finishReason": reason}
+    return {"candidates": [candidate], **fields}
+
+
+def test_gemini_usage_without_a_prompt_count_counts_the_rest() -> None:
+    counted = {"candidatesTokenCount": 7, "thoughtsTokenCount": 2}
+    reply = gemini(gemini_frame("Hi", "STOP", usageMetadata=counted))
+    assert reply.usage == Usage(output=9, reasoning=2)
+
+
+def test_gemini_usage_of_a_later_frame_adds_to_what_was_counted_before() -> None:
+    first = gemini_frame("Hi", usageMetadata={"promptTokenCount": 5, "totalTokenCount": 5})
+    last = gemini_frame("!", "STOP", usageMetadata={"candidatesTokenCount": 7})
+    silent = gemini_frame("", usageMetadata={"trafficType": "ON_DEMAND"})
+    assert gemini(first, last, silent).usage == Usage(input=5, output=7)
