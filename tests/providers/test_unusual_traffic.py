@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.testing.decode_reply import DecodedReply, decode_reply
+from holdfast.providers.reply_reader import ReplyReader
+from holdfast.testing.decode_reply import PROTOCOLS, DecodedReply, decode_reply
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import TextPart
+from holdfast.vocabulary.stream_parts import StreamPart
 from holdfast.vocabulary.usage import Usage
 
 
@@ -229,3 +231,21 @@ def test_gemini_usage_of_a_later_frame_adds_to_what_was_counted_before() -> None
     last = gemini_frame("!", "STOP", usageMetadata={"candidatesTokenCount": 7})
     silent = gemini_frame("", usageMetadata={"trafficType": "ON_DEMAND"})
     assert gemini(first, last, silent).usage == Usage(input=5, output=7)
+
+
+@pytest.mark.parametrize("status", ["queued", "in_progress"])
+def test_a_responses_body_that_is_still_worked_on_is_not_an_answer(status: str) -> None:
+    body = {"object": "response", "id": "r", "model": "m", "status": status, "output": []}
+    reply = decode_reply(
+        "compat-responses", json.dumps(body).encode(), headers={"content-type": "application/json"}
+    )
+    assert reply.outcome == "interrupted"
+    assert reply.error is not None
+    assert reply.error.code is ErrorCode.STREAM_INTERRUPTED
+
+
+def test_a_responses_body_in_the_background_can_be_asked_for_later() -> None:
+    body = {"object": "response", "id": "r", "status": "queued", "background": True}
+    reader, parts = ReplyReader(PROTOCOLS["compat-responses"]), list[StreamPart]()
+    reader.take(events(body), parts)
+    assert reader.resume() == "/r?stream=true"
