@@ -2,5 +2,7 @@
 
 from holdfast.tools.coding import coding_tools
 from holdfast.tools.sandbox.policy import Sandbox
+from holdfast.tools.sandbox_check import check_sandbox
+from holdfast.tools.web import web_fetch_tool
 
-__all__ = ["Sandbox", "coding_tools"]
+__all__ = ["Sandbox", "check_sandbox", "coding_tools", "web_fetch_tool"]

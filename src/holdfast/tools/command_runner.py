@@ -115,14 +115,13 @@ class CommandRunner:
         names = sandbox.protected if "namespaces" in layers else ()
         with Placeholders(self._root.descriptor, names) as places:
             protected = places.held if names else list(sandbox.protected)
-            plan = await in_thread(lambda: self._plan(invocation, sandbox, layers, protected))
+            plan = await in_thread(lambda: self._plan(invocation, layers, protected))
             running = RunningCommand(plan, take)
             return await _attend(running, invocation)
 
     def _plan(
         self,
         invocation: Invocation,
-        sandbox: Sandbox,
         layers: tuple[str, ...],
         protected: list[str],
     ) -> Plan:
@@ -137,7 +136,7 @@ class CommandRunner:
             folder=start,
             temporary=self._temporary,
         )
-        return make_plan(command, sandbox, layers=layers, protected=protected)
+        return make_plan(command, self._sandbox or Sandbox(), layers=layers, protected=protected)
 
 
 async def _attend(running: RunningCommand, invocation: Invocation) -> Finished:

@@ -51,7 +51,8 @@ def _apply(text: str, edit: Edit, which: str) -> str:
 
 def _lines_of(text: str, piece: str) -> list[int]:
     """Return the lines on which a piece of text begins, at most ten."""
-    lines, at = [], text.find(piece)
+    lines: list[int] = []
+    at = text.find(piece)
     while at >= 0 and len(lines) < 10:  # noqa: PLR2004 - enough to choose from
         lines.append(text.count("\n", 0, at) + 1)
         at = text.find(piece, at + 1)

@@ -57,6 +57,7 @@ class FileTools:
         self,
         context: ToolContext,
         path: str,
+        *,
         offset: Annotated[int, Meta(ge=1)] = 1,
         limit: Lines = _MOST_LINES,
     ) -> str | MediaPart:
@@ -120,7 +121,7 @@ class FileTools:
         shown = [
             _numbered(offset + at, piece) for at, piece in enumerate(pieces[offset - 1 :][:limit])
         ]
-        return "\n".join([*shown, *_notes(file, offset, len(shown), len(pieces))])
+        return "\n".join([*shown, *_notes(file, offset, shown=len(shown), total=len(pieces))])
 
     def _read_large(self, context: ToolContext, path: str, lines: tuple[int, int]) -> str:
         offset, limit = lines
@@ -190,7 +191,7 @@ def _numbered(number: int, line: bytes) -> str:
     return f"{number}\t{text}"
 
 
-def _notes(file: FileContent, offset: int, shown: int, total: int) -> list[str]:
+def _notes(file: FileContent, offset: int, *, shown: int, total: int) -> list[str]:
     """Say what the lines do not show."""
     notes = []
     if not total:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import stat
 import subprocess
 from typing import Annotated
@@ -55,7 +54,7 @@ class FindingTools:
         ]
 
     async def glob(
-        self, context: ToolContext, pattern: str, path: str = ".", limit: Limit = _MOST_FOUND
+        self, context: ToolContext, pattern: str, path: str = ".", *, limit: Limit = _MOST_FOUND
     ) -> str:
         """Find files by name beneath a folder; links are not followed.
 
@@ -77,7 +76,6 @@ class FindingTools:
         *,
         files: str | None = None,
         ignore_case: bool = False,
-        literal: bool = False,
         limit: Limit = 200,
     ) -> str:
         """Find lines in files by a regular expression (Python's), line by line.
@@ -87,11 +85,10 @@ class FindingTools:
             path: The folder or file to look in, from the root folder.
             files: Only files whose names fit, such as `*.py` or `src/**/*.{ts,tsx}`.
             ignore_case: Whether upper and lower case are the same.
-            literal: Whether the pattern is plain text.
             limit: How many lines to show.
 
         """
-        wanted = _Search(re.escape(pattern) if literal else pattern, ignore_case, files, limit)
+        wanted = _Search(pattern, ignore_case, files, limit)
         found = await in_thread(lambda: self._grep(context, path, wanted))
         return await self._outputs.shown(context, found)
 

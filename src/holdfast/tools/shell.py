@@ -1,4 +1,4 @@
-"""The shell tool: a command in a sandbox, with a time limit, ended with the query that started it."""
+"""The shell tool: a command in a sandbox, with a time limit, ended with its query."""
 
 import codecs
 import os
@@ -11,6 +11,7 @@ from holdfast.blocks.tool_registry.tool import Tool, tool
 from holdfast.ports.tool_context import ToolContext
 from holdfast.tools.command_runner import CommandRunner, Finished, Invocation
 from holdfast.tools.output import Outputs
+from holdfast.tools.sandbox.policy import home_folder
 
 _BASH = "/bin/bash"
 _DEFAULT_SECONDS = 120.0
@@ -22,14 +23,15 @@ _MOST_STREAMED = 1 << 20
 """Bytes of output that are shown while they come; what is kept is in the result."""
 _FIRST_SIGNAL = 128
 
-_VARIABLES = frozenset(
-    "COLORTERM COLUMNS HOME LANG LANGUAGE LC_ALL LC_CTYPE LC_MESSAGES LINES LOGNAME PATH SHELL "
-    "TERM TZ USER VIRTUAL_ENV".split()
-)
+_VARIABLES = frozenset({
+    "COLORTERM", "COLUMNS", "HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_MESSAGES",
+    "LINES", "LOGNAME", "PATH", "SHELL", "TERM", "TZ", "USER", "VIRTUAL_ENV",
+})  # fmt: skip
 """The variables that commands get; no other is handed on, whatever its name."""
 _DEFAULTS = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LANG": "C.UTF-8",
+    "TERM": "dumb",
 }
 
 Seconds = Annotated[float, Meta(gt=0, le=_MOST_SECONDS)]
@@ -38,7 +40,7 @@ Seconds = Annotated[float, Meta(gt=0, le=_MOST_SECONDS)]
 def choose_variables(environment: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that commands get: those on the list, and those given one by one."""
     chosen = {name: value for name, value in environment.items() if name in _VARIABLES}
-    return {**_DEFAULTS, **chosen, **more}
+    return {**_DEFAULTS, "HOME": home_folder(), **chosen, **more}
 
 
 def shell_tool(runner: CommandRunner, outputs: Outputs) -> Tool:
@@ -48,6 +50,7 @@ def shell_tool(runner: CommandRunner, outputs: Outputs) -> Tool:
     async def shell(
         context: ToolContext,
         command: str | list[str],
+        *,
         folder: str = ".",
         timeout: Seconds = _DEFAULT_SECONDS,  # noqa: ASYNC109 - the model's, for the command
     ) -> str:

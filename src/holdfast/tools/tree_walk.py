@@ -15,11 +15,11 @@ SKIPPED = (".git", ".hg", ".holdfast", ".svn", ".venv", "__pycache__", "node_mod
 
 def walk_files(folder: int, skipped: frozenset[str]) -> Iterator[tuple[str, int, str]]:
     """Yield path, folder and name of every file, sorted; the folder is open until the next step."""
-    yield from _walk(folder, "", skipped, _DEEPEST)
+    yield from _walk(folder, "", skipped)
 
 
 def _walk(
-    folder: int, above: str, skipped: frozenset[str], deepest: int
+    folder: int, above: str, skipped: frozenset[str], *, deepest: int = _DEEPEST
 ) -> Iterator[tuple[str, int, str]]:
     folders: list[str] = []
     with os.scandir(folder) as entries:
@@ -35,7 +35,7 @@ def _walk(
         except OSError:  # gone, closed to us, or a link by now
             continue
         try:
-            yield from _walk(inner, f"{above}{name}/", skipped, deepest - 1)
+            yield from _walk(inner, f"{above}{name}/", skipped, deepest=deepest - 1)
         finally:
             os.close(inner)
 

@@ -102,9 +102,11 @@ def _rules_for_root(plan: Plan) -> list[tuple[str, int]]:
     """
     rules = [(plan.root, landlock.READ)]
     with os.scandir(plan.root) as entries:
-        for entry in entries:
-            if entry.name not in plan.protected and not entry.is_symlink():
-                rules.append((entry.path, landlock.WRITE))
+        rules += [
+            (entry.path, landlock.WRITE)
+            for entry in entries
+            if entry.name not in plan.protected and not entry.is_symlink()
+        ]
     return rules
 
 

@@ -10,17 +10,19 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-_SHOWN = frozenset(
-    ".asdf .bash_logout .bash_profile .bashrc .bun .cabal .cache .cargo .conda .condarc .cpan "
-    ".deno .dotnet .editorconfig .elan .fnm .gem .ghcup .gitconfig .gitignore .gitignore_global "
-    ".goenv .gradle .inputrc .ivy2 .jenv .julia .local .m2 .nodenv .npm .nuget .nvm .opam "
-    ".pnpm-store .poetry .profile .pyenv .python-version .rbenv .rustup .sbt .sdkman .stack "
-    ".tool-versions .uv .vimrc .virtualenvs .volta .yarn .zprofile .zshenv .zshrc".split()
-)
-_SHOWN_SHARED = frozenset(
-    "bash-completion cargo fnm fonts gem icons man mise pipx pnpm rustup uv virtualenv "
-    "virtualenvs zsh".split()
-)
+_SHOWN = frozenset({
+    ".asdf", ".bash_logout", ".bash_profile", ".bashrc", ".bun", ".cabal", ".cache", ".cargo",
+    ".conda", ".condarc", ".cpan", ".deno", ".dotnet", ".editorconfig", ".elan", ".fnm", ".gem",
+    ".ghcup", ".gitconfig", ".gitignore", ".gitignore_global", ".goenv", ".gradle", ".inputrc",
+    ".ivy2", ".jenv", ".julia", ".local", ".m2", ".nodenv", ".npm", ".nuget", ".nvm", ".opam",
+    ".pnpm-store", ".poetry", ".profile", ".pyenv", ".python-version", ".rbenv", ".rustup",
+    ".sbt", ".sdkman", ".stack", ".tool-versions", ".uv", ".vimrc", ".virtualenvs", ".volta",
+    ".yarn", ".zprofile", ".zshenv", ".zshrc",
+})  # fmt: skip
+_SHOWN_SHARED = frozenset({
+    "bash-completion", "cargo", "fnm", "fonts", "gem", "icons", "man", "mise", "pipx", "pnpm",
+    "rustup", "uv", "virtualenv", "virtualenvs", "zsh",
+})  # fmt: skip
 """What is shown of `.local/share`, where keyrings and sessions of programs are, too."""
 _SECRET = (
     ".cache/huggingface", ".cache/keyring", ".cargo/credentials", ".cargo/credentials.toml",

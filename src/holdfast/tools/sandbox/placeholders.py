@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterable
 from types import TracebackType
+from typing import Self
 
 _MARK = stat.S_ISVTX | 0o555
 
@@ -24,7 +25,7 @@ class Placeholders:
         # An open file of its own: locks belong to it, and every command takes one.
         self._folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root)
 
-    def __enter__(self) -> "Placeholders":
+    def __enter__(self) -> Self:
         try:
             fcntl.flock(self._folder, fcntl.LOCK_SH)
             self.held = [name for name in self._names if self._is_held(name)]

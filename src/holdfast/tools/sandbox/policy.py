@@ -38,6 +38,8 @@ class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
     """More folders that it may write."""
     hidden: tuple[str, ...] = ()
     """More paths that it cannot look into."""
+    readable: tuple[str, ...] = ()
+    """More that it may read where there are no namespaces, and so only what is named can be."""
     home: str | None = None
     """The folder whose secrets are hidden; by default the user's."""
     limits: dict[str, int] = {}
@@ -89,6 +91,7 @@ def make_plan(
     writable = [os.path.realpath(path) for path in sandbox.writable]
     has_view = "namespaces" in layers
     readable = [] if has_view or not layers else _readable(home, hidden)
+    readable += [os.path.realpath(path) for path in sandbox.readable if layers and not has_view]
     if layers and not has_view:
         _check_hidden(hidden, [*readable, command.root, *writable])
     limits = {**_LIMITS, **sandbox.limits} if layers else dict(sandbox.limits)

@@ -21,32 +21,37 @@ AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 
 _REFUSED = (
-    "acct add_key adjtimex bpf chroot clock_adjtime clock_settime delete_module finit_module "
-    "init_module iopl ioperm kcmp kexec_file_load kexec_load keyctl mount open_by_handle_at "
-    "perf_event_open pivot_root process_vm_readv process_vm_writev ptrace quotactl reboot "
-    "request_key setns settimeofday swapoff swapon syslog umount2 userfaultfd vhangup"
-).split()
+    "acct", "add_key", "adjtimex", "bpf", "chroot", "clock_adjtime", "clock_settime",
+    "delete_module", "finit_module", "init_module", "iopl", "ioperm", "kcmp", "kexec_file_load",
+    "kexec_load", "keyctl", "mount", "open_by_handle_at", "perf_event_open", "pivot_root",
+    "process_vm_readv", "process_vm_writev", "ptrace", "quotactl", "reboot", "request_key",
+    "setns", "settimeofday", "swapoff", "swapon", "syslog", "umount2", "userfaultfd", "vhangup",
+)  # fmt: skip
 _REFUSED_EVERYWHERE = (428, 429, 430, 431, 432, 433, 438, 442, 467)
 """The mount calls by descriptor, and pidfd_getfd."""
 _UNKNOWN_EVERYWHERE = (425, 426, 427, 435)
 """io_uring goes around filters; clone3 hides its flags from them. Programs fall back."""
 
-_X86_64 = dict(
-    acct=163, add_key=248, adjtimex=159, bpf=321, chroot=161, clock_adjtime=305, clock_settime=227,
-    clone=56, delete_module=176, finit_module=313, init_module=175, ioctl=16, ioperm=173, iopl=172,
-    kcmp=312, kexec_file_load=320, kexec_load=246, keyctl=250, mount=165, open_by_handle_at=304,
-    perf_event_open=298, pivot_root=155, process_vm_readv=310, process_vm_writev=311, ptrace=101,
-    quotactl=179, reboot=169, request_key=249, setns=308, settimeofday=164, socket=41, swapoff=168,
-    swapon=167, syslog=103, umount2=166, unshare=272, userfaultfd=323, vhangup=153,
-)  # fmt: skip
-_AARCH64 = dict(
-    acct=89, add_key=217, adjtimex=171, bpf=280, chroot=51, clock_adjtime=266, clock_settime=112,
-    clone=220, delete_module=106, finit_module=273, init_module=105, ioctl=29, kcmp=272,
-    kexec_file_load=294, kexec_load=104, keyctl=219, mount=40, open_by_handle_at=265,
-    perf_event_open=241, pivot_root=41, process_vm_readv=270, process_vm_writev=271, ptrace=117,
-    quotactl=60, reboot=142, request_key=218, setns=268, settimeofday=170, socket=198, swapoff=225,
-    swapon=224, syslog=116, umount2=39, unshare=97, userfaultfd=282, vhangup=58,
-)  # fmt: skip
+_X86_64 = {
+    "acct": 163, "add_key": 248, "adjtimex": 159, "bpf": 321, "chroot": 161,
+    "clock_adjtime": 305, "clock_settime": 227, "clone": 56, "delete_module": 176,
+    "finit_module": 313, "init_module": 175, "ioctl": 16, "ioperm": 173, "iopl": 172,
+    "kcmp": 312, "kexec_file_load": 320, "kexec_load": 246, "keyctl": 250, "mount": 165,
+    "open_by_handle_at": 304, "perf_event_open": 298, "pivot_root": 155, "process_vm_readv": 310,
+    "process_vm_writev": 311, "ptrace": 101, "quotactl": 179, "reboot": 169, "request_key": 249,
+    "setns": 308, "settimeofday": 164, "socket": 41, "swapoff": 168, "swapon": 167,
+    "syslog": 103, "umount2": 166, "unshare": 272, "userfaultfd": 323, "vhangup": 153,
+}  # fmt: skip
+_AARCH64 = {
+    "acct": 89, "add_key": 217, "adjtimex": 171, "bpf": 280, "chroot": 51, "clock_adjtime": 266,
+    "clock_settime": 112, "clone": 220, "delete_module": 106, "finit_module": 273,
+    "init_module": 105, "ioctl": 29, "kcmp": 272, "kexec_file_load": 294, "kexec_load": 104,
+    "keyctl": 219, "mount": 40, "open_by_handle_at": 265, "perf_event_open": 241,
+    "pivot_root": 41, "process_vm_readv": 270, "process_vm_writev": 271, "ptrace": 117,
+    "quotactl": 60, "reboot": 142, "request_key": 218, "setns": 268, "settimeofday": 170,
+    "socket": 198, "swapoff": 225, "swapon": 224, "syslog": 116, "umount2": 39, "unshare": 97,
+    "userfaultfd": 282, "vhangup": 58,
+}  # fmt: skip
 _ARCHITECTURES = {"x86_64": (0xC000003E, _X86_64), "aarch64": (0xC00000B7, _AARCH64)}
 
 

@@ -142,7 +142,7 @@ def _make_devices(devices: list[tuple[str, int]]) -> None:
     """Put a `/dev` with the harmless devices over the machine's."""
     # Not NO_DEVICES: that is judged by the mount of each device, and these are mounts of their own.
     place = make_filesystem("tmpfs", {"mode": "755", "size": "64k"}, attributes=NO_SETUID)
-    for name, tree in devices:
+    for name, _ in devices:
         os.close(os.open(name, os.O_CREAT | os.O_WRONLY, 0o666, dir_fd=place))
     for name, target in _LINKS.items():
         os.symlink(target, name, dir_fd=place)
