@@ -42,9 +42,10 @@ class _Search(msgspec.Struct, frozen=True):
 class FindingTools:
     """What the tools that find things share."""
 
-    def __init__(self, root: Root, outputs: Outputs) -> None:
+    def __init__(self, root: Root, outputs: Outputs, *, seconds: float = _SEARCH_SECONDS) -> None:
         self._root = root
         self._outputs = outputs
+        self._seconds = seconds
 
     def tools(self) -> list[Tool]:
         """Make the tools."""
@@ -95,25 +96,28 @@ class FindingTools:
     def _glob(self, context: ToolContext, where: tuple[str, str], limit: int) -> str:
         path, pattern = where
         found: list[str] = []
+        note = ""
         with self._root.opened_folder(path) as folder:
             prefix = "" if folder.path == "." else f"{folder.path}/"
             walk = walk_files(folder.descriptor, frozenset(SKIPPED))
             for number, (file, _, _) in enumerate(walk):
-                if context.signal.aborted or number >= _MOST_LOOKED_AT or len(found) > limit:
-                    found.append(f"[stopped after {number} files]")
+                if context.signal.aborted or number >= _MOST_LOOKED_AT:
+                    note = f"[stopped after {number} files]"
                     break
-                if matches_file(pattern, file) and not self._is_closed(prefix + file):
-                    found.append(prefix + file)
-        if len(found) > limit and not found[-1].startswith("["):
-            found[limit:] = [f"[there are more than {limit}]"]
-        return "\n".join(found) or "[no file fits]"
+                if not matches_file(pattern, file) or self._is_closed(prefix + file):
+                    continue
+                if len(found) == limit:
+                    note = f"[there are more than {limit}]"
+                    break
+                found.append(prefix + file)
+        return "\n".join([*found, note] if note else found) or "[no file fits]"
 
     def _grep(self, context: ToolContext, path: str, wanted: _Search) -> str:
         with self._root.opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as start:
             kind = os.fstat(start.descriptor).st_mode
             if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
                 raise PathRefusedError(f"{start.path!r} is neither a folder nor a regular file")
-            told = _search(context, start.descriptor, wanted)
+            told = _search(context, start.descriptor, wanted, seconds=self._seconds)
         lines = [json.loads(line) for line in told.splitlines()]
         for message in lines:
             if "failed" in message:
@@ -136,7 +140,7 @@ def _joined(start: str, path: str) -> str:
     return os.path.normpath(f"{start}/{path}") if path else start
 
 
-def _search(context: ToolContext, start: int, wanted: _Search) -> bytes:
+def _search(context: ToolContext, start: int, wanted: _Search, *, seconds: float) -> bytes:
     """Let a process of its own search, and kill it when it takes too long or nobody waits."""
     child = subprocess.Popen(  # noqa: S603 - our own program
         isolated_python(_PROGRAM, *SKIPPED, str(start)),
@@ -150,11 +154,11 @@ def _search(context: ToolContext, start: int, wanted: _Search) -> bytes:
     )
     forget = context.signal.add_listener(child.kill)
     try:
-        found, _ = child.communicate(msgspec.json.encode(wanted) + b"\n", timeout=_SEARCH_SECONDS)
+        found, _ = child.communicate(msgspec.json.encode(wanted) + b"\n", timeout=seconds)
     except subprocess.TimeoutExpired:
         child.kill()
         child.communicate()
-        message = f"the search took longer than {_SEARCH_SECONDS:g} s; try a simpler pattern"
+        message = f"the search took longer than {seconds:g} s; try a simpler pattern"
         raise SearchError(message) from None
     finally:
         forget()

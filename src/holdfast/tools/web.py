@@ -5,6 +5,7 @@ transport of the providers does not offer; and no provider's credentials are eve
 """
 
 import asyncio
+import codecs
 import contextlib
 import http.client
 import re
@@ -52,7 +53,7 @@ Connect: TypeAlias = Callable[[str, int, float], socket.socket]
 """Opens a connection to an address and port, within so many seconds."""
 
 
-class _Page(msgspec.Struct, frozen=True, kw_only=True):
+class WebPage(msgspec.Struct, frozen=True, kw_only=True):
     """What a server answered."""
 
     url: str
@@ -69,12 +70,31 @@ class WebFetch:
     `resolve` and `connect` reach the network; a test gives others.
     """
 
-    def __init__(self, *, resolve: Resolve | None = None, connect: Connect | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        resolve: Resolve | None = None,
+        connect: Connect | None = None,
+        seconds: float = _SECONDS,
+    ) -> None:
+        self._seconds = seconds
         self._resolve = resolve or _resolve
         self._connect = connect or _connect
 
-    async def fetch(self, url: str) -> _Page:
-        """Fetch a page and follow its redirects, each checked like the first URL."""
+    async def fetch(self, url: str) -> WebPage:
+        """Fetch a page and follow its redirects, each checked like the first URL.
+
+        Raises:
+            WebRefusedError: it is not fetched, or did not come in time.
+
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._follow(url)
+        except TimeoutError:
+            raise WebRefusedError(f"the page did not come within {self._seconds:g} s") from None
+
+    async def _follow(self, url: str) -> WebPage:
         for _ in range(_MOST_REDIRECTS + 1):
             target = read_url(url)
             address = await public_address(target, self._resolve)
@@ -99,7 +119,7 @@ class _Exchange:
         self._socket: socket.socket | None = None
         self._stopped = False
 
-    def run(self) -> _Page:
+    def run(self) -> WebPage:
         """Send the request and read the answer."""
         try:
             return self._exchange()
@@ -115,13 +135,13 @@ class _Exchange:
                 self._socket.shutdown(socket.SHUT_RDWR)  # closing alone wakes nobody
             self._socket.close()
 
-    def _exchange(self) -> _Page:
+    def _exchange(self) -> WebPage:
         target = self._target
         connection = http.client.HTTPConnection(target.host, target.port)
         connection.sock = self._open()
         connection.request("GET", target.path, headers={**_HEADERS, "Host": self._host()})
         answer = connection.getresponse()
-        page = _Page(url=target.url, status=answer.status, kind=_kind_of(answer))
+        page = WebPage(url=target.url, status=answer.status, kind=_kind_of(answer))
         location = answer.getheader("Location")
         if answer.status in _REDIRECTS and location:
             return msgspec.structs.replace(page, location=location)
@@ -179,7 +199,7 @@ def web_fetch_tool(fetch: WebFetch | None = None, *, blobs: Blobs | None = None)
     pages = fetch or WebFetch()
     outputs = Outputs(blobs or MemoryBlobs())
 
-    @tool(approval="ask", effect="external", timeout=_SECONDS + 5)
+    @tool(approval="ask", effect="external")
     async def web_fetch(context: ToolContext, url: str) -> str:
         """Fetch a page of the public web, as text.
 
@@ -187,17 +207,12 @@ def web_fetch_tool(fetch: WebFetch | None = None, *, blobs: Blobs | None = None)
             url: An http or https URL of a public host.
 
         """
-        try:
-            async with asyncio.timeout(_SECONDS):
-                page = await pages.fetch(url)
-        except TimeoutError:
-            raise WebRefusedError(f"the page did not come within {_SECONDS:g} s") from None
-        return await outputs.shown(context, _shown(page))
+        return await outputs.shown(context, _shown(await pages.fetch(url)))
 
     return web_fetch
 
 
-def _shown(page: _Page) -> str:
+def _shown(page: WebPage) -> str:
     head = f"[{page.status} {page.url}]"
     if not any(kind in page.kind for kind in _TEXTS):
         return f"{head}\n[{len(page.content)} bytes of {page.kind or 'no known kind'}, not text]"
@@ -210,4 +225,7 @@ def _shown(page: _Page) -> str:
 
 def _charset(kind: str) -> str:
     name = kind.partition("charset=")[2].split(";")[0].strip(" \"'")
-    return name if re.fullmatch(_CHARSETS, name) else "utf-8"
+    try:
+        return codecs.lookup(name).name if re.fullmatch(_CHARSETS, name) else "utf-8"
+    except LookupError:
+        return "utf-8"

@@ -43,10 +43,10 @@ def matches_file(pattern: str, path: str) -> bool:
 
 def _matches_names(pattern: str, names: list[str]) -> bool:
     segments = _segments(pattern)
-    if not segments:
+    if set(segments) <= {"**"}:
         return True
     # Where the pattern ends before the path does, it fits a folder above.
-    return bool(_ends(segments, names) - {0}) or segments == ["**"]
+    return bool(_ends(segments, names) - {0})
 
 
 def _segments(pattern: str) -> list[str]:
