@@ -19,7 +19,7 @@ from holdfast.tools.threads import in_thread
 _WAIT_ON_ABORT = 0.45
 _GRACE_ON_ABORT = 0.2
 _WAIT_FOR_END = 5.0
-_TRIAL = ("/bin/true",)
+_WAIT_FOR_START = 30.0
 
 
 class SandboxReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +47,9 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float
     grace: float = 2.0
     """Seconds between SIGTERM and SIGKILL when it takes too long."""
+
+
+_TRIAL = Invocation(argv=("/bin/true",), timeout=30)
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,15 +100,21 @@ class CommandRunner:
         return await self._run(invocation, take, layers)
 
     async def _try_layers(self) -> SandboxReport:
+        """Try the layers in an empty folder.
+
+        So only what the kernel lacks counts. What cannot be set up for a certain root is an error
+        there, and never a reason to confine its commands less.
+        """
         layers = () if self._sandbox is None else self._sandbox.layers
         missing: list[str] = []
-        while is_enough(layers):
-            trial = Invocation(argv=_TRIAL, timeout=30)
-            ending = (await self._run(trial, lambda _: True, layers)).ending
-            if ending.failure is None:
-                return SandboxReport(layers=layers, missing=(*missing, *ending.missing))
-            missing.append(ending.failure)
-            layers = tuple(layer for layer in layers if layer != (ending.layer or layer))
+        with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+            trial = CommandRunner(Root(folder), sandbox=Sandbox(), environment={})
+            while is_enough(layers):
+                ending = (await trial._run(_TRIAL, lambda _: True, layers)).ending
+                if ending.failure is None:
+                    return SandboxReport(layers=layers, missing=(*missing, *ending.missing))
+                missing.append(ending.failure)
+                layers = tuple(layer for layer in layers if layer != (ending.layer or layer))
         return SandboxReport(missing=tuple(missing) or ("it is switched off",))
 
     async def _run(
@@ -142,6 +151,7 @@ class CommandRunner:
 async def _attend(running: RunningCommand, invocation: Invocation) -> Finished:
     """Wait for a command; end it when time is up, when there is too much output, or on abort."""
     try:
+        await asyncio.wait({running.started}, timeout=_WAIT_FOR_START)
         await asyncio.wait({running.ended}, timeout=invocation.timeout)
         timed_out = not running.ended.done()
         if timed_out:

@@ -45,6 +45,8 @@ class RunningCommand:
         self._take = take
         self._told = b""
         self._is_full = False
+        self.started: asyncio.Future[None] = self._loop.create_future()
+        """Done when the command is about to run, or will not."""
         self.ended: asyncio.Future[Ending] = self._loop.create_future()
         """Done when the command and everything it started are gone."""
         outputs, self._control, statuses = os.pipe(), os.pipe(), os.pipe()
@@ -112,6 +114,7 @@ class RunningCommand:
     def _on_status(self) -> None:
         if piece := self._read(self._status):
             self._told += piece
+            self._note_start()
         elif piece is not None and not self._finish_if_done():
             # Everything that the command started is gone, or cannot be found any more.
             self._loop.call_later(_LATE_OUTPUT_SECONDS, self._give_up_output)
@@ -136,9 +139,14 @@ class RunningCommand:
         if self._open:
             return False
         self._close_control()
+        self._note_start()
         if not self.ended.done():
             self.ended.set_result(_ending_of(self._told))
         return True
+
+    def _note_start(self) -> None:
+        if not self.started.done():
+            self.started.set_result(None)
 
     def _close(self, descriptor: int) -> None:
         if descriptor in self._open:

@@ -100,6 +100,10 @@ def _rules_for_root(plan: Plan) -> list[tuple[str, int]]:
     Landlock's rights hold for all that is beneath a folder. So the root itself may be read only,
     and what is in it already may be written: nothing new can be made at its top.
     """
+    for name in plan.protected:
+        if os.path.islink(f"{plan.root}/{name}"):
+            reason = f"{name} is a symbolic link, and what it leads to could be written"
+            raise LayerError("landlock", reason)
     rules = [(plan.root, landlock.READ)]
     with os.scandir(plan.root) as entries:
         rules += [

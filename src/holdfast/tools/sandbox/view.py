@@ -64,7 +64,8 @@ def build_view(plan: Plan) -> list[str]:
     attach(temporary[0], _open("/tmp"))  # noqa: S108 - a mount that only the command has
     with contextlib.suppress(OSError):
         attach(temporary[1], _open("/var/tmp"))  # noqa: S108 - as above
-    inside = [path for path in plan.hidden if _is_beneath(path, plan.root)]
+    opened = (plan.root, *plan.writable)
+    inside = [path for path in plan.hidden if any(_is_beneath(path, each) for each in opened)]
     covers += _hide([path for path in plan.hidden if path not in inside], nothing)
     for path, tree in [*exposed, *writable, (plan.root, root)]:
         _place(path, tree)
