@@ -137,16 +137,16 @@ class _Exchange:
 
     def _exchange(self) -> WebPage:
         target = self._target
-        connection = http.client.HTTPConnection(target.host, target.port)
-        connection.sock = self._open()
-        connection.request("GET", target.path, headers={**_HEADERS, "Host": self._host()})
-        answer = connection.getresponse()
-        page = WebPage(url=target.url, status=answer.status, kind=_kind_of(answer))
-        location = answer.getheader("Location")
-        if answer.status in _REDIRECTS and location:
-            return msgspec.structs.replace(page, location=location)
-        content, is_whole = _read(answer)
-        return msgspec.structs.replace(page, content=content, is_whole=is_whole)
+        with contextlib.closing(http.client.HTTPConnection(target.host, target.port)) as connection:
+            connection.sock = self._open()
+            connection.request("GET", target.path, headers={**_HEADERS, "Host": self._host()})
+            with connection.getresponse() as answer:
+                page = WebPage(url=target.url, status=answer.status, kind=_kind_of(answer))
+                location = answer.getheader("Location")
+                if answer.status in _REDIRECTS and location:
+                    return msgspec.structs.replace(page, location=location)
+                content, is_whole = _read(answer)
+                return msgspec.structs.replace(page, content=content, is_whole=is_whole)
 
     def _open(self) -> socket.socket:
         door = self._connect(self._address, self._target.port, _SECONDS)
