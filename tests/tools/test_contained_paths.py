@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -65,8 +66,8 @@ class House:
         (self.root / "inside" / "file.txt").write_text("inside\n")
         links = {
             "to_inside": "inside",
-            "to_secret": self.outside / "secret.txt",
-            "to_outside": self.outside,
+            "to_secret": f"{self.outside}/secret.txt",
+            "to_outside": str(self.outside),
             "up": "..",
             "twice": "to_outside",
             "inside/up": "../..",
@@ -228,7 +229,7 @@ class Swapper:
         self.swaps = 0
         self._thread = threading.Thread(target=self._swap)
 
-    def __enter__(self) -> "Swapper":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -182,15 +182,15 @@ def test_a_command_ends_when_the_program_that_started_it_is_killed(
 
 async def test_many_commands_leave_no_process_and_no_descriptor(tools: Toolbox) -> None:
     await tools.call("shell", command="true")
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(10):
         await asyncio.gather(*(tools.call("shell", command="echo hi") for _ in range(3)))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 async def test_commands_get_only_the_variables_on_the_list(tmp_path: Path) -> None:
     given = {
-        "PATH": os.environ["PATH"],
+        "PATH": "/usr/bin:/bin",
         "LANG": "de_DE.UTF-8",
         "ANTHROPIC_API_KEY": "canary-1",
         "AWS_SECRET_ACCESS_KEY": "canary-2",
@@ -214,7 +214,13 @@ async def test_a_secret_in_our_environment_reaches_no_command(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary-in-our-environment")
     monkeypatch.setenv("SECRET_TOKEN", "sk-canary-in-our-environment")
     (tmp_path / "script.sh").write_text("env; cat /proc/$PPID/environ /proc/self/environ; env -0")
-    tools = Toolbox(coding_tools(tmp_path, environment=os.environ, sandbox=CONFINED[confined]))
+    tools = Toolbox(
+        coding_tools(
+            tmp_path,
+            environment=os.environ,  # noqa: TID251 - it is what must not get through
+            sandbox=CONFINED[confined],
+        )
+    )
     commands: list[Any] = [
         "env; export -p; set; cat /proc/self/environ /proc/$PPID/environ 2>&1",
         "bash script.sh",

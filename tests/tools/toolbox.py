@@ -52,7 +52,7 @@ class Toolbox:
 def names_beneath(folder: Path) -> set[str]:
     """Return every file beneath a folder, links not followed."""
     return {
-        os.path.relpath(os.path.join(above, name), folder)
+        str((Path(above) / name).relative_to(folder))
         for above, _, names in os.walk(folder)
         for name in names
     }

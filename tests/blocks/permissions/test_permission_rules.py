@@ -23,6 +23,7 @@ from holdfast.blocks.permission_rules.rules import Action, parse_rule
 from holdfast.tools import coding_tools
 from holdfast.vocabulary.errors import ConfigError
 from holdfast.vocabulary.ids import QueryId, SessionId
+from holdfast.vocabulary.tools import Effect
 from tests.tools.toolbox import Toolbox
 
 
@@ -36,7 +37,7 @@ def rules(*texts: str, mode: PermissionMode = "default") -> PermissionRules:
 
 def ask(tool: str, **arguments: Any) -> PermissionQuestion:
     reads = tool in {"read", "list", "glob", "grep"}
-    effect = "read" if reads else "write" if tool in {"write", "edit"} else "external"
+    effect: Effect = "read" if reads else "write" if tool in {"write", "edit"} else "external"
     return PermissionQuestion(
         tool=tool, arguments=arguments, approval="never" if reads else "ask", effect=effect
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.blocks.permission_rules.programs import invocations_of
 from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read_command
 
-READ = {
+READ: dict[str, list[Words]] = {
     "git status": [("git", "status")],
     "git  status\t-s": [("git", "status", "-s")],
     "echo 'a b' \"c d\" e'f'g": [("echo", "a b", "c d", "efg")],
@@ -33,9 +33,11 @@ UNREAD = [
     "", " ", "\n", "#", "# a", "a $b", "a $(b)", "a `b`", 'a "$b"', 'a "`b`"', 'a "\\$b"', "a \\b",
     "a *", "a ?", "a [b]", "a {b,c}", "a ~", "a ~/b", "~/a", "(a)", "{ a; }", "a > b", "a >> b",
     "a < b", "a << b", "a <<< b", "a <(b)", "a >(b)", "a 3>&1", "a 2> b", "a >&b", "a;;b", "a |& b",
-    "! a", "if a; then b; fi", "for a in b; do c; done", "while a; do b; done", "case a in b) c;; esac",
+    "! a", "if a; then b; fi", "for a in b; do c; done", "while a; do b; done",
+    "case a in b) c;; esac",
     "function a { b; }", "a() { b; }", "time a", "coproc a", "[[ a ]]", "select a in b; do c; done",
-    "a=b", "a=b c", "a+=b c", "a\r", "a\0b", "a\x1b", "a 'b", 'a "b', "a=~ ", "é", "a é", "a\u00a0b",
+    "a=b", "a=b c", "a+=b c", "a\r", "a\0b", "a\x1b", "a 'b", 'a "b', "a=~ ", "é", "a é",
+    "a\u00a0b",
     "'' a", "a!b", "x" * 10_001, "; ".join(["a"] * 51), " ".join(["a"] * 1001), "a>/dev/nullx",
     "a >/dev/null/x", "a 2>&12", "a=(b)",
 ]  # fmt: skip
@@ -65,8 +67,9 @@ def show(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 PIECES = st.sampled_from(
     [
-        "show", "a", "b-c", "'d e'", '"f g"', "h", "=", "2", ";", "&&", "||", "|", "&", "\n", " ", "  ",
-        "\t", ">/dev/null", "2>&1", "$x", "$(show y)", "`", "*", "{", "}", "(", ")", "!", "#", "~", "\\",
+        "show", "a", "b-c", "'d e'", '"f g"', "h", "=", "2", ";", "&&", "||", "|", "&", "\n", " ",
+        "  ", "\t", ">/dev/null", "2>&1", "$x", "$(show y)", "`", "*", "{", "}", "(", ")", "!", "#",
+        "~", "\\",
         "'", '"', "<", ">", "if", "then", "^", "[", "x=1", "é", "-", "@", "%", ":",
     ]
 )  # fmt: skip

@@ -1,6 +1,5 @@
 """Runs commands in a shell under strace and tells which programs really ran."""
 
-import os
 import re
 import subprocess
 from collections.abc import Iterable
@@ -12,6 +11,9 @@ _DRIVER = (
     "while IFS= read -r -d '' command; do "
     'timeout -k 1 5 bash --noprofile --norc -c "$command" < /dev/null > /dev/null 2>&1; done'
 )
+
+
+_STRACE = ("strace", "-f", "-qq", "-s", "4096", "-e", "trace=execve")
 
 
 class World:
@@ -45,8 +47,7 @@ class World:
             "GIT_TERMINAL_PROMPT": "0",
         }
         subprocess.run(
-            ["strace", "-f", "-qq", "-s", "4096", "-e", "trace=execve", "-o", str(trace)]
-            + ["bash", "-c", _DRIVER],
+            [*_STRACE, "-o", str(trace), "bash", "-c", _DRIVER],
             input=given.encode(),
             cwd=self.folder,
             env=environment,
@@ -79,4 +80,4 @@ def executed(trace: str) -> list[tuple[str, ...]]:
 
 def names_of(programs: Iterable[tuple[str, ...]]) -> set[str]:
     """Return the names of programs without their folders."""
-    return {os.path.basename(program[0]) for program in programs}
+    return {program[0].rpartition("/")[2] for program in programs}
