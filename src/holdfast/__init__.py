@@ -3,10 +3,10 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from holdfast.agent.agent import Agent
-from holdfast.agent.one_call import create_agent_session, run_agent, run_agent_stream
+from holdfast.agent.agent import Agent, create_agent_session, run_agent, run_agent_stream
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session import AgentSession
+from holdfast.agent.verbs import AgentRemote
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.blocks.tool_registry.tool import tool
 from holdfast.ports.abort import AbortController, AbortSignal
@@ -66,6 +66,7 @@ __all__ = [
     "AbortSignal",
     "Agent",
     "AgentError",
+    "AgentRemote",
     "AgentResult",
     "AgentSession",
     "ApprovalRequest",

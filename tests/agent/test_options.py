@@ -31,7 +31,7 @@ from holdfast import (
     run_agent_stream,
     tool,
 )
-from holdfast.agent.keywords import AgentOptions, QueryOptions, SessionOptions, SettingsOptions
+from holdfast.agent.agent_options import AgentOptions, QueryOptions, SessionOptions, SettingsOptions
 from holdfast.ports.tool_hooks import Block, Proceed
 from holdfast.providers.transport.protocol import HttpRequest, Reply
 from holdfast.stores.memory import MemoryStore

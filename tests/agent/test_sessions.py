@@ -35,6 +35,7 @@ from tests.scripted_agents import (
     MODEL,
     HeldWork,
     failure_of,
+    live_of,
     make_agent,
     playing,
     texts_in,
@@ -340,7 +341,7 @@ async def test_nothing_of_a_closed_session_is_held() -> None:
     agent, _ = make_agent([says("a lot of text")])
     async with agent:
         session = agent.session()
-        live: LiveSession = await session.open()
+        live: LiveSession = await live_of(session)
         await session.chat("go")
         held: list[weakref.ref[object]] = [
             weakref.ref(live),
@@ -358,7 +359,7 @@ async def test_an_agent_keeps_nothing_of_the_prompts_it_answered() -> None:
     async with agent:
         for _ in range(20):
             await agent.run("go")
-        assert agent._sessions == []
+        assert agent._composition._sessions == []
 
 
 # By name and by id.
@@ -418,5 +419,5 @@ def test_a_permission_mode_that_is_not_kept_is_refused(mode: str) -> None:
 
 
 def test_a_mistyped_option_is_told_what_may_have_been_meant() -> None:
-    with pytest.raises(TypeError, match=r"temprature \(did you mean 'temperature'\?\)"):
+    with pytest.raises(TypeError, match=r"temprature is unknown; did you mean 'temperature'\?"):
         make_agent([], temprature=1)

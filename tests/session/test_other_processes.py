@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent
-from holdfast.agent.remote import AgentRemote
+from holdfast.agent.verbs import AgentRemote
 from holdfast.vocabulary.entries import ApprovalSettled, Entry, InputQueued, QueryEnded
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.messages import AssistantMessage
+from tests.scripted_agents import live_of
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent
 from tests.stores.workers import WorkerProcess, worker
@@ -181,7 +182,7 @@ async def test_an_approval_is_answered_while_nobody_holds_the_session(
         await third.until("closed")
     assert _effects(tmp_path) == ["word"]
     async with durable_agent(kind, tmp_path, EchoProvider()) as agent, agent.session(NAME) as after:
-        live = await after.open()
+        live = await live_of(after)
         entries = await live.store.log.read(live.session_id)
         assert len([item for item in entries if isinstance(item, ApprovalSettled)]) == 1
         assert await live.store.inbox.pending(live.session_id) == ()

@@ -15,7 +15,7 @@ from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.store_conformance.samples import command, new_session, note
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import SessionId
-from tests.stores.places import DURABLE, open_place
+from tests.stores.store_factories import DURABLE, open_store
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def open_umask() -> Iterator[None]:
 @pytest.mark.parametrize("kind", DURABLE)
 async def test_files_are_for_their_owner_only(kind: str, tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     lease = await new_session(store, name="private")
     await store.inbox.put(lease.session_id, command("c1"))
     await store.blobs.put(lease.session_id, b"content")
@@ -75,7 +75,7 @@ async def test_a_link_in_the_place_of_a_log_is_not_followed(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", DURABLE)
 async def test_text_is_stored_once(kind: str, tmp_path: Path) -> None:
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     lease = await new_session(store)
     text = 0
     for seq in range(2, 202):

@@ -22,7 +22,7 @@ from holdfast.testing.store_conformance.crash_sweep import (
 )
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
-from tests.stores.places import DURABLE, PLACES
+from tests.stores.store_factories import DURABLE, STORE_FACTORIES
 
 pytestmark = pytest.mark.soak
 
@@ -104,7 +104,7 @@ async def test_a_power_cut_loses_nothing_that_was_acknowledged(
         await write_until_the_cut(kind, disk, acks=acks, after=1 + cut * 3)
         disk.unmount()
         disk.mount()
-        place = PLACES[kind](disk.mounted / "store")
+        place = STORE_FACTORIES[kind](disk.mounted / "store")
         await check_acknowledged_is_there(place, acks)
         survived += 1
         store = place()

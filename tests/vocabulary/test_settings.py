@@ -11,18 +11,22 @@ from holdfast.vocabulary.settings import (
     RuntimeSettings,
 )
 
+PLANNED = {
+    "max_concurrent_sessions",
+    "session_timeout",
+    "auto_compaction",
+    "cross_session_context",
+}
+
 
 def test_the_defaults_of_a_runtime() -> None:
     assert msgspec.structs.asdict(RuntimeSettings()) == {
-        "max_concurrent_sessions": 10,
-        "session_timeout": 1800.0,
-        "auto_compaction": True,
-        "cross_session_context": True,
         "buffer_size": 100,
         "observer_buffer": 1024,
         "checkpoint_bytes": 4096,
         "checkpoint_seconds": 1.0,
         "close_drain_seconds": 15.0,
+        **dict.fromkeys(PLANNED),
     }
 
 

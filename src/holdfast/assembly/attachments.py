@@ -3,14 +3,10 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from typing import TypeAlias
 
-from holdfast.assembly.components import PathInput
+from holdfast.assembly.components import AttachmentInput, PathInput
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.parts import MediaPart, TextPart, check_content
-
-AttachmentInput: TypeAlias = MediaPart | PathInput | bytes
-"""A part as it is; a file; a path, or a URL that begins like one; or content."""
 
 
 async def read_attachments(

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from holdfast.blocks.tool_registry.tool import Tool
-from holdfast.engine.query_input import Unanswered
-from holdfast.ports.approver import Approver
+from holdfast.blocks.tool_registry.registry import ToolInput
+from holdfast.ports.approver import Approver, Unanswered
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.session_store import Store
 from holdfast.ports.token_source import TokenSource
 from holdfast.ports.tool_hooks import BeforeTool
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.parts import MediaPart
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import RuntimeSettings
 
@@ -31,6 +32,8 @@ PathInput: TypeAlias = str | os.PathLike[str]
 TokenFunction: TypeAlias = Callable[[], "str | Secret | Awaitable[str | Secret]"]
 TransportFactory: TypeAlias = Callable[[], "Transport"]
 """Makes the transport to a provider; called once for each."""
+AttachmentInput: TypeAlias = MediaPart | PathInput | bytes
+"""A part as it is; a file; a path, or a URL that begins like one; or content."""
 
 
 class ConfigurationSources(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,20 +80,21 @@ def system_random() -> Random:
 
 
 class Components(msgspec.Struct, frozen=True, kw_only=True):
-    """What the blocks of an agent are made from; everything has a default, nothing is hidden."""
+    """What the blocks of an agent are made from; the options of an agent have the defaults."""
 
-    tools: Iterable[Tool | Callable[..., object]] = ()
-    providers: Iterable[ModelClient] = ()
-    own_access: OwnAccess = msgspec.field(default_factory=OwnAccess)
-    store: str | Store = "memory"
-    approver: Approver | None = None
-    unanswered: Unanswered = "stop"
-    before_tool: BeforeTool | None = None
-    transport: TransportFactory | None = None
-    record_to: PathInput | None = None
-    runtime: RuntimeSettings = msgspec.field(default_factory=RuntimeSettings)
-    clock: Clock = msgspec.field(default_factory=SystemClock)
-    random: Random = msgspec.field(default_factory=system_random)
+    tools: Iterable[ToolInput]
+    providers: Iterable[ModelClient]
+    own_access: OwnAccess
+    store: str | Store
+    approver: Approver | None
+    unanswered: Unanswered
+    before_tool: BeforeTool | None
+    instrumentation: Callable[[Instrumented], None] | None
+    transport: TransportFactory | None
+    record_to: PathInput | None
+    runtime: RuntimeSettings
+    clock: Clock
+    random: Random
 
 
 def split_model(model: str) -> tuple[str, str]:

@@ -8,7 +8,6 @@ import msgspec
 from holdfast.assembly.components import OwnAccess, PathInput, TransportFactory, split_model
 from holdfast.assembly.configuration import Configuration
 from holdfast.auth.token_sources import CallableTokenSource, StaticTokenSource
-from holdfast.config.checking import unknown_name
 from holdfast.config.connections import Connection, key_source, missing_key
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
@@ -16,6 +15,7 @@ from holdfast.ports.token_source import TokenSource
 from holdfast.providers.vendors import VENDORS, Vendor
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.secrets import Secret, remember
+from holdfast.vocabulary.text import unknown_name
 
 if TYPE_CHECKING:
     from holdfast.providers.transport.protocol import Transport

@@ -140,8 +140,9 @@ class BoundTokenSource:
                 ErrorCode.CONFIG_INVALID,
                 f"the credential is for {self._origin} and was not sent to {origin}",
             )
-        secret = await self._source.token(origin)
-        value = secret.reveal() if isinstance(secret, Secret) else secret
+        # The source may be the user's own, so its result is checked, whatever it declares.
+        given: object = await self._source.token(origin)
+        value = given.reveal() if isinstance(given, Secret) else given
         if not isinstance(value, str):
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,

@@ -2,9 +2,6 @@
 
 from collections import Counter
 
-from holdfast.serialization.canonical import arguments_hash
-from holdfast.vocabulary.json_types import Json
-
 
 class LoopDetector:
     """Counts identical tool calls of one query. Made anew for each query."""
@@ -13,10 +10,9 @@ class LoopDetector:
         self._threshold = threshold
         self._seen: Counter[str] = Counter()
 
-    def is_loop(self, tool: str, arguments: Json) -> bool:
-        """Count this call; True from the call on that reaches the threshold."""
+    def is_loop(self, arguments_hash: str) -> bool:
+        """Count this call, known by its tool and arguments; True once it reaches the threshold."""
         if self._threshold is None:
             return False
-        key = arguments_hash(tool, arguments)
-        self._seen[key] += 1
-        return self._seen[key] >= self._threshold
+        self._seen[arguments_hash] += 1
+        return self._seen[arguments_hash] >= self._threshold

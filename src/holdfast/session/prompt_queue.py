@@ -5,10 +5,10 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
-from holdfast.blocks.approval_coordinator import ApprovalCoordinator
+from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.error_classification import to_agent_error
-from holdfast.engine.owned_tasks import OwnedTasks
-from holdfast.engine.query_input import QueryInput
+from holdfast.engine.query_scope import SessionScope
+from holdfast.ports.runner import QueryInput
 from holdfast.ports.stamps import Stamp
 from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
@@ -40,18 +40,19 @@ class PromptQueue:
     def __init__(
         self,
         *,
+        scope: SessionScope,
         recorder: SessionRecorder,
+        channel: ControlChannel,
         drive: Callable[[QueryHandle], Awaitable[None]],
-        tasks: OwnedTasks,
         stamp: Stamp,
-        approvals: ApprovalCoordinator,
         new_handle: Callable[[QueryInput], QueryHandle],
     ) -> None:
         self._recorder = recorder
+        self._channel = channel
         self._drive = drive
-        self._tasks = tasks
+        self._tasks = scope.tasks
         self._stamp = stamp
-        self._approvals = approvals
+        self._approvals = scope.approvals
         self._new_handle = new_handle
         self._waiting: deque[QueryHandle] = deque()
         self._unrecorded: set[QueryHandle] = set()
@@ -277,9 +278,10 @@ class PromptQueue:
 
     def _start(self, handle: QueryHandle) -> None:
         self.current = handle
-        self._tasks.start(self._run(handle), name="holdfast-driver")
+        detach = self._channel.attach(handle.stream)
+        self._tasks.start(self._run(handle, detach), name="holdfast-driver")
 
-    async def _run(self, handle: QueryHandle) -> None:
+    async def _run(self, handle: QueryHandle, detach: Callable[[], None]) -> None:
         try:
             await self._drive(handle)
         except BaseException as error:
@@ -292,6 +294,7 @@ class PromptQueue:
                 raise
         finally:
             self.current = None
+            detach()
             self._go_on(handle)
 
     def _go_on(self, ended: QueryHandle) -> None:
@@ -359,11 +362,9 @@ def finish_without_running(handle: QueryHandle, error: AgentError) -> None:
     if error.result is None:
         error.result = result
     handle.finish(result, error)
-    handle.stream.end(error)
 
 
 def _finish_like(handle: QueryHandle, other: QueryHandle) -> None:
     """Give a prompt that joined another query the same end."""
     if other.result is not None:
         handle.finish(other.result, other.error)
-        handle.stream.end(other.error)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.engine.query_input import QueryInput
+from holdfast.ports.runner import QueryInput
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entries import InputQueued
 from holdfast.vocabulary.errors import ErrorCode, SessionError

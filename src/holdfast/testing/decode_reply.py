@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.blocks.stream_processor.processor import StreamProcessor
+from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
 from holdfast.ports.stamps import Stamp
 from holdfast.providers.reply_reader import ReplyDecoder
 from holdfast.providers.wire import anthropic_messages, gemini, ollama
@@ -91,9 +91,7 @@ def decode_pieces(
     protocol: WireProtocol, pieces: Sequence[bytes], headers: Mapping[str, str] = _NO_HEADERS
 ) -> DecodedReply:
     """Decode a reply that arrives in `pieces`, each of them one read."""
-    assembly = StreamProcessor(clock=_StoppedClock()).begin(
-        stamp=Stamp(_StoppedClock()), provider=protocol.name, model=""
-    )
+    answer = AnswerAssembler(stamp=Stamp(_StoppedClock()), provider=protocol.name, model="")
     decoder = ReplyDecoder(protocol, headers)
     error: AgentError | None = None
     for piece in (*pieces, b""):
@@ -106,23 +104,24 @@ def decode_pieces(
                 decoder.end(parts)
         except AgentError as raised:
             error = raised
-        assembly.feed(parts, events)
+        answer.feed(parts, events)
+        error = error or answer.failure
         if error or decoder.is_finished:
             break
-    assembly.close([])
-    finished, opened = assembly.finished, assembly.opened
+    answer.close([])
+    finished, opened = answer.finished, answer.opened
     outcome = _outcome(error)
-    calls = tuple(part for part in assembly.parts if isinstance(part, ToolCallPart))
+    calls = tuple(part for part in answer.parts if isinstance(part, ToolCallPart))
     return DecodedReply(
-        text=text_of(tuple(assembly.parts)),
-        reasoning="".join(part.text for part in assembly.parts if isinstance(part, ReasoningPart)),
+        text=text_of(tuple(answer.parts)),
+        reasoning="".join(part.text for part in answer.parts if isinstance(part, ReasoningPart)),
         tool_calls=() if outcome == "interrupted" else calls,
         stop_reason=finished.reason or None if finished else None,
         finish=finished.kind if finished else None,
         usage=finished.usage if finished else Usage(),
         outcome=outcome,
         error=error,
-        parts=tuple(assembly.parts),
+        parts=tuple(answer.parts),
         model=opened.model if opened else "",
         response_id=opened.response_id if opened else None,
     )

@@ -19,8 +19,7 @@ import msgspec
 
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
-from holdfast.stores.file_failures import translating
-from holdfast.stores.private_files import open_or_create
+from holdfast.stores.private_files import open_or_create, translated_os_errors
 from holdfast.testing.seeded_loop import LoopClock
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, ErrorReport, StoreError
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -148,7 +147,7 @@ class RecordingClient:
 
     def _begin(self) -> None:
         """Begin the file unless it is there; who cannot record need not ask anyone, either."""
-        with self._lock, translating(self._path):
+        with self._lock, translated_os_errors(self._path):
             descriptor = open_or_create(self._path, os.O_WRONLY | os.O_APPEND)
             with open(descriptor, "ab") as file:  # noqa: PTH123 - it is a descriptor
                 if not file.tell():
@@ -156,7 +155,7 @@ class RecordingClient:
                     file.write(msgspec.json.encode(header) + b"\n")
 
     def _add(self, exchange: Exchange) -> None:
-        with self._lock, translating(self._path), self._path.open("ab") as file:
+        with self._lock, translated_os_errors(self._path), self._path.open("ab") as file:
             file.write(msgspec.json.encode(exchange) + b"\n")
 
 
