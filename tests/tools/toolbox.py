@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, ToolRegistry
+from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, ToolSet
 from holdfast.blocks.tool_registry.tool import Tool
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.tool_context import ToolContext
@@ -17,14 +17,14 @@ class Toolbox:
     """A set of tools in one session."""
 
     def __init__(self, tools: Iterable[Tool], *, session: str = "ses_1") -> None:
-        self._registry = ToolRegistry(tools)
+        self._tools = ToolSet(tools)
         self._session = SessionId(session)
         self.progress: list[Any] = []
         self.watch: Callable[[Any], None] = lambda value: None
 
     async def call(self, name: str, /, **arguments: Any) -> str:
         """Return what a model gets: the text, `media` for a picture, or `failed:` and why."""
-        ready = self._registry.resolve(
+        ready = self._tools.resolve(
             ToolCallPart(call_id=CallId("c1"), name=name, arguments=arguments)
         )
         if not isinstance(ready, Ready):

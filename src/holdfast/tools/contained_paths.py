@@ -126,6 +126,17 @@ class Root:
             path = f"{folder}/{target}" if folder else target
         raise PathRefusedError(f"{path!r} has too many symbolic links")
 
+    def real_path(self, path: str) -> str:
+        """Return where a path leads beneath the root, links followed; it need not exist."""
+        path = self.relative(path)
+        try:
+            found = self._open_contained(path, os.O_PATH)
+        except FileNotFoundError:
+            folder, _, name = path.rstrip("/").rpartition("/")
+            return os.path.normpath(f"{self.real_path(folder or '.')}/{name}")
+        os.close(found.descriptor)
+        return found.path
+
     def make_folders(self, path: str) -> None:
         """Make the folders above a file that do not exist yet."""
         parts = [part for part in self.relative(path).split("/")[:-1] if part not in {"", "."}]

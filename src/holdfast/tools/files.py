@@ -4,13 +4,14 @@ import os
 import stat
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 from holdfast.blocks.tool_registry.running import image
 from holdfast.blocks.tool_registry.tool import Tool, tool
 from holdfast.ports.tool_context import ToolContext
-from holdfast.tools.contained_paths import Place, Root
-from holdfast.tools.editing import Edit, apply_edits, difference
+from holdfast.tools.contained_paths import PathRefusedError, Place, Root
+from holdfast.tools.editing import Edit, EditError, apply_edits, difference
 from holdfast.tools.file_contents import (
     MOST_EDITED,
     FileContent,
@@ -25,6 +26,7 @@ from holdfast.tools.file_contents import (
 from holdfast.tools.output import Outputs
 from holdfast.tools.threads import in_thread
 from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import MediaPart
 
 _MOST_LINES = 2000
@@ -103,6 +105,25 @@ class FileTools:
 
         """
         return await self._outputs.shown(context, await in_thread(lambda: self._list(path)))
+
+    def preview(self, name: str, arguments: JsonObject) -> str | None:
+        """Return the difference that a call of write or edit would make now; None if it fails."""
+        try:
+            with self._root.located(str(arguments["path"])) as place:
+                try:
+                    before = read_at(place)
+                except FileNotFoundError:
+                    before = FileContent(place.path, b"")
+                if before is None or before.text is None:
+                    return None
+                text = _plain_lines(before.text)[0]
+                if name == "write":
+                    return difference(text, str(arguments["content"]), place.path)
+                edits = msgspec.convert(arguments["edits"], list[Edit])
+                after = apply_edits(text, [_plain_edit(edit) for edit in edits])
+                return difference(text, after, place.path)
+        except (OSError, KeyError, EditError, PathRefusedError, msgspec.ValidationError):
+            return None
 
     def _read(self, context: ToolContext, path: str, lines: tuple[int, int]) -> str | MediaPart:
         file = read_whole(self._root, path)

@@ -62,7 +62,7 @@ def shell_tool(runner: CommandRunner, outputs: Outputs) -> Tool:
             timeout: Seconds after which it is ended.
 
         """
-        argv = tuple(command) if isinstance(command, list) else (*_shell(), command)
+        argv = command_words(command)
         if not argv or any("\0" in word for word in argv):
             raise ValueError("the command is empty or holds a NUL character")
         written = _Written(context)
@@ -73,9 +73,14 @@ def shell_tool(runner: CommandRunner, outputs: Outputs) -> Tool:
     return shell
 
 
-def _shell() -> tuple[str, ...]:
-    # Neither reads a file of the user's before the command.
-    return (_BASH, "--noprofile", "--norc", "-c") if os.path.exists(_BASH) else ("/bin/sh", "-c")
+def command_words(command: str | list[str]) -> tuple[str, ...]:
+    """Return the program and the words that are started for a command."""
+    if isinstance(command, list):
+        return tuple(command)
+    # Neither shell reads a file of the user's before the command.
+    has_bash = os.path.exists(_BASH)
+    shell = (_BASH, "--noprofile", "--norc", "-c") if has_bash else ("/bin/sh", "-c")
+    return (*shell, command)
 
 
 class _Written:
