@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.tools import coding_tools, web_fetch_tool
-from holdfast.tools.page_text import text_of_page
 from holdfast.tools.public_hosts import WebRefusedError, is_public, read_url
-from holdfast.tools.web import WebFetch
+from holdfast.tools.web import WebFetch, text_of_page
 from tests.tools.toolbox import Toolbox
 
 PUBLIC = "93.184.216.34"

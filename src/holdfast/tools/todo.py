@@ -1,4 +1,7 @@
-"""The to-do list: what a model plans and what is done, for itself and for those who watch."""
+"""The to-do list: what a model plans and what is done, for itself and for those who watch.
+
+A module of its own because a tool is looked for under its name.
+"""
 
 from collections import OrderedDict
 from typing import Annotated, Literal, TypeAlias

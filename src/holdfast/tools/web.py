@@ -13,6 +13,7 @@ import socket
 import ssl
 import zlib
 from collections.abc import Callable
+from html.parser import HTMLParser
 from typing import TypeAlias
 from urllib.parse import urljoin
 
@@ -22,7 +23,6 @@ from holdfast.blocks.tool_registry.tool import Tool, tool
 from holdfast.ports.session_store import Blobs
 from holdfast.ports.tool_context import ToolContext
 from holdfast.tools.output import MemoryBlobs, Outputs
-from holdfast.tools.page_text import text_of_page
 from holdfast.tools.public_hosts import (
     Resolve,
     WebRefusedError,
@@ -48,6 +48,16 @@ _CHARSETS = (
     r"gb(k|2312|18030)|big5"
 )
 _TEXTS = ("text/", "application/json", "application/xml", "application/xhtml", "+json", "+xml")
+
+_SILENT = frozenset({"script", "style", "noscript", "template", "svg", "head"})
+_BLOCKS = frozenset(
+    {
+        "address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figure",
+        "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "nav",
+        "ol", "p", "pre", "section", "table", "tr", "ul",
+    }
+)  # fmt: skip
+_HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 
 Connect: TypeAlias = Callable[[str, int, float], socket.socket]
 """Opens a connection to an address and port, within so many seconds."""
@@ -229,3 +239,50 @@ def _charset(kind: str) -> str:
         return codecs.lookup(name).name if re.fullmatch(_CHARSETS, name) else "utf-8"
     except LookupError:
         return "utf-8"
+
+
+class _Reader(HTMLParser):
+    """Collects what is shown, one line per block."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.pieces: list[str] = []
+        self._silent: list[str] = []
+        self._link: str | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _SILENT:
+            self._silent.append(tag)
+        if tag in _BLOCKS:
+            self.pieces.append("\n")
+        if tag in _HEADINGS:
+            self.pieces.append(f"{_HEADINGS[tag]} ")
+        elif tag == "li":
+            self.pieces.append("- ")
+        elif tag == "a":
+            self._link = dict(attrs).get("href")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._silent:
+            # What was opened inside and not closed ends with it.
+            del self._silent[self._silent.index(tag) :]
+        if tag in _BLOCKS:
+            self.pieces.append("\n")
+        if tag == "a" and self._link and self._link.startswith(("http:", "https:", "/")):
+            self.pieces.append(f" ({self._link})")
+            self._link = None
+
+    def handle_data(self, data: str) -> None:
+        if not self._silent:
+            self.pieces.append(data)
+
+
+def text_of_page(html: str) -> str:
+    """Return the text of a page; scripts, styles and what is not shown are left out."""
+    reader = _Reader()
+    reader.feed(html)
+    reader.close()
+    lines = (
+        re.sub(r"[ \t\r\f\v]+", " ", line).strip() for line in "".join(reader.pieces).split("\n")
+    )
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()

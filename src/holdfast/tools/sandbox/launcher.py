@@ -39,6 +39,8 @@ _LOOK_UP_MS = 1000
 _STATUS = 3
 """Where the status pipe is in the process that becomes the command; it is closed by that."""
 _NOT_FOUND = 127
+_FAILURES = (LayerError, OSError, ValueError, AttributeError)
+"""What a plan that cannot be carried out raises."""
 
 
 def main() -> None:
@@ -52,7 +54,7 @@ def main() -> None:
     plan = read_plan(line)
     try:
         enter_namespaces(plan)
-    except LayerError as error:
+    except _FAILURES as error:
         _report_failure(status, error)
         return
     privileges.adopt_orphans()
@@ -137,7 +139,7 @@ def _guard(plan: Plan, status: int, alive: int) -> NoReturn:
         command = os.fork()
         if command == 0:
             _become_command(plan, status, missing)
-    except (LayerError, OSError) as error:
+    except _FAILURES as error:
         _report_failure(status, error)
         os._exit(SETUP_FAILED)
     os.close(status)
@@ -156,12 +158,12 @@ def _become_command(plan: Plan, status: int, missing: list[str]) -> NoReturn:
         privileges.restore_signals()
         os.write(_STATUS, to_line({"started": True, "missing": missing}))
         os.execvpe(plan.argv[0], plan.argv, plan.environment)  # noqa: S606 - what it is for
-    except (LayerError, OSError) as error:
+    except _FAILURES as error:
         _report_failure(_STATUS, error)
         os._exit(_NOT_FOUND)
 
 
-def _report_failure(status: int, error: LayerError | OSError) -> None:
+def _report_failure(status: int, error: Exception) -> None:
     layer = error.layer if isinstance(error, LayerError) else None
     os.write(status, to_line({"failed": str(error), "layer": layer}))
 

@@ -54,7 +54,7 @@ class Placeholders:
         """Whether there is something under the name now; in a folder that is read-only, no."""
         try:
             os.mkdir(name, dir_fd=self._folder)
-            os.chmod(name, _MARK, dir_fd=self._folder)
+            self._mark(name)
         except FileExistsError:
             return True
         except OSError as refused:
@@ -62,6 +62,14 @@ class Placeholders:
                 return False
             raise
         return True
+
+    def _mark(self, name: str) -> None:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        made = os.open(name, flags, dir_fd=self._folder)
+        try:
+            os.fchmod(made, _MARK)
+        finally:
+            os.close(made)
 
     def _remove(self, name: str) -> None:
         try:
