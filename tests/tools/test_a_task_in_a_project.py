@@ -12,7 +12,7 @@ from holdfast.tools import coding_tools
 from holdfast.vocabulary.entries import ApprovalSettled, ToolStarted
 from tests.scripted_agents import failure_of, live_of, make_agent, outcomes_in, playing
 from tests.tools.processes import marked, new_mark, wait_until_gone
-from tests.tools.toolbox import names_beneath
+from tests.tools.toolbox import PYTHON, names_beneath
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-TEST = "python3 -B tests/test_shop.py"
+TEST = f"{PYTHON} -B tests/test_shop.py"
 
 
 def decide(request: ApprovalRequest) -> Approve | Deny:

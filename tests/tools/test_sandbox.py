@@ -17,11 +17,11 @@ from holdfast.tools.contained_paths import Root
 from holdfast.tools.sandbox import landlock
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
-from tests.tools.toolbox import Toolbox, names_beneath
+from tests.tools.toolbox import INTERPRETER, PYTHON, Toolbox, names_beneath
 
 BACKENDS = {
     "namespaces+landlock+seccomp": Sandbox(),
-    "landlock+seccomp": Sandbox(layers=("landlock", "seccomp")),
+    "landlock+seccomp": Sandbox(layers=("landlock", "seccomp"), readable=INTERPRETER),
     "namespaces+seccomp": Sandbox(layers=("namespaces", "seccomp")),
 }
 PROBES = {
@@ -145,8 +145,9 @@ async def test_what_others_would_run_is_neither_made_nor_changed(exists: bool, r
     before = {path: (root / path).read_text() for path in names_beneath(root)}
     tools = tools_in(root)
     for path in CREATED if exists else (CREATED[0], CREATED[3]):
-        for way in WAYS:
-            await tools.call("shell", command=way.replace("{path}", path))
+        ways = "; ".join(f"( {way} )" for way in WAYS)
+        told = await tools.call("shell", command=ways.replace("{path}", path))
+        assert "[not started" not in told
     after = {
         path: (root / path).read_text()
         for path in names_beneath(root)
@@ -204,9 +205,11 @@ async def test_there_is_no_network_but_a_loopback_of_its_own(root: Path) -> None
             "    try: socket.socket(f, socket.SOCK_RAW); print('opened', f)\n"
             "    except OSError: pass\n"
         )
-        told = await tools_in(root).call("shell", command="python3 probe.py")
+        told = await tools_in(root).call("shell", command=f"{PYTHON} probe.py")
         assert told == "own loopback\nrefused\n[exit status 0]"
-        told = await tools_in(root, Sandbox(network=True)).call("shell", command="python3 probe.py")
+        told = await tools_in(root, Sandbox(network=True)).call(
+            "shell", command=f"{PYTHON} probe.py"
+        )
         assert "reached" in told
 
 
@@ -243,6 +246,38 @@ async def test_more_can_be_written_and_hidden(root: Path, place: Path) -> None:
 async def test_root_cannot_read_what_only_root_can_read(root: Path) -> None:
     told = await tools_in(root).call("shell", command="cat /etc/shadow /etc/gshadow | wc -c")
     assert "\n0\n" in f"\n{told}"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_no_file_that_runs_as_its_owner_is_left_outside(backend: str, root: Path) -> None:
+    (root / "src").mkdir()
+    (root / "src/probe.py").write_text(
+        "import ctypes, os\n"
+        "def tried(work):\n"
+        "    try: work()\n"
+        "    except OSError: pass\n"
+        "os.umask(0)\n"
+        "open('a', 'w').close()\n"
+        "tried(lambda: os.chmod('a', 0o4755))\n"
+        "tried(lambda: os.chmod('a', 0o2755))\n"
+        "fd = os.open('a', os.O_RDWR)\n"
+        "tried(lambda: os.fchmod(fd, 0o6755))\n"
+        "tried(lambda: os.close(os.open('b', os.O_CREAT | os.O_WRONLY, 0o4755)))\n"
+        "tried(lambda: os.mknod('c', 0o104755))\n"
+        "libc = ctypes.CDLL(None)\n"
+        "libc.syscall(452, -100, b'a', 0o4755, 0)\n"
+        "how = (ctypes.c_uint64 * 3)(os.O_CREAT | os.O_WRONLY, 0o4755, 0)\n"
+        "libc.syscall(437, -100, b'd', how, 24)\n"
+        "os.chmod('a', 0o1755)\n"
+        "print('done')\n"
+    )
+    told = await tools_in(root, BACKENDS[backend]).call(
+        "shell", command=f"{PYTHON} -B probe.py", folder="src"
+    )
+    assert told == "done\n[exit status 0]"
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (root / "src").iterdir()}
+    assert [name for name, mode in modes.items() if mode & 0o6000] == []
+    assert modes["a"] == 0o1755
 
 
 async def report_of(root: Path, sandbox: Sandbox | None) -> SandboxReport:

@@ -12,11 +12,11 @@ import pytest
 from holdfast.tools import Sandbox, coding_tools
 from tests.architecture.source_tree import ROOT
 from tests.tools.processes import marked, new_mark, wait_until_gone
-from tests.tools.toolbox import Toolbox
+from tests.tools.toolbox import INTERPRETER, PYTHON, Toolbox
 
 CONFINED = {
     "namespaces": Sandbox(),
-    "landlock": Sandbox(layers=("landlock", "seccomp")),
+    "landlock": Sandbox(layers=("landlock", "seccomp"), readable=INTERPRETER),
     "none": None,
 }
 """Every way to run a command: what ends it is different in each."""
@@ -104,22 +104,24 @@ async def test_a_command_that_takes_too_long_is_ended(any_tools: Toolbox) -> Non
     assert marked(mark) == []
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "trap '' TERM HUP INT; sleep {mark} & sleep {mark}",
-        "trap '' TERM; (trap '' TERM; setsid sleep {mark} &) ; sleep {mark}",
-        "setsid nohup sleep {mark} >/dev/null 2>&1 & sleep {mark}",
-        "python3 -c 'import os,time,signal; signal.signal(15,1); os.fork(); os.setsid() if "
-        "os.getpid()!=os.getpgid(0) else 0; os.fork(); time.sleep({mark})'",
-    ],
-)
+STUBBORN = [
+    "trap '' TERM HUP INT; sleep {mark} & sleep {mark}",
+    "trap '' TERM; (trap '' TERM; setsid sleep {mark} &) ; sleep {mark}",
+    "setsid nohup sleep {mark} >/dev/null 2>&1 & sleep {mark}",
+    "{python} -c 'import os,time,signal; signal.signal(15,1); os.fork(); os.setsid() if "
+    "os.getpid()!=os.getpgid(0) else 0; os.fork(); time.sleep({mark})'",
+]
+
+
 async def test_a_command_that_forks_ignores_the_signal_and_holds_the_pipe_is_gone(
-    any_tools: Toolbox, command: str
+    any_tools: Toolbox,
 ) -> None:
     mark = new_mark()
-    told = await any_tools.call("shell", command=command.replace("{mark}", mark), timeout=0.5)
-    assert told == "[ended after 0.5 s: it took too long]"
+    commands = [item.replace("{mark}", mark).replace("{python}", PYTHON) for item in STUBBORN]
+    told = await asyncio.gather(
+        *(any_tools.call("shell", command=command, timeout=0.5) for command in commands)
+    )
+    assert told == ["[ended after 0.5 s: it took too long]"] * len(commands)
     assert marked(mark) == []
 
 
@@ -225,7 +227,7 @@ async def test_a_secret_in_our_environment_reaches_no_command(
         "env; export -p; set; cat /proc/self/environ /proc/$PPID/environ 2>&1",
         "bash script.sh",
         ["env"],
-        "python3 -c 'import os; print(os.environ)'",
+        f"{PYTHON} -c 'import os; print(os.environ)'",
     ]
     if confined != "none":  # what is not confined can look at any process of its user
         commands.append("cat /proc/[0-9]*/environ 2>&1 | tr '\\0' '\\n'")

@@ -1,6 +1,7 @@
 """Calls built-in tools the way the runtime does: input parsed from JSON, result as text."""
 
 import os
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,10 @@ from holdfast.ports.abort import AbortSignal
 from holdfast.ports.tool_context import ToolContext
 from holdfast.vocabulary.ids import CallId, SessionId
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart
+
+PYTHON = os.path.realpath(sys.executable)
+"""An interpreter that commands can run; `INTERPRETER` is what of it they must be able to read."""
+INTERPRETER = (sys.base_prefix,)
 
 
 class Toolbox:

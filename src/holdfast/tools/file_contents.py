@@ -1,6 +1,7 @@
 """Contents of files: text, pictures or bytes; what of a session was read; and safe replacement."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
@@ -157,14 +158,24 @@ def replace_file(place: Place, content: bytes, *, before: FileContent | None) ->
             file.flush()
             os.fsync(descriptor)
         if before is None:
-            # Unlike a rename this fails if somebody else has made the file meanwhile.
-            os.link(temporary, place.name, follow_symlinks=False, **here)
+            _put_new(temporary, place)
         else:
             _check_unchanged(place, before)
             os.rename(temporary, place.name, **here)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=place.folder)
+
+
+def _put_new(temporary: str, place: Place) -> None:
+    """Give a new file its name, unless somebody else has made one of that name meanwhile."""
+    here = {"src_dir_fd": place.folder, "dst_dir_fd": place.folder}
+    try:
+        os.link(temporary, place.name, follow_symlinks=False, **here)
+    except OSError as error:
+        if error.errno not in {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK}:
+            raise
+        os.rename(temporary, place.name, **here)  # a file system without hard links
 
 
 def _take_over(descriptor: int, state: os.stat_result) -> None:

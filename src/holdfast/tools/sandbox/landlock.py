@@ -14,7 +14,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION_FLAG, _PATH_BENEATH = 1, 1
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_FOLDER = 1 << 0, 1 << 1, 1 << 2, 1 << 3
-_MAKE_CHARACTER_DEVICE, _MAKE_BLOCK_DEVICE = 1 << 6, 1 << 11
+_MAKE_CHARACTER_DEVICE, _MAKE_FILE, _MAKE_BLOCK_DEVICE = 1 << 6, 1 << 8, 1 << 11
 _TRUNCATE, _DEVICE_IOCTL = 1 << 14, 1 << 15
 _ON_FILES = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _DEVICE_IOCTL
 """Rights that a rule on something other than a folder may hold."""
@@ -72,8 +72,10 @@ def restrict(rules: Iterable[tuple[str, int]], *, tcp: bool) -> None:
 
 
 def _add_rule(ruleset: int, path: str, rights: int) -> None:
+    # A link that somebody puts in the place of a folder must not open what it leads to.
+    follow = os.O_NOFOLLOW if rights & _MAKE_FILE else 0
     try:
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | follow)
     except OSError:
         return
     try:

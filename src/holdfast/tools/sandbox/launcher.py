@@ -142,7 +142,11 @@ def _guard(plan: Plan, status: int, alive: int) -> NoReturn:
     except _FAILURES as error:
         _report_failure(status, error)
         os._exit(SETUP_FAILED)
-    os.close(status)
+    # What is open here leads around the command's mounts, so it is closed and kept from sight.
+    close_from(_STATUS)
+    privileges.hide_from_others()
+    if plan.layers:
+        privileges.drop_capabilities()
     while True:
         pid, code = os.waitpid(-1, 0)
         if pid == command:
@@ -152,6 +156,7 @@ def _guard(plan: Plan, status: int, alive: int) -> NoReturn:
 def _become_command(plan: Plan, status: int, missing: list[str]) -> NoReturn:
     try:
         os.setsid()
+        privileges.end_with_parent()
         os.dup2(status, _STATUS, inheritable=False)
         close_from(_STATUS + 1)
         missing += confine(plan)

@@ -11,7 +11,7 @@ import struct
 
 from holdfast.tools.sandbox.kernel import call, prctl
 
-_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_SECUREBITS = 1, 24, 28
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_SECUREBITS = 1, 4, 24, 28
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 36, 38, 47
 _CLEAR_AMBIENT = 4
 _NO_ROOT_LOCKED = 0xEF
@@ -25,6 +25,11 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 def end_with_parent() -> None:
     """Have the kernel kill this process when its parent ends."""
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def hide_from_others() -> None:
+    """Let no process of the same user look into this one."""
+    prctl(_PR_SET_DUMPABLE, 0)
 
 
 def adopt_orphans() -> None:

@@ -13,7 +13,7 @@ from holdfast.tools.sandbox.kernel import NEW_ANY, prctl
 
 _PR_SET_SECCOMP, _FILTER_MODE = 22, 2
 _LOAD, _JUMP_EQUAL, _JUMP_BITS, _JUMP_AT_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
-_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = 0, 4, 16, 24
+_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT, _ARGUMENT_SIZE = 0, 4, 16, 8
 _ALLOW, _FAIL_WITH = 0x7FFF0000, 0x00050000
 _X32_BIT = 0x40000000
 
@@ -29,10 +29,20 @@ _REFUSED = (
 )  # fmt: skip
 _REFUSED_EVERYWHERE = (428, 429, 430, 431, 432, 433, 438, 442, 467)
 """The mount calls by descriptor, and pidfd_getfd."""
-_UNKNOWN_EVERYWHERE = (425, 426, 427, 435)
-"""io_uring goes around filters; clone3 hides its flags from them. Programs fall back."""
+_UNKNOWN_EVERYWHERE = (425, 426, 427, 435, 437)
+"""io_uring goes around filters; clone3 and openat2 hide flags from them. Programs fall back."""
+_FCHMODAT2 = 452
+_MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "creat": 1, "mknod": 1, "mknodat": 2}
+"""Calls that give a file its mode, and which argument that is."""
+_MODES_WHEN_MAKING = {"open": 2, "openat": 3}
+"""The same for calls that take a mode only if they make a file; the flags come just before it."""
+_SET_ID_BITS = 0o6000
+_MAKES_FILE = 0o20000000 | 0o100
+"""O_TMPFILE's own bit, and O_CREAT."""
 
 _X86_64 = {
+    "chmod": 90, "creat": 85, "fchmod": 91, "fchmodat": 268, "mknod": 133, "mknodat": 259,
+    "open": 2, "openat": 257,
     "acct": 163, "add_key": 248, "adjtimex": 159, "bpf": 321, "chroot": 161,
     "clock_adjtime": 305, "clock_settime": 227, "clone": 56, "delete_module": 176,
     "finit_module": 313, "init_module": 175, "ioctl": 16, "ioperm": 173, "iopl": 172,
@@ -43,6 +53,7 @@ _X86_64 = {
     "syslog": 103, "umount2": 166, "unshare": 272, "userfaultfd": 323, "vhangup": 153,
 }  # fmt: skip
 _AARCH64 = {
+    "fchmod": 52, "fchmodat": 53, "mknodat": 33, "openat": 56,
     "acct": 89, "add_key": 217, "adjtimex": 171, "bpf": 280, "chroot": 51, "clock_adjtime": 266,
     "clock_settime": 112, "clone": 220, "delete_module": 106, "finit_module": 273,
     "init_module": 105, "ioctl": 29, "kcmp": 272, "kexec_file_load": 294, "kexec_load": 104,
@@ -91,26 +102,45 @@ def _program(families: Iterable[int]) -> bytes:
         steps += [_step(_JUMP_EQUAL, number, skip_unless=1), _fail(errno.EPERM)]
     for name in ("clone", "unshare"):
         test = [_step(_JUMP_BITS, NEW_ANY, skip_unless=1), _fail(errno.EPERM)]
-        steps += _looking_at(_FIRST_ARGUMENT_AT, numbers[name], test)
+        steps += _looking_at(0, numbers[name], test)
     test = [
         line
         for request in (_TIOCSTI, _TIOCLINUX)
         for line in (_step(_JUMP_EQUAL, request, skip_unless=1), _fail(errno.EPERM))
     ]
-    steps += _looking_at(_SECOND_ARGUMENT_AT, numbers["ioctl"], test)
+    steps += _looking_at(1, numbers["ioctl"], test)
+    steps += _without_set_id(numbers)
     test = [
         line
         for family in families
         for line in (_step(_JUMP_EQUAL, family, skip_unless=1), _step(_RETURN, _ALLOW))
     ]
-    steps += _looking_at(_FIRST_ARGUMENT_AT, numbers["socket"], [*test, _fail(errno.EACCES)])
+    steps += _looking_at(0, numbers["socket"], [*test, _fail(errno.EACCES)])
     return b"".join([*steps, _step(_RETURN, _ALLOW)])
 
 
-def _looking_at(offset: int, number: int, test: list[bytes]) -> list[bytes]:
+def _without_set_id(numbers: dict[str, int]) -> list[bytes]:
+    """Refuse files that run as their owner: outside of the sandbox, others could run them."""
+    refuse = [_step(_JUMP_BITS, _SET_ID_BITS, skip_unless=1), _fail(errno.EPERM)]
+    steps = _looking_at(2, _FCHMODAT2, refuse)
+    for name, place in _MODES.items():
+        if name in numbers:
+            steps += _looking_at(place, numbers[name], refuse)
+    for name, place in _MODES_WHEN_MAKING.items():
+        if name in numbers:
+            test = [_step(_JUMP_BITS, _MAKES_FILE, skip_unless=3), _load_argument(place), *refuse]
+            steps += _looking_at(place - 1, numbers[name], test)
+    return steps
+
+
+def _looking_at(place: int, number: int, test: list[bytes]) -> list[bytes]:
     """Run `test` on an argument of the call `number`; let it through if the test does not end."""
-    inside = [_step(_LOAD, offset), *test, _step(_RETURN, _ALLOW)]
+    inside = [_load_argument(place), *test, _step(_RETURN, _ALLOW)]
     return [_step(_JUMP_EQUAL, number, skip_unless=len(inside)), *inside]
+
+
+def _load_argument(place: int) -> bytes:
+    return _step(_LOAD, _ARGUMENTS_AT + place * _ARGUMENT_SIZE)
 
 
 def _step(code: int, operand: int, *, skip_if: int = 0, skip_unless: int = 0) -> bytes:
