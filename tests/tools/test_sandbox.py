@@ -159,6 +159,13 @@ async def test_what_others_would_run_is_neither_made_nor_changed(exists: bool, r
         assert not (root / ".holdfast").exists()
 
 
+async def test_without_protection_the_same_ways_do_make_them(root: Path) -> None:
+    tools = tools_in(root, Sandbox(protected=()))
+    ways = "; ".join(f"( {way} )" for way in WAYS)
+    await tools.call("shell", command=ways.replace("{path}", CREATED[0]))
+    assert (root / CREATED[0]).read_text() == "evil\n"
+
+
 async def test_where_only_landlock_is_there_protected_names_are_kept_all_the_same(
     root: Path,
 ) -> None:

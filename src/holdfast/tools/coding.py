@@ -47,7 +47,7 @@ class CodingOptions(TypedDict, total=False):
 
 
 class CallFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a call would really do, for whoever decides about it."""
+    """What a call would really do, for the decision about it."""
 
     path: str | None = None
     """Where the path in the arguments leads beneath the root, links followed."""

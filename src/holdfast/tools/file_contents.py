@@ -25,7 +25,7 @@ _PICTURES = {
     b"GIF89a": "image/gif",
 }
 _MOST_REMEMBERED = 10_000
-# Without O_NONBLOCK opening a pipe would wait for somebody to write into it.
+# Without O_NONBLOCK opening a pipe would wait for a writer.
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -92,7 +92,7 @@ def _read(descriptor: int, path: str) -> FileContent | None:
 
 
 def read_lines(root: Root, path: str, signal: AbortSignal) -> Iterator[bytes]:
-    """Read the lines of a file of any size, block by block, until somebody says stop."""
+    """Read the lines of a file of any size, block by block, until the signal is aborted."""
     with root.opened(path, _READING) as found:
         _regular(found.descriptor, found.path)
         rest = b""
@@ -168,7 +168,7 @@ def replace_file(place: Place, content: bytes, *, before: FileContent | None) ->
 
 
 def _put_new(temporary: str, place: Place) -> None:
-    """Give a new file its name, unless somebody else has made one of that name meanwhile."""
+    """Give a new file its name, unless another file has that name by now."""
     here = {"src_dir_fd": place.folder, "dst_dir_fd": place.folder}
     try:
         os.link(temporary, place.name, follow_symlinks=False, **here)

@@ -141,7 +141,7 @@ def _joined(start: str, path: str) -> str:
 
 
 def _search(context: ToolContext, start: int, wanted: _Search, *, seconds: float) -> bytes:
-    """Let a process of its own search, and kill it when it takes too long or nobody waits."""
+    """Let a process of its own search; kill it after `seconds`, or when the query is aborted."""
     child = subprocess.Popen(  # noqa: S603 - our own program
         isolated_python(_PROGRAM, *SKIPPED, str(start)),
         stdin=subprocess.PIPE,

@@ -1,6 +1,6 @@
 """One command that runs: started through the launcher, read as it writes, ended with all it left.
 
-Nothing here waits for a pipe that somebody else may hold open: the launcher tells how the command
+Nothing here waits for a pipe that another process may hold open: the launcher tells how the command
 ended, and ends whatever the command started before it says so.
 """
 

@@ -1,4 +1,4 @@
-"""Blocking work of a tool, in a thread that holds up nobody."""
+"""Blocking work of a tool in a thread, so that the event loop goes on."""
 
 from collections.abc import Callable
 from typing import TypeVar, cast

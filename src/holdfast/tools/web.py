@@ -138,11 +138,11 @@ class _Exchange:
             raise WebRefusedError(message) from None
 
     def stop(self) -> None:
-        """Close the connection under whoever still reads from it."""
+        """Close the connection, also while another thread reads from it."""
         self._stopped = True
         if self._socket is not None:
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)  # closing alone wakes nobody
+                self._socket.shutdown(socket.SHUT_RDWR)  # closing alone does not end a read
             self._socket.close()
 
     def _exchange(self) -> WebPage:

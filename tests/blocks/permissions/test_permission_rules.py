@@ -89,7 +89,7 @@ def test_where_nobody_can_be_asked_what_would_be_asked_is_denied() -> None:
     )
     ruling = rules().decide(question)
     assert ruling.action == "deny"
-    assert "nobody is there" in ruling.reason
+    assert "no person can be asked" in ruling.reason
 
 
 def test_a_denial_wins_over_a_question_and_that_over_an_allowance() -> None:

@@ -49,7 +49,7 @@ class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
     is_confined: bool = True
     """Whether a sandbox is around the command that would run."""
     is_attended: bool = True
-    """Whether somebody can be asked."""
+    """Whether a person can be asked."""
 
 
 class Ruling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -96,7 +96,7 @@ class PermissionRules:
             return ruling
         if self.mode == "dont_ask":
             return _instead(ruling, "the mode is dont_ask")
-        return ruling if question.is_attended else _instead(ruling, "nobody is there to be asked")
+        return ruling if question.is_attended else _instead(ruling, "no person can be asked")
 
     def refuses_path(self, access: Literal["read", "write"], path: str) -> str | None:
         """Say why a file may not be touched, by its real path; for tools, at the descriptor."""

@@ -14,7 +14,7 @@ GrantScope: TypeAlias = Literal["once", "query", "session", "project"]
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """That somebody approved a call, and how long that holds."""
+    """An approval of a call, and how long it holds."""
 
     key: str
     """What was approved: `approval_key` of the tool, its arguments and the folder."""

@@ -2,8 +2,8 @@
 
 What is read: words of plain characters, quotes without anything to be replaced in them, the
 operators between commands, and redirections that touch no file. Everything else (variables,
-substitutions, globs, braces, functions, loops, assignments, escapes) is not read: whoever asks
-gets a reason instead of a guess.
+substitutions, globs, braces, functions, loops, assignments, escapes) is not read:
+the caller gets a reason instead of a guess.
 """
 
 import re

@@ -72,7 +72,7 @@ def restrict(rules: Iterable[tuple[str, int]], *, tcp: bool) -> None:
 
 
 def _add_rule(ruleset: int, path: str, rights: int) -> None:
-    # A link that somebody puts in the place of a folder must not open what it leads to.
+    # A symbolic link that replaces a folder meanwhile must not open up its target.
     follow = os.O_NOFOLLOW if rights & _MAKE_FILE else 0
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC | follow)

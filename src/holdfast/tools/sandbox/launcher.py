@@ -1,7 +1,7 @@
 """The launcher: starts one command, confined as its plan says, and ends all that it leaves behind.
 
 It is a process of its own between Holdfast and the command. Namespaces and filters must be set up
-in a process with one thread, and whoever ends a command has to be near enough to find what the
+in a process with one thread, and the process that ends a command must be able to find what the
 command started. It reads a plan from its control pipe. A line `{"end": seconds}` there ends the
 command: SIGTERM, so many seconds later SIGKILL. When the pipe is closed the same happens, so
 nothing outlives the program that started it.

@@ -2,8 +2,8 @@
 
 A mount protects a name only if there is something to mount on. What does not exist yet, such as a
 `.git` with hooks in it, could be made by a command and be run by the next program that looks. So
-an empty folder is made for as long as commands run. Its mode marks it as ours: whoever is the last
-removes it, and one that a crash left behind is removed by the next.
+an empty folder is made for as long as commands run. Its mode marks it as ours. The last command
+removes it; one that a crash left behind is removed after the next command.
 """
 
 import errno
@@ -76,5 +76,5 @@ class Placeholders:
             found = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
             if stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) == _MARK:
                 os.rmdir(name, dir_fd=self._folder)
-        except OSError:  # it is not there, or somebody put something into it
+        except OSError:  # it is not there, or is not empty
             return
