@@ -34,7 +34,11 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [],
     ],
     "docs/queries.md": [[says('{"name": "Paris", "inhabitants": 2100000}')], [says("Milk.")], []],
-    "docs/sessions.md": [[says("Hello.")], [says("Hello."), says("Noon.")]],
+    "docs/sessions.md": [
+        [says("Hello.")],
+        [says("A long report.")],
+        [says("Hello."), says("Noon.")],
+    ],
     "docs/errors.md": [[says("Sales grew.")]],
     "docs/sync.md": [[says("Paris."), says("Pick ", "two.")]],
     "docs/testing.md": [[], [says("Hello.")]],

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, ToolSet
 from holdfast.blocks.tool_registry.tool import Tool
 from holdfast.ports.abort import AbortSignal
-from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.ids import CallId, SessionId
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from holdfast.agent.agent_options import QueryOptions
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
-from holdfast.vocabulary.events import Event, TextDelta
+from holdfast.vocabulary.events import Event, StreamPhase, TextDelta
 from holdfast.vocabulary.results import AgentResult
-from holdfast.vocabulary.status import StreamPhase
 
 if TYPE_CHECKING:
     from holdfast.session.query_handle import QueryHandle
@@ -44,6 +43,7 @@ class QueryStream(Generic[OutputT]):
         self._signals = (self._own.signal, signal) if signal else (self._own.signal,)
         self._returns_aborts = options["on_abort"] == "return"
         self._forget: Callable[[], None] = lambda: None
+        self._dropping: weakref.finalize[..., QueryStream[Any]] | None = None
         self._beginning = asyncio.Lock()
         self._claimed = False
         self._left = False
@@ -120,6 +120,9 @@ class QueryStream(Generic[OutputT]):
         if not handle.ended:
             handle.abort("the stream was closed")
         handle.stream.abandon()
+        if self._dropping is not None:
+            # It would keep the query as long as this stream, which the query's own error may hold.
+            self._dropping.detach()
         try:
             await handle.wait()
         finally:
@@ -152,7 +155,8 @@ class QueryStream(Generic[OutputT]):
         except BaseException:
             await self._clean_up()
             raise
-        weakref.finalize(self, _drop, handle).atexit = False
+        self._dropping = weakref.finalize(self, _drop, handle)
+        self._dropping.atexit = False
         self._forget = self._listen(handle.abort)
         return handle
 

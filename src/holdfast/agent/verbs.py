@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Unpack
 
-from holdfast.agent.agent_options import Prompt, SendOptions, takes
-from holdfast.agent.option_checks import check_id, check_options, decided
+from holdfast.agent.agent_options import Prompt, SendOptions
+from holdfast.agent.option_checks import check_id, check_options, decided, takes
 from holdfast.agent.prompts import attach, make_prompt
 from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
 from holdfast.vocabulary.commands import (

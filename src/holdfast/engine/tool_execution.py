@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Literal
 
 from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock
-from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.entries import ToolEnded, ToolStarted
 from holdfast.vocabulary.errors import ErrorCode, ErrorReport, ToolError
 from holdfast.vocabulary.events import Event, ToolFailed, ToolProgress
@@ -95,6 +96,24 @@ class ToolExecution:
         if isinstance(outcome, FunctionFailed):
             return ToolError(ErrorCode.TOOL_FAILED, outcome.message)
         return outcome
+
+
+async def record_end(
+    scope: QueryScope,
+    call: ToolCallPart,
+    *,
+    outcome: Literal["ok", "denied"],
+    content: tuple[ResultContent, ...],
+) -> None:
+    """Record the end of a call that is answered without running its tool."""
+    ended = ToolEnded(
+        **scope.turn_stamp(),
+        call_id=call.call_id,
+        tool=call.name,
+        outcome=outcome,
+        content=content,
+    )
+    await scope.recorder.record([ended])
 
 
 async def record_failure(

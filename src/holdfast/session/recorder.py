@@ -6,7 +6,8 @@ appending the same entries twice has no effect.
 
 A command from another process leaves the inbox in the append that holds its effect, and in no
 other: `commit` takes both together. What is staged counts as happened for the next decision: it is
-appended before anything that is staged later. So an approval is answered once.
+appended before anything that is staged later. So an approval is answered once, and a prompt leaves
+the queue once.
 """
 
 import asyncio
@@ -20,10 +21,18 @@ from holdfast.ports.abort import AbortSignal, query_stopped
 from holdfast.ports.session_store import Lease, SessionLog
 from holdfast.serialization.entries import refuse_unreadable
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, Entry
+from holdfast.vocabulary.entries import (
+    ApprovalRequested,
+    ApprovalSettled,
+    Entry,
+    InputDrained,
+    InputPromoted,
+    InputQueued,
+    QueryEnded,
+)
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError, without_secrets
 from holdfast.vocabulary.events import Event, LiveEvent
-from holdfast.vocabulary.ids import ApprovalId
+from holdfast.vocabulary.ids import ApprovalId, InputId
 
 
 class SessionRecorder:
@@ -81,6 +90,16 @@ class SessionRecorder:
         answered = {item.approval_id for item in self._staged if isinstance(item, ApprovalSettled)}
         asked = self.fold.approvals
         return {key: entry for key, entry in asked.items() if key not in answered}
+
+    def waiting(self) -> dict[InputId, InputQueued]:
+        """Return the prompts that wait, by the log and by what is on its way there."""
+        inputs = self.fold.inputs.copy()
+        for item in () if self._failure else self._staged:
+            if isinstance(item, InputQueued):
+                inputs[item.input_id] = item
+            elif isinstance(item, InputPromoted | InputDrained):
+                inputs.pop(item.input_id, None)
+        return inputs
 
     def show(self, events: Sequence[Event]) -> None:
         """Show events at once: live-only ones, or an end that no store would take."""
@@ -145,9 +164,16 @@ class SessionRecorder:
                 self.fold.apply(event)
             else:
                 shown.append(event)
+            if isinstance(event, QueryEnded):
+                # What was staged after it is shown apart: it is no business of the query's.
+                self._show_appended(shown)
+                shown = []
         if shown:
-            self.show(shown)
-            self._appended(shown)
+            self._show_appended(shown)
+
+    def _show_appended(self, events: Sequence[Event]) -> None:
+        self.show(events)
+        self._appended(events)
 
 
 class QueryRecorder:

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from holdfast.blocks.tool_registry.running import image
 from holdfast.blocks.tool_registry.tool import Tool, tool
-from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tools import ToolContext
 from holdfast.tools.contained_paths import PathRefusedError, Place, Root
 from holdfast.tools.editing import Edit, EditError, apply_edits, difference
 from holdfast.tools.file_contents import (

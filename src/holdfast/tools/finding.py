@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from holdfast.blocks.permission_rules.wildcards import matches_file
 from holdfast.blocks.tool_registry.tool import Tool, tool
-from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tools import ToolContext
 from holdfast.tools.contained_paths import PathRefusedError, Root
 from holdfast.tools.isolated_python import isolated_python
 from holdfast.tools.output import Outputs

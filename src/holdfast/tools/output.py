@@ -5,7 +5,7 @@ from collections import OrderedDict
 
 from holdfast.blocks.tool_registry.tool import Tool, tool
 from holdfast.ports.session_store import Blobs
-from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
 

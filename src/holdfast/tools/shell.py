@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from holdfast.blocks.tool_registry.tool import Tool, tool
-from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tools import ToolContext
 from holdfast.tools.command_runner import CommandRunner, Finished, Invocation
 from holdfast.tools.output import Outputs
 from holdfast.tools.sandbox.policy import home_folder

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.blocks.tool_registry.tool import Tool, tool
-from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.ids import SessionId
 
 _MOST_ITEMS = 200

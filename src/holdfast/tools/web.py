@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.blocks.tool_registry.tool import Tool, tool
 from holdfast.ports.session_store import Blobs
-from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tools import ToolContext
 from holdfast.tools.output import MemoryBlobs, Outputs
 from holdfast.tools.public_hosts import (
     Resolve,

@@ -12,6 +12,9 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+NOT_YET = "this version does not have it yet"
+"""What is said of an option that is only planned."""
+
 DoorT = TypeVar("DoorT", bound=Callable[..., Any])
 
 
