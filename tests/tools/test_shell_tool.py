@@ -167,10 +167,13 @@ def test_a_command_ends_when_the_program_that_started_it_is_killed(
     confined: str, tmp_path: Path
 ) -> None:
     mark = new_mark()
+    root, temporary = tmp_path / "root", tmp_path / "temporary"
+    root.mkdir()
+    temporary.mkdir()
     program = subprocess.Popen(
-        [sys.executable, "-m", "tests.tools.shell_worker", str(tmp_path), confined, mark],
+        [sys.executable, "-m", "tests.tools.shell_worker", str(root), confined, mark],
         cwd=ROOT,
-        env={"PYTHONPATH": "src"},
+        env={"PYTHONPATH": "src", "TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
     )
     with program:
