@@ -5,7 +5,8 @@ import binascii
 import datetime
 import re
 from decimal import Decimal, InvalidOperation
-from itertools import count
+from hashlib import sha256
+from itertools import chain, count
 from uuid import UUID, uuid5
 
 import msgspec
@@ -183,12 +184,9 @@ class CallIds:
     def of_call(self, call_id: str) -> str:
         """Return the id of a call that is being written."""
         plain = _NOT_IN_IDS.sub("_", call_id)[:_LONGEST_ID] or "call"
-        numbered = (f"{plain[: _LONGEST_ID - 12]}_{number}" for number in count(2))
-        given = (
-            plain
-            if plain not in self._used
-            else next(each for each in numbered if each not in self._used)
-        )
+        # One that another begins with is no good: Claude Code loses a result to `call_1_2`.
+        made = (_made_id(f"{plain}/{number}") for number in count(2))
+        given = next(each for each in chain((plain,), made) if each not in self._used)
         self._used.add(given)
         self._now[call_id] = given
         return given
@@ -196,6 +194,10 @@ class CallIds:
     def of_result(self, call_id: str) -> str:
         """Return the id of the last call that had this one."""
         return self._now.get(call_id) or self.of_call(call_id)
+
+
+def _made_id(seed: str) -> str:
+    return f"call_{sha256(seed.encode()).hexdigest()[:24]}"
 
 
 def with_content(part: MediaPart, export: SessionExport) -> MediaPart:
