@@ -149,6 +149,18 @@ def _parsed_with_halves(raw: bytes, limits: ImportLimits, place: str) -> Json:
     return _all_writable(value)
 
 
+def is_nested_deeper(raw: bytes, levels: int) -> bool:
+    """Whether JSON has more levels than that; what is no JSON has none."""
+    if raw.count(b"{") + raw.count(b"[") <= levels:
+        return False
+    try:
+        return is_too_deep(msgspec.json.decode(raw), levels=levels)
+    except RecursionError:
+        return True
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+
+
 def _no_constant(name: str) -> Json:
     raise ValueError(f"{name} is not JSON")
 
