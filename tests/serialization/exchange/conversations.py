@@ -52,7 +52,8 @@ def heard(messages: Iterable[Message], *, errors: bool = True) -> list[Said]:
                     said.append(Said("call", (part.name, arguments)))
                 case ToolResultPart():
                     failed = part.is_error if errors else None
-                    said.append(Said("result", (calls.get(part.call_id), failed, part.text)))
+                    text = part.text if part.text.strip() else ""
+                    said.append(Said("result", (calls.get(part.call_id), failed, text)))
                 case _:
                     continue
     return said

@@ -33,6 +33,7 @@ from holdfast.vocabulary.parts import (
     CompactionPart,
     Part,
     ProviderPart,
+    ReminderPart,
     ToolCallPart,
     ToolResultPart,
 )
@@ -41,6 +42,9 @@ from holdfast.vocabulary.usage import Usage, add_costs
 _LONGEST_TITLE = 500
 _LONGEST_FACT = 4096
 _SHOWN_WARNINGS = 100
+_NO_BEGINNING = ReminderPart(
+    text="This conversation was imported without its beginning.", persisted=True
+)
 
 
 class AnswerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,9 +167,13 @@ class MessageBuilder:
 
     def finish(self, what: str) -> ImportedSession:
         """Return the session; a file without any message is refused as not being `what`."""
-        messages = tuple(map(_message_of, (draft for draft in self._drafts if draft.parts)))
-        if not messages:
+        drafts = [draft for draft in self._drafts if draft.parts]
+        if not drafts:
             raise refused(f"there is no message in this file; it is not {what}, or it is empty")
+        if drafts[0].facts is not None:
+            # A conversation begins with the user; an answer before that would be left out of it.
+            drafts.insert(0, _Draft(parts=[_NO_BEGINNING], time=drafts[0].time))
+        messages = tuple(map(_message_of, drafts))
         facts, times = self.facts, [each.time for each in messages if each.time]
         return ImportedSession(
             format=self.format_name,

@@ -30,6 +30,7 @@ from holdfast.serialization.exchange.values import (
     WhyOpaque,
 )
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import AssistantMessage
 from holdfast.vocabulary.parts import CompactionPart, ReminderPart
 
 __all__ = ["FORMAT", "leaves_out", "read_pi", "suggested_path", "write_pi"]
@@ -75,8 +76,9 @@ class _Writer:
 
     def entries(self, each: TimedMessage) -> Iterator[JsonObject]:
         time = each.time or self._export.created
+        is_answer = isinstance(each.message, AssistantMessage)
         for part in each.message.parts:
-            if isinstance(part, CompactionPart) and part.text:
+            if isinstance(part, CompactionPart) and part.text and not is_answer:
                 yield self._compaction(part, time)
             elif isinstance(part, ReminderPart) and part.text:
                 note = {"customType": _REMINDER, "content": part.text, "display": False}

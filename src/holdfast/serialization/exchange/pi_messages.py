@@ -97,7 +97,7 @@ class PiMessageWriter:
 
     def _answer_block(self, part: Part, *, is_sealed: bool) -> Iterator[JsonObject]:
         match part:
-            case TextPart(text=text):
+            case TextPart(text=text) | CompactionPart(text=text):
                 yield {"type": "text", "text": text}
             case ReasoningPart(text=text):
                 sealed = (
