@@ -86,7 +86,7 @@ def leaves_out(message: Message, part: Part) -> bool:
         case ReasoningPart(signature=signature):
             return not (is_native and signature)
         case ProviderPart(provider=provider, payload=payload):
-            return not (provider == PROVIDER and payload.get("type") in _NATIVE)
+            return not (provider == PROVIDER and text_in(payload, "type") in _NATIVE)
         case _:
             return False
 
@@ -243,12 +243,12 @@ def parts_of(content: Json, builder: MessageBuilder) -> list[Part]:
 
 
 def _part_of(block: Json, builder: MessageBuilder) -> Part:
-    kind = block.get("type") if isinstance(block, dict) else None
+    kind = text_in(block, "type")
     if isinstance(block, str):
         return TextPart(text=block)
     if kind == "tool_result":
         return _tool_result(block, builder) or builder.opaque_part(block)
-    if isinstance(kind, str) and kind in _READERS:
+    if kind in _READERS:
         return _READERS[kind](block) or builder.opaque_part(block)
     if kind in _NATIVE:
         return ProviderPart(provider=PROVIDER, model="", payload=block)

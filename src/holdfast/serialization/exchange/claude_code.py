@@ -188,7 +188,9 @@ def read_claude_code(stream: ByteStream, limits: ImportLimits = LIMITS) -> Impor
     for line in tree.lines:
         if line.number in on_branch and _add(line, builder):
             continue
-        if not line.is_understood:
+        if not line.is_object:
+            builder.unreadable(line.number, line.raw)
+        elif not line.is_understood:
             is_message = line.kind in {"user", "assistant"}
             why: WhyOpaque = "another branch" if is_message else "not conversation"
             builder.opaque(line.kind, why, place=line.number, raw=line.raw, time=line.time)

@@ -27,7 +27,7 @@ class TreeLine:
     """A line of the file with what its place in the tree is."""
 
     def __init__(self, line: FileLine) -> None:
-        self.number, self.raw, self.fields = line
+        self.number, self.raw, self.fields, self.is_object = line
         self.kind = text_in(self.fields, "type")
         self.time = milliseconds_of(self.fields.get("timestamp"))
         self.uuid = text_in(self.fields, "uuid")

@@ -117,7 +117,10 @@ def read_codex(stream: ByteStream, limits: ImportLimits = LIMITS) -> ImportedSes
     """
     reader = _Reader()
     for line in object_lines(stream, limits, reader.builder):
-        reader.add(line)
+        if line.is_object:
+            reader.add(line)
+        else:
+            reader.builder.unreadable(line.number, line.raw)
     return reader.builder.finish("a rollout of Codex")
 
 

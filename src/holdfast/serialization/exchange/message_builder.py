@@ -153,6 +153,11 @@ class MessageBuilder:
             )
         )
 
+    def unreadable(self, place: int, raw: bytes) -> None:
+        """Keep a line that is not what it should be."""
+        self.opaque("", "unreadable", place=place, raw=raw)
+        self.warn(f"line {place} is not a JSON object")
+
     def opaque_part(self, payload: Json) -> ProviderPart:
         """Return a part that keeps a piece of a message which is not understood."""
         kept: JsonObject = payload if isinstance(payload, dict) else {"value": payload}
@@ -219,28 +224,27 @@ class MessageBuilder:
 
 
 class FileLine(NamedTuple):
-    """A line of a file that is a JSON object."""
+    """A line of a file that is to hold a JSON object."""
 
     number: int
     raw: bytes
     fields: JsonObject
+    is_object: bool
+    """Whether it holds one; the fields are empty otherwise."""
 
 
 def object_lines(
     stream: ByteStream, limits: ImportLimits, builder: MessageBuilder
 ) -> Iterator[FileLine]:
-    """Yield the lines of a file; those that are not JSON objects are kept as unreadable."""
+    """Yield the lines of a file, also those that are not what they should be."""
     for number, raw in lines_of(stream, limits):
         builder.records += 1
         try:
             fields = parsed(raw, limits, f"line {number}")
         except NotJsonError:
             fields = None
-        if isinstance(fields, dict):
-            yield FileLine(number, raw, fields)
-        else:
-            builder.opaque("", "unreadable", place=number, raw=raw)
-            builder.warn(f"line {number} is not a JSON object")
+        is_object = isinstance(fields, dict)
+        yield FileLine(number, raw, fields if is_object else {}, is_object)
 
 
 def _joined(first: AnswerFacts, second: AnswerFacts) -> AnswerFacts:

@@ -147,7 +147,7 @@ def read_said_part(part: JsonObject, builder: MessageBuilder) -> Part:
 
 def read_answer_part(part: JsonObject, builder: MessageBuilder) -> Settled:
     """Return what a part of an answer is for us."""
-    match part.get("type"):
+    match text_in(part, "type"):
         case "text" if isinstance(part.get("text"), str):
             return Settled([TextPart(text=part["text"])], [])
         case "reasoning" if isinstance(part.get("text"), str):

@@ -42,7 +42,8 @@ _REMINDER = "holdfast.reminder"
 
 def suggested_path(export: SessionExport) -> PurePosixPath:
     """Return where pi looks for the file, below the home folder."""
-    folder = export.cwd.strip("/\\").replace("/", "-").replace("\\", "-").replace(":", "-")
+    plain = export.cwd.removeprefix("/").removeprefix("\\")
+    folder = "".join("-" if each in "/\\:" or not each.isprintable() else each for each in plain)
     clock = iso_time(export.created).replace(":", "-").replace(".", "-")
     name = f"{clock}_{session_uuid(export.session_id)}.jsonl"
     return PurePosixPath(".pi", "agent", "sessions", f"--{folder}--", name)
@@ -116,7 +117,7 @@ class _EntryLine:
     """A line of the file with what its place in the tree is."""
 
     def __init__(self, line: FileLine) -> None:
-        self.number, self.raw, self.fields = line
+        self.number, self.raw, self.fields, self.is_object = line
         self.kind = text_in(self.fields, "type")
         self.id = text_in(self.fields, "id")
         self.parent = text_in(self.fields, "parentId")
@@ -150,6 +151,9 @@ class _Reader:
     def read(self) -> None:
         branch = self._branch()
         for line in self._lines:
+            if not line.is_object:
+                self._builder.unreadable(line.number, line.raw)
+                continue
             self._begins[line.id] = len(self._builder)
             is_on_branch = line.number in branch
             read = self._by_kind.get(line.kind) if is_on_branch else None
@@ -161,7 +165,7 @@ class _Reader:
 
     def _branch(self) -> set[int]:
         """Return the numbers of the lines that lead to the last entry, and of the header."""
-        entries = [line for line in self._lines if line.kind != "session"]
+        entries = [line for line in self._lines if line.is_object and line.kind != "session"]
         headers = {line.number for line in self._lines if line.kind == "session"}
         if not entries or not all(line.id for line in entries):
             return {line.number for line in self._lines}  # version 1 had no tree
