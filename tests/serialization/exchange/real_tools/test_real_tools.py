@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +39,9 @@ READERS = {
 
 
 @pytest.fixture(params=list(TOOLS))
-def tool(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealTool]:
+def tool(request: pytest.FixtureRequest, tmp_path: Path) -> RealTool:
     install(request.param)
-    yield TOOLS[request.param](tmp_path)
+    return TOOLS[request.param](tmp_path)
 
 
 def sent(request: Request) -> list[Said]:
