@@ -26,7 +26,7 @@ from tests.serialization.exchange.conversations import (
     user,
 )
 from tests.serialization.exchange.real_tools.loopback_provider import Reply, Request, serving
-from tests.serialization.exchange.real_tools.tools import SECRET, TOOLS, RealTool, install
+from tests.serialization.exchange.real_tools.tools import MISSING, SECRET, TOOLS, RealTool, install
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
@@ -129,12 +129,11 @@ def test_a_real_tool_sends_our_summary_in_place_of_what_it_stands_for(tool: Real
 
 
 def test_what_a_real_tool_writes_imports_whole(tool: RealTool) -> None:
-    script = (
-        Reply("Let me look.", tool.calls, "I should look."),
-        Reply("It is in there."),
-    )
+    script = (Reply("Let me look.", tool.calls, "I should look."), Reply("It is in there."))
     with serving(*script) as provider:
         tool.start(provider, "What is in the notes?")
+    with serving(Reply("Once more.", tool.calls[:1]), Reply("Still there.")) as provider:
+        tool.go_on_with_own(provider, "Are you sure?")
     session = imported(tool)
     said = [each for each in heard_of(session) if each.by != "result"]
     results = [each.what for each in heard_of(session) if each.by == "result"]
@@ -143,9 +142,14 @@ def test_what_a_real_tool_writes_imports_whole(tool: RealTool) -> None:
         Said("assistant", "Let me look."),
         *(Said("call", each) for each in tool.calls),
         Said("assistant", "It is in there."),
+        Said("user", "Are you sure?"),
+        Said("assistant", "Once more."),
+        Said("call", tool.calls[0]),
+        Said("assistant", "Still there."),
     ]
-    assert sorted(number for number, _, _ in results) == [0, 1]
-    assert any(SECRET in text for _, _, text in results)
+    assert sorted(number for number, _, _ in results) == [0, 1, 2]
+    assert all(SECRET in text for number, _, text in results if number != 1)
+    assert [MISSING in text for number, _, text in results if number == 1] == [True]
     assert no_line_of_the_conversation_is_opaque(session), session.report
     assert session.report.warnings == ()
     assert session.cwd == str(tool.cwd)

