@@ -127,7 +127,8 @@ def test_lines_of_claude_codes_own_making_are_kept_and_are_not_the_conversation(
         claude(1, None, said="go"),
         claude(2, 1, type="attachment", attachment={"type": "date", "date": "2026-01-31"}),
         claude(3, 2, said="<system-reminder>\nstay brief\n</system-reminder>", isMeta=True),
-        claude(4, 3, blocks=text("done")),
+        claude(9, 3, said="<command-name>/cost</command-name>"),
+        claude(4, 9, blocks=text("done")),
         synthetic,
         claude(
             6, 5, type="attachment", attachment={"type": "queued_command", "prompt": "and now?"}
@@ -144,7 +145,10 @@ def test_lines_of_claude_codes_own_making_are_kept_and_are_not_the_conversation(
         Said("user", "and now?"),
         Said("assistant", "that is all"),
     ]
-    assert parts_of(session, ReminderPart) == [ReminderPart(text="stay brief", persisted=True)]
+    assert [part.text for part in parts_of(session, ReminderPart)] == [
+        "stay brief",
+        "<command-name>/cost</command-name>",
+    ]
     assert session.title == "Given"
     assert session.report.opaque == {"queue-operation": 1, "attachment": 1, "assistant": 2}
     assert (session.model, session.source_id) == ("anthropic/claude-x", "s1")

@@ -44,6 +44,8 @@ __all__ = ["FORMAT", "leaves_out", "read_claude_code", "suggested_path", "write_
 
 FORMAT = "claude-code"
 
+_COMMANDS = ("<command-name>", "<command-message>", "<local-command-", "<bash-")
+"""How lines begin that tell of commands which the program itself carried out."""
 _VERSION = "2.1.0"
 """What lines say of the program that wrote them; Claude Code compares it with nothing."""
 
@@ -231,9 +233,8 @@ def _add_said(line: TreeLine, message: JsonObject, builder: MessageBuilder) -> b
         return True
     if line.fields.get("isVisibleInTranscriptOnly") is True:
         return False
-    if line.fields.get("isMeta") is True:
-        parts = [_as_reminder(part) for part in parts]
-    builder.user(parts, time=line.time)
+    is_note = line.fields.get("isMeta") is True
+    builder.user([_as_said(part, is_note=is_note) for part in parts], time=line.time)
     return True
 
 
@@ -247,8 +248,9 @@ def _add_queued(line: TreeLine, builder: MessageBuilder) -> bool:
     return True
 
 
-def _as_reminder(part: Part) -> Part:
-    if not isinstance(part, TextPart):
+def _as_said(part: Part, *, is_note: bool) -> Part:
+    """Return what the user said, and as notes what Claude Code says to the model in their name."""
+    if not isinstance(part, TextPart) or not (is_note or part.text.startswith(_COMMANDS)):
         return part
     return ReminderPart(text=without_reminder_tags(part.text), persisted=True)
 
