@@ -6,7 +6,7 @@ CODE = $(wildcard src tests examples benchmarks scripts)
 SHARED = -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test coverage check soak bench toolloop exchange environment lock clean
+.PHONY: help demo quick test coverage check soak docs bench toolloop exchange environment lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 14
@@ -31,6 +31,9 @@ check: environment  ## run all linters and type checkers
 
 soak: environment  ## run the long versions of the tests
 	$(RUN) -m pytest -m soak --timeout=3600 --hypothesis-profile=soak $(ARGS)
+
+docs: environment  ## write the tables of options into the documentation
+	$(RUN) scripts/write_option_tables.py
 
 bench: environment  ## run the benchmarks
 	$(RUN) -m benchmarks $(ARGS)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AgentError, AgentResult, AgentSession, Event, tool
+from holdfast.session.live_session import LiveSession
 from holdfast.testing import FakeClock, ScriptedProvider
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.parts import ToolResultPart
@@ -94,3 +95,8 @@ def outcomes_in(request: ModelRequest) -> list[tuple[str, str, str]]:
 def texts_in(request: ModelRequest) -> list[str]:
     """Return the text of each message of a request."""
     return [message.text for message in request.messages]
+
+
+async def live_of(session: AgentSession) -> LiveSession:
+    """Return what stands behind a session, for tests that look into its store or its fold."""
+    return await session._live_session()

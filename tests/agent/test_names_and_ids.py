@@ -11,15 +11,15 @@ from holdfast.ports.session_store import Store
 from holdfast.testing import ScriptedProvider, says
 from holdfast.testing.store_conformance.samples import new_session
 from holdfast.vocabulary.errors import AgentError, ErrorCode
-from tests.stores.places import PLACES, open_place
+from tests.stores.store_factories import STORE_FACTORIES, open_store
 
 HALF = "half \ud800 a character"
 LONG = "n" * 70_000
 
 
-@pytest.fixture(params=list(PLACES))
+@pytest.fixture(params=list(STORE_FACTORIES))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return open_place(request.param, tmp_path)
+    return open_store(request.param, tmp_path)
 
 
 def _agent(store: Store) -> Agent:

@@ -25,7 +25,7 @@ from holdfast.testing import (
     run_seeded,
     says,
 )
-from holdfast.testing.fake_clock import AutoClock
+from holdfast.testing.clocks import AutoClock
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.errors import ProviderError, RequestError, error_of
 from holdfast.vocabulary.settings import NETWORK_RETRIES

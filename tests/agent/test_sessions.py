@@ -19,7 +19,7 @@ from holdfast import (
     create_agent_session,
 )
 from holdfast.ports.session_store import Lease
-from holdfast.serialization.session_state import decode_state, encode_state
+from holdfast.serialization.session_state import decode_state
 from holdfast.session.live_session import LiveSession
 from holdfast.stores.memory import MemoryLeases, MemoryStore
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
@@ -35,6 +35,7 @@ from tests.scripted_agents import (
     MODEL,
     HeldWork,
     failure_of,
+    live_of,
     make_agent,
     playing,
     texts_in,
@@ -92,7 +93,7 @@ async def test_a_session_can_be_exported_and_goes_on_elsewhere() -> None:
         "low",
     )
     assert (state.system_prompt, state.exported_at) == ("Be brief.", 5)
-    again = decode_state(encode_state(state))
+    again = decode_state(msgspec.json.encode(state))
     agent, provider = make_agent([says("Ana!")], model="scripted/two", thinking="high")
     async with agent, agent.session(restore=again) as session:
         await session.chat("who am I?")
@@ -340,7 +341,7 @@ async def test_nothing_of_a_closed_session_is_held() -> None:
     agent, _ = make_agent([says("a lot of text")])
     async with agent:
         session = agent.session()
-        live: LiveSession = await session.open()
+        live: LiveSession = await live_of(session)
         await session.chat("go")
         held: list[weakref.ref[object]] = [
             weakref.ref(live),
@@ -358,7 +359,7 @@ async def test_an_agent_keeps_nothing_of_the_prompts_it_answered() -> None:
     async with agent:
         for _ in range(20):
             await agent.run("go")
-        assert agent._sessions == []
+        assert agent._composition._sessions == []
 
 
 # By name and by id.
@@ -418,5 +419,5 @@ def test_a_permission_mode_that_is_not_kept_is_refused(mode: str) -> None:
 
 
 def test_a_mistyped_option_is_told_what_may_have_been_meant() -> None:
-    with pytest.raises(TypeError, match=r"temprature \(did you mean 'temperature'\?\)"):
+    with pytest.raises(TypeError, match=r"temprature is unknown; did you mean 'temperature'\?"):
         make_agent([], temprature=1)

@@ -11,6 +11,7 @@ NAMES = {
     "AbortSignal",
     "Agent",
     "AgentError",
+    "AgentRemote",
     "AgentResult",
     "AgentSession",
     "ApprovalRequest",
@@ -93,7 +94,7 @@ def test_every_public_class_and_function_says_what_it_is() -> None:
 
 
 def test_what_has_a_default_is_given_by_name() -> None:
-    doors = [holdfast.Agent, holdfast.AgentSession, holdfast.QueryStream]
+    doors = [holdfast.Agent, holdfast.AgentSession, holdfast.AgentRemote, holdfast.QueryStream]
     loose = [
         f"{door.__name__}.{name}({parameter.name})"
         for door in doors
@@ -102,4 +103,4 @@ def test_what_has_a_default_is_given_by_name() -> None:
         for parameter in list(inspect.signature(method).parameters.values())[2:]
         if parameter.default is not parameter.empty and parameter.kind is not parameter.KEYWORD_ONLY
     ]
-    assert loose == ["AgentSession.deny(reason)"]
+    assert loose == ["AgentSession.deny(reason)", "AgentRemote.deny(reason)"]

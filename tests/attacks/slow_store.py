@@ -20,7 +20,7 @@ async def _a_trip_to_the_disk() -> None:
 class HeldLog(MemoryLog):
     """Appends like a disk: never at once, and sometimes not at all."""
 
-    def __init__(self, sessions: dict[Any, Any]) -> None:
+    def __init__(self, sessions: Any) -> None:
         super().__init__(sessions)
         self.judge: Judge = lambda _entries: None
         self.hold: Callable[[Sequence[Entry]], bool] = lambda _entries: False

@@ -3,14 +3,17 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Agent, AgentError, ApprovalRequest, ErrorCode, tool
 from holdfast.ports.tool_hooks import Answer, Block, Proceed
+from holdfast.serialization.canonical import arguments_hash
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, ScriptedProvider, calls, says
 from holdfast.vocabulary.approvals import Approve, Decision, Deny
-from holdfast.vocabulary.entries import ApprovalSettled
+from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, ToolStarted
 from holdfast.vocabulary.parts import ToolCallPart
+from tests.scripted_agents import outcomes_in
 
 
 class Ledger:
@@ -224,3 +227,81 @@ async def test_a_hook_that_raises_is_a_hook_that_failed() -> None:
             await agent.run("pay")
     assert raised.value.code is ErrorCode.HOOK_FAILED
     assert ledger.runs == []
+
+
+async def test_a_hook_that_changes_its_mind_before_the_answer_does_not_change_what_runs() -> None:
+    """The question of the first query still waits when the second one consults the hook again."""
+    ledger, place = Ledger(), MemoryStore()
+    targets = iter(["ana", "mallory"])
+    seen: list[str] = []
+
+    async def fickle(call: ToolCallPart) -> Proceed | Block | Answer:
+        return Proceed(arguments={"to": next(targets)})
+
+    async def approver(request: ApprovalRequest) -> Decision:
+        seen.append(request.arguments["to"])
+        return Approve()
+
+    provider = ScriptedProvider([calls(("transfer", {"to": "bob"}))])
+    first = _agent(provider, ledger, before_tool=fickle, store=place)
+    async with first as agent, agent.session("a") as session:
+        await session.chat("pay")
+    later = ScriptedProvider([says("done")])
+    async with (
+        _agent(later, ledger, before_tool=fickle, store=place, approver=approver) as agent,
+        agent.session("a") as session,
+    ):
+        await session.resume()
+    assert seen == ledger.runs == ["ana"]
+
+
+@pytest.mark.parametrize("answered", ["before the change", "after it"])
+async def test_an_approval_is_not_used_for_arguments_that_were_changed_in_the_log(
+    answered: str,
+) -> None:
+    """The digest that was recorded with a question binds its answer to these very arguments."""
+    ledger, place = Ledger(), MemoryStore()
+    provider = ScriptedProvider([calls(("transfer", {"to": "ana"}))])
+    async with _agent(provider, ledger, store=place) as agent, agent.session("a") as session:
+        rest = await session.chat("pay")
+        approval_id, session_id = rest.pending[0].id, rest.session_id
+        assert session_id is not None
+        if answered == "before the change":
+            await session.approve(approval_id)
+        log = await place.log.read(session_id)
+    tampered = [
+        replace(entry, arguments={"to": "mallory"})
+        if isinstance(entry, ApprovalRequested)
+        else entry
+        for entry in log
+    ]
+    other = MemoryStore()
+    lease = await other.leases.acquire(session_id, "by hand", busy="reject")
+    await other.log.append(lease, tampered)
+    await other.leases.release(lease)
+    later = ScriptedProvider([says("done")])
+    async with _agent(later, ledger, store=other) as agent, agent.session("a") as session:
+        if answered == "after it":
+            await session.approve(approval_id)
+        await session.resume()
+    assert ledger.runs == []
+    assert outcomes_in(later.requests[0])[0][1] == "denied"
+
+
+async def test_the_digest_of_a_call_is_one_wherever_it_is_recorded_and_tells_arguments_apart() -> (
+    None
+):
+    ledger = Ledger()
+
+    async def approver(request: ApprovalRequest) -> Decision:
+        return Approve(arguments={"to": "eve"}) if request.arguments["to"] == "bob" else Approve()
+
+    script = [calls(*[("transfer", {"to": name}) for name in ("ana", "bob", "ana")]), says("done")]
+    provider = ScriptedProvider(script)
+    async with _agent(provider, ledger, approver=approver) as agent, agent.session() as session:
+        events = [event async for event in session.stream("pay")]
+    asked = [event.arguments_hash for event in events if isinstance(event, ApprovalRequested)]
+    started = [event.arguments_hash for event in events if isinstance(event, ToolStarted)]
+    assert asked[0] == asked[2] != asked[1]
+    assert (started[0], started[2]) == (asked[0], asked[2])
+    assert started[1] == arguments_hash("transfer", {"to": "eve"})

@@ -12,7 +12,7 @@ from holdfast.vocabulary.entries import ApprovalSettled, Entry, ToolEnded, ToolS
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import ToolResultPart
-from tests.scripted_agents import failure_of, make_agent, outcomes_in
+from tests.scripted_agents import failure_of, live_of, make_agent, outcomes_in
 
 CALL = ("pay", {"amount": 5})
 ASKING = calls(CALL, ids=("call_1",), text="I pay.")
@@ -41,7 +41,7 @@ async def killed(till: Till, last: type[Entry], *, turn: int = 0) -> tuple[Memor
         if result.pending:
             await session.approve(result.pending[0].id)
             await session.resume()
-        entries = await store.log.read((await session.open()).session_id)
+        entries = await store.log.read((await live_of(session)).session_id)
     cut = [place for place, entry in enumerate(entries) if isinstance(entry, last)][turn] + 1
     till.paid = sum(isinstance(entry, ToolStarted) for entry in entries[:cut])
     return await stored(entries[:cut])
@@ -129,7 +129,7 @@ async def test_what_a_parent_does_after_the_fork_does_not_change_the_branch() ->
     agent, _ = make_agent([says("done")], tools=[till.tool], store=store)
     async with agent, agent.session(name, must_exist=True) as trunk:
         branch = await trunk.fork(after=trunk.messages[1].id)
-        branch_id = (await branch.open()).session_id
+        branch_id = (await live_of(branch)).session_id
         before = branch.messages
         await branch.close()
         await trunk.resume()

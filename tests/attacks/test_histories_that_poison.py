@@ -15,7 +15,7 @@ from holdfast.vocabulary.errors import HookError
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import Part, ToolCallPart, ToolResultPart
 from tests.history_grammar import violations
-from tests.scripted_agents import make_agent, outcomes_in, playing, run_script
+from tests.scripted_agents import live_of, make_agent, outcomes_in, playing, run_script
 
 SOUND = MediaPart(mime="image/png", data="iVBORw0KGgo=")
 BAD_DATA = [
@@ -100,7 +100,7 @@ async def rewritten(change: Callable[[Entry], Entry]) -> tuple[MemoryStore, str]
     agent, _ = make_agent([calls(("look", {})), says("well")], tools=[look], store=store)
     async with agent, agent.session() as session:
         await session.chat([TextPart(text="see"), SOUND])
-        session_id = (await session.open()).session_id
+        session_id = (await live_of(session)).session_id
         entries = await store.log.read(session_id)
     lease = await old.leases.acquire(session_id, "gone")
     await old.log.append(lease, [change(entry) for entry in entries])
@@ -225,7 +225,7 @@ async def test_stored_calls_with_one_id_have_each_one_result_and_one_run() -> No
     agent, _ = make_agent([asking, says("well")], tools=[look], store=store)
     async with agent, agent.session() as session:
         await session.chat("go")
-        session_id = (await session.open()).session_id
+        session_id = (await live_of(session)).session_id
         entries = await store.log.read(session_id)
     ran.clear()
     first_end = next(place for place, entry in enumerate(entries) if isinstance(entry, ToolEnded))

@@ -22,6 +22,7 @@ from holdfast.vocabulary.events import TextDelta
 from holdfast.vocabulary.settings import RuntimeSettings
 from tests.attacks.moments import others_run, until
 from tests.attacks.slow_store import HeldStore
+from tests.scripted_agents import live_of
 
 
 def _agent(provider: ScriptedProvider, **options: Any) -> Agent:
@@ -34,7 +35,7 @@ async def test_an_agent_keeps_nothing_of_a_session_that_was_closed() -> None:
     async with _agent(provider) as agent:
         session = agent.session()
         await session.chat("go")
-        live: weakref.ref[LiveSession] = weakref.ref(await session.open())
+        live: weakref.ref[LiveSession] = weakref.ref(await live_of(session))
         await session.close()
         del session
         await agent.run("another")

@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import Agent, AgentSession
+from holdfast.blocks.control_channel.channel import ControlChannel
+from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.stamps import Stamp
-from holdfast.session.observers import Observers
-from holdfast.stores.memory import MemoryLog
+from holdfast.session.observers import observe
+from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import FakeClock, Gate, LoopClock, ScriptedProvider, calls, run_seeded, says
 from holdfast.testing.scripted_provider import reasoning
 from holdfast.vocabulary.entries import (
@@ -117,7 +119,7 @@ class GatedLog(MemoryLog):
     """A log whose reader gets what is there when the test lets it."""
 
     def __init__(self) -> None:
-        super().__init__({})
+        super().__init__(MemoryStore()._sessions)
         self.gate = Gate()
         self.entries: list[Entry] = []
 
@@ -135,12 +137,20 @@ async def test_a_delta_older_than_what_the_log_has_shown_is_not_shown_again() ->
     started = PartStarted(**stamp(), seq=1, part_id=part_id, part_kind="text")
     ended = PartEnded(**stamp(), seq=2, part_id=part_id, part=TextPart(text="abc"))
     last = Snapshot(**stamp(), seq=3, tree="t")
-    log, observers = GatedLog(), Observers(limit=100, head=lambda: 0)
+    log, channel = GatedLog(), ControlChannel()
     log.entries = [started, ended]
     seen: list[Event] = []
 
     async def read() -> None:
-        async with aclosing(observers.events(log, SessionId("s"), after=0)) as events:
+        observing = observe(
+            channel,
+            log,
+            SessionId("s"),
+            subscription=Subscription(when_full="lag"),
+            after=0,
+            head=lambda: 0,
+        )
+        async with aclosing(observing) as events:
             async for event in events:
                 seen.append(event)
                 if event is last:
@@ -148,13 +158,13 @@ async def test_a_delta_older_than_what_the_log_has_shown_is_not_shown_again() ->
 
     reader = asyncio.ensure_future(read())
     await log.gate.reached.wait()
-    observers.publish([started, TextDelta(part_id=part_id, offset=0, text="abc")])
+    channel.publish([started, TextDelta(part_id=part_id, offset=0, text="abc")])
     log.gate.open()
     await until(lambda: ended in seen)
     await others_run()
-    observers.publish([ended])
+    channel.publish([ended])
     fresh = TextDelta(part_id=PartId("prt_2"), offset=0, text="new")
-    observers.publish([fresh, last])
+    channel.publish([fresh, last])
     await reader
     assert seen == [started, ended, fresh, last]
 

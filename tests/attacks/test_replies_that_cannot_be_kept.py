@@ -33,6 +33,7 @@ from tests.attacks.test_providers_that_misbehave import RawProvider
 from tests.case_names import stable_name
 from tests.providers.reply_mutator import Broken
 from tests.providers.test_fuzzed_replies import Arriving
+from tests.scripted_agents import live_of
 
 PLACES = ["memory", "jsonl", "sqlite"]
 
@@ -236,15 +237,15 @@ async def test_the_recorder_queues_nothing_of_a_batch_that_no_log_reads_back(
         Agent("scripted/m", providers=[provider], store=place, clock=FakeClock()) as agent,
         agent.session("a") as session,
     ):
-        live = await session.open()
+        live = await live_of(session)
         head = live.recorder.fold.head
         stamp = Stamp(FakeClock())
         kept = HookMessage(**stamp(), hook="h", text="kept")
         lost = HookMessage(**stamp(), hook="h", text=5)  # type: ignore[arg-type]
         with pytest.raises(StoreError) as caught:
-            await live.recorder.record([kept, lost])
+            await live.recorder.commit([kept, lost])
         assert (caught.value.code, caught.value.retryable) == (ErrorCode.CORRUPT, False)
-        await live.recorder.record([])
+        await live.recorder.commit([])
         assert live.recorder.fold.head == head
         assert (await session.chat("go")).text == "fine"
 

@@ -6,7 +6,8 @@ import logging
 import pytest
 
 from holdfast import ErrorCode, SessionError, TextDelta
-from holdfast.blocks.control_channel import ControlChannel
+from holdfast.blocks.control_channel.channel import ControlChannel
+from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.vocabulary.commands import AbortQuery, Command, CommandId
 from holdfast.vocabulary.events import Event, StatusChanged, ToolProgress
 from holdfast.vocabulary.ids import CallId, PartId
@@ -33,7 +34,13 @@ async def test_every_subscriber_hears_every_event_in_order() -> None:
 
 
 async def test_publishing_without_subscribers_is_fine() -> None:
-    ControlChannel().publish([said("a")])
+    channel = ControlChannel()
+    channel.publish([said("a")])
+    assert not await is_held_up(channel)
+    heard: list[Event] = []
+    channel.subscribe(heard.append)
+    channel.publish([said("b")])
+    assert texts(heard) == ["b"], "nothing that was published before is kept"
 
 
 async def test_a_handler_can_choose_a_kind() -> None:
@@ -53,7 +60,7 @@ async def test_a_handler_that_left_hears_nothing_more() -> None:
     leave()
     channel.publish([said("b")])
     assert texts(heard) == ["a"]
-    assert channel.subscriber_count == 0
+    assert len(channel) == 0
 
 
 async def test_publishing_does_not_wait_for_a_slow_handler() -> None:
@@ -206,7 +213,7 @@ async def others_run() -> None:
 
 async def is_held_up(channel: ControlChannel) -> bool:
     """Whether whoever publishes has to wait."""
-    waiting = asyncio.ensure_future(channel.room())
+    waiting = asyncio.ensure_future(channel.wait_for_space())
     await others_run()
     return waiting.cancel()
 
@@ -240,12 +247,12 @@ async def test_a_handler_that_left_or_was_stopped_holds_up_nobody() -> None:
     channel, slow = ControlChannel(limit=0), Slow()
     leave = channel.subscribe(slow)
     channel.publish([said("a"), said("b")])
-    waiting = asyncio.ensure_future(channel.room())
+    waiting = asyncio.ensure_future(channel.wait_for_space())
     leave()
     await waiting
     channel.subscribe(Slow())
     channel.publish([said("c"), said("d")])
-    waiting = asyncio.ensure_future(channel.room())
+    waiting = asyncio.ensure_future(channel.wait_for_space())
     await channel.close(within=0)
     await waiting
     slow.let_go()
@@ -290,7 +297,7 @@ async def test_a_handler_that_waits_for_whoever_publishes_is_excused_until_its_n
 async def test_commands_reach_whoever_is_in_charge() -> None:
     channel = ControlChannel()
     taken: list[Command] = []
-    channel.receive_with(taken.append)
+    channel.receiver = taken.append
     command = AbortQuery(id=CommandId("cmd_1"))
     channel.submit(command)
     assert taken == [command]
@@ -309,7 +316,7 @@ async def test_closing_delivers_what_was_published_and_takes_nothing_more() -> N
     async def slow(event: Event) -> None:
         heard.append(event)
 
-    channel.receive_with(lambda _command: None)
+    channel.receiver = lambda _command: None
     channel.subscribe(slow)
     channel.publish([said("a"), said("b")])
     await channel.close()
@@ -337,3 +344,45 @@ async def test_a_handler_that_never_ends_does_not_hold_up_closing_for_ever() -> 
     channel.publish([said("a")])
     await channel.close(within=0)
     assert stopped.is_set()
+
+
+async def test_an_attached_subscription_gets_every_event_until_it_is_detached() -> None:
+    channel, pulled = ControlChannel(), Subscription()
+    detach = channel.attach(pulled)
+    channel.publish([said("a")])
+    detach()
+    detach()
+    channel.publish([said("b")])
+    assert texts(await pulled.next_batch()) == ["a"]
+    assert len(channel) == 0
+
+
+async def test_an_attached_subscription_that_is_full_holds_up_publishers_like_a_handler() -> None:
+    channel, pulled = ControlChannel(), Subscription(limit=1)
+    channel.attach(pulled)
+    channel.publish([said("a"), said("b")])
+    assert await is_held_up(channel)
+    await pulled.next_batch()
+    assert not await is_held_up(channel)
+
+
+async def test_while_handlers_finish_what_is_published_reaches_pulled_subscriptions_only() -> None:
+    channel, slow, pulled = ControlChannel(), Slow(), Subscription()
+    channel.subscribe(slow)
+    channel.attach(pulled)
+    channel.publish([said("a")])
+    closing = asyncio.ensure_future(channel.close())
+    await others_run()
+    channel.publish([said("b")])
+    slow.let_go()
+    await closing
+    assert texts(slow.heard) == ["a"]
+    assert texts(await pulled.next_batch()) == ["a", "b"]
+    assert await pulled.next_batch() == [], "closing ends it"
+
+
+async def test_a_subscription_that_comes_too_late_has_ended() -> None:
+    channel, pulled = ControlChannel(), Subscription()
+    await channel.close()
+    channel.attach(pulled)
+    assert await pulled.next_batch() == []

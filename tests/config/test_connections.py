@@ -7,8 +7,7 @@ import pytest
 from holdfast.assembly.configuration import provider_variables
 from holdfast.config.connections import connection_to, missing_key
 from holdfast.config.environment import Environment
-from holdfast.config.file import ConfigFile, parse_config
-from holdfast.config.locations import user_config
+from holdfast.config.file import ConfigFile, parse_config, user_config
 from holdfast.config.schema import KeyReference
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 

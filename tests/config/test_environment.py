@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.assembly.configuration import provider_variables
-from holdfast.config.environment import OPTIONS, Environment, read
-from holdfast.config.locations import locate
+from holdfast.config.environment import VARIABLES, Environment, locate, read
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 
 CANARY = "sk-canary-0123456789"
@@ -81,7 +80,7 @@ def test_a_number_that_is_none_names_its_variable() -> None:
 
 def test_the_documentation_names_every_variable_of_ours() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    written = (f"`HOLDFAST_{name}`" in text or f"`_{name}`" in text for name in OPTIONS)
+    written = (f"`HOLDFAST_{name}`" in text or f"`_{name}`" in text for name in VARIABLES)
     assert all(written)
 
 

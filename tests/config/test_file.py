@@ -34,7 +34,7 @@ def test_the_documented_example_says_what_the_documentation_says() -> None:
         ModelStep(model="openai/gpt-5"),
         ModelStep(model="groq/llama-3.3-70b-versatile", max_attempts=1),
     )
-    assert resolved.runtime.max_concurrent_sessions == 20
+    assert resolved.runtime.buffer_size == 200
     assert resolved.agent.store == "sqlite:~/chats.db"
     assert file.models["house"].context_window == 131_072
     house = file.providers["house"]

@@ -26,6 +26,7 @@ _SCRIPTS: dict[str, list[Any]] = {
         calls(("delete_file", {"path": "scratch/b.txt"})),
         says("Done, too."),
     ],
+    "survives_kill": [says("Once, ", "a lighthouse.")],
     "abort": [says("One, ", "two, ", "three"), says("four")],
 }
 
@@ -36,8 +37,12 @@ def test_every_example_has_a_script() -> None:
 
 @pytest.mark.parametrize("name", sorted(_SCRIPTS))
 def test_the_example_runs(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     provider = ScriptedProvider(_SCRIPTS[name], provider="local")
     scripted = functools.partial(holdfast.Agent, providers=[provider], environment={})
     monkeypatch.setattr(holdfast, "Agent", scripted)

@@ -1,30 +1,24 @@
-"""The page of options names every option that there is, and none that there is not."""
+"""The tables of options in the documentation are those that the declarations give."""
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from holdfast.agent.keywords import AgentOptions, QueryOptions, SessionOptions, SettingsOptions
-from holdfast.agent.one_call import CreateSessionOptions
-from holdfast.blocks.tool_registry.tool import ToolOptions
-
-_PAGE = (Path(__file__).parents[2] / "docs/options.md").read_text()
-
-_CHAPTERS: dict[str, set[str]] = {
-    "Settings": set(SettingsOptions.__annotations__),
-    "Agent": set(AgentOptions.__annotations__) - set(SettingsOptions.__annotations__),
-    "Session": (set(CreateSessionOptions.__annotations__) - set(AgentOptions.__annotations__))
-    | set(SessionOptions.__annotations__),
-    "Query": set(QueryOptions.__annotations__),
-    "Tool": set(ToolOptions.__annotations__),
-}
+from scripts.write_option_tables import PAGES, TABLES, rewritten
 
 
-@pytest.mark.parametrize("title", _CHAPTERS)
-def test_every_option_is_on_the_page_and_no_other(title: str) -> None:
-    chapter: Any = re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", _PAGE, re.DOTALL | re.MULTILINE)
-    rows = re.findall(r"^\| (`.*?) \|", chapter[1], re.MULTILINE)
-    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
-    assert sorted(named) == sorted(_CHAPTERS[title])
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_tables_of_a_page_are_those_of_the_declarations(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert rewritten(text) == text, "run `make docs`"
+
+
+def test_every_table_has_its_place() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert sorted(re.findall(r"<!-- table: (.+?) -->", text)) == sorted(TABLES)
+
+
+def test_a_table_that_was_changed_by_hand_is_noticed() -> None:
+    text = PAGES[0].read_text(encoding="utf-8")
+    assert rewritten(text.replace("| `seed` |", "| `sede` |")) == text

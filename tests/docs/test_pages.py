@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
+import holdfast.sync
 from holdfast.testing import ScriptedProvider, calls, says
 
 _ROOT = Path(__file__).parents[2]
@@ -24,13 +25,20 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [says("Roses are red")],
     ],
     "docs/queries.md": [[says('{"name": "Paris", "inhabitants": 2100000}')], [says("Milk.")], []],
-    "docs/sessions.md": [[says("Hello.")], [says("Hello."), says("Noon.")]],
+    "docs/sessions.md": [
+        [says("Hello.")],
+        [says("A long report.")],
+        [says("Hello."), says("Noon.")],
+    ],
+    "docs/errors.md": [[says("Sales grew.")]],
+    "docs/sync.md": [[says("Paris."), says("Pick ", "two.")]],
     "docs/testing.md": [[], [says("Hello.")]],
     "docs/tools.md": [
         [
             calls(("weather", {"city": "Oslo"}), ("crawl", {"pages": 2}), ("count", {"to": 3})),
             says("21 degrees, two pages, three."),
         ],
+        [calls(("ping", {"host": "example.com"})), says("It is.")],
         [calls(("pay", {"amount": 20, "to": "Anna"})), says("Ana has it.")],
     ],
 }
@@ -56,6 +64,7 @@ async def test_the_code_of_a_page_runs(
     monkeypatch.chdir(tmp_path)
     provider = ScriptedProvider(_SCRIPTS[page][place], provider="anthropic")
     monkeypatch.setattr(holdfast, "Agent", functools.partial(_scripted, provider))
+    monkeypatch.setattr(holdfast.sync, "Agent", functools.partial(_scripted_sync, provider))
     source = "async def _run():\n" + textwrap.indent(_blocks(page)[place], "    ")
     names: dict[str, Any] = {}
     exec(compile(ast.parse(source), page, "exec"), names)  # noqa: S102 - our own pages
@@ -64,11 +73,16 @@ async def test_the_code_of_a_page_runs(
 
 
 _Agent = holdfast.Agent
+_SyncAgent = holdfast.sync.Agent
 
 
 def _scripted(provider: ScriptedProvider, model: str, **options: Any) -> holdfast.Agent:
     """Make an agent that has no time to lose, and no other model than the script."""
     return _Agent(model, **{"providers": [provider], "environment": {}, **options})
+
+
+def _scripted_sync(provider: ScriptedProvider, model: str, **options: Any) -> holdfast.sync.Agent:
+    return _SyncAgent(model, **{"providers": [provider], "environment": {}, **options})
 
 
 def test_pages_link_only_to_files_that_exist() -> None:

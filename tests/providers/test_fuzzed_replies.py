@@ -17,7 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Agent
-from holdfast.blocks.stream_processor.processor import StreamProcessor
+from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
 from holdfast.ports.stamps import Stamp
 from holdfast.providers.client import Endpoint, WireModelClient
 from holdfast.providers.transport.protocol import HttpRequest
@@ -32,6 +32,7 @@ from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, UserMessage
 from holdfast.vocabulary.parts import Part, TextPart, ToolCallPart, ToolResultPart
 from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import RetrySettings
 from tests.fixtures_report import Report
 from tests.providers.reply_corpus import FAMILIES, corpus
@@ -102,18 +103,20 @@ def client_of(broken: Broken) -> WireModelClient:
 async def take(broken: Broken) -> Taken:
     """Take a reply in as a turn does, up to the entries of its log."""
     stamp = Stamp(FakeClock())
-    assembly = StreamProcessor(clock=FakeClock()).begin(stamp=stamp, provider="p", model="m")
+    answer = AnswerAssembler(stamp=stamp, provider="p", model="m")
     events: list[Event] = []
     error: AgentError | None = None
     try:
         async for batch in client_of(broken).stream(_REQUEST):
-            assembly.feed(batch, events)
-            assembly.checkpoint(events)
+            answer.feed(batch, events)
+            answer.checkpoint(events)
+            if answer.failure is not None:
+                raise answer.failure
     except AgentError as raised:
         error = raised
-    assembly.close(events)
+    answer.close(events)
     entries = [event for event in events if isinstance(event, Entry)]
-    finished = assembly.finished
+    finished = answer.finished
     assert (finished is None) == (error is not None), "an answer ends, or fails"
     if finished is not None:
         entries.append(
@@ -127,10 +130,10 @@ async def take(broken: Broken) -> Taken:
             )
         )
     report = None if error is None else error.report
-    stop = "complete" if error is None else "error"
+    stop: StopReason = "complete" if error is None else "error"
     entries.append(QueryEnded(**stamp(), stop_reason=stop, error=report))
     numbered = [replace(entry, seq=number) for number, entry in enumerate(entries, 1)]
-    return Taken(error, numbered, assembly.parts)
+    return Taken(error, numbered, answer.parts)
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -63,7 +63,7 @@ class MortalStore:
         store = JsonlStore(path) if kind == "jsonl" else SqliteStore(path / "sessions.db")
         self.log = MortalLog(store.log)
         self.index, self.leases, self.inbox = store.index, store.leases, store.inbox
-        self.blobs, self.close = store.blobs, store.close
+        self.blobs, self.search, self.close = store.blobs, store.search, store.close
 
 
 def make_agent(folder: Path, store: MortalStore, steps: Sequence[Step], **options: Any) -> Agent:

@@ -66,6 +66,7 @@ class FailingStore:
         self.leases = store.leases
         self.inbox = store.inbox
         self.blobs = store.blobs
+        self.search = store.search
 
     async def close(self) -> None:
         """Close the store inside."""

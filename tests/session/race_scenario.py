@@ -1,196 +1,145 @@
-"""One session under fire: everything that can happen to a query, at times drawn by chance."""
+"""One session under fire: everything that can happen to it, at times drawn by chance."""
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 
-from holdfast import Agent, AgentSession, ApprovalRequest, Approve, Deny, QueryEnded, tool
-from holdfast.stores.memory import MemoryStore
-from holdfast.testing import LoopClock, ScriptedProvider, calls, says
-from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.entries import (
-    ApprovalRequested,
-    ApprovalSettled,
-    Entry,
-    QueryStarted,
-)
-from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError
+from holdfast import AgentSession, Approve, QueryEnded, QueryStarted
+from holdfast.testing import says
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.errors import AgentError, ErrorCode
+from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.parts import ToolResultPart
-from holdfast.vocabulary.settings import RetrySettings
-from holdfast.vocabulary.stream_parts import StreamPart
-from tests.history_grammar import violations
+from holdfast.vocabulary.status import Failed, Idle
+from tests.scripted_agents import live_of
+from tests.session.race_happenings import FROM_OUTSIDE, answer, happen
+from tests.session.race_laws import Story, check_all_settled, check_log, check_story, untrue_offers
+from tests.session.race_world import WatchingProvider, World
 
-HAPPENINGS = ("abort", "close", "approve", "deny", "steer", "result", "error", "timeout")
-_LONGEST = 4.0
+_SHARE = 0.3
+"""How many of all happenings are drawn for one race."""
+_AGAIN = 0.2
+"""How many of these happen twice."""
+_ROUNDS = 60
+"""How often a session is resumed until it must be at rest."""
 
-
-@dataclass
-class Scenario:
-    """What one run is to go through, and what was seen to happen, in order."""
-
-    chance: random.Random
-    seen: list[str] = field(default_factory=list)
-
-    def at_random(self) -> float:
-        """Draw a moment of virtual time."""
-        return self.chance.uniform(0, _LONGEST)
-
-    def pause(self) -> Callable[[], Awaitable[None]]:
-        """Draw a wait for the provider's script."""
-        seconds = self.chance.uniform(0, 1)
-        return lambda: asyncio.sleep(seconds)
-
-    def note(self, happening: str) -> None:
-        """Write down that something happened now."""
-        self.seen.append(happening)
+_MEANWHILE = (
+    ErrorCode.NOTHING_TO_SEND,
+    ErrorCode.BAD_REQUEST,
+    ErrorCode.ABORTED,
+    ErrorCode.BUSY,
+)
+"""What resuming may end with: commands are still carried out, and the script has errors."""
 
 
-@tool(approval="ask")
-async def risky(step: int) -> str:
-    """Do something that must be allowed."""
-    await asyncio.sleep(0.1)
-    return f"step {step} done"
-
-
-def _spread(scenario: Scenario, parts: list[StreamPart]) -> list[object]:
-    beats: list[object] = []
-    for part in parts:
-        beats += [[part], scenario.pause()] if scenario.chance.random() < 0.5 else [[part]]
-    return beats
-
-
-def _script(scenario: Scenario) -> ScriptedProvider:
-    first = _spread(scenario, calls(("risky", {"step": 1}), ("risky", {"step": 2}), text="I try."))
-    second = _spread(scenario, says("It ", "is ", "done."))
-
-    async def note_result() -> None:
-        scenario.note("result")
-
-    async def note_error() -> None:
-        scenario.note("error")
-
-    if scenario.chance.random() < 0.4:
-        broken = ProviderError(ErrorCode.BAD_REQUEST, "no", basis="status")
-        target = scenario.chance.choice((first, second))
-        place = scenario.chance.randrange(len(target))
-        target[place:] = [note_error, broken]
-    second.insert(max(0, len(second) - 1), note_result)
-    provider = ScriptedProvider([first, second])  # type: ignore[list-item]
-    # Steering prompts may make the query, or another after it, ask more often.
-    late_error = [note_error, ProviderError(ErrorCode.BAD_REQUEST, "no", basis="status")]
-    provider.add(scenario.chance.choice((says("more"), late_error)))  # type: ignore[arg-type]
-    provider.add(*[says(f"more {number}") for number in range(4)])
-    return provider
-
-
-def _approver(scenario: Scenario) -> Callable[[ApprovalRequest], Awaitable[Decision]]:
-    async def decide(request: ApprovalRequest) -> Decision:
-        if request.arguments == {"step": 99}:
-            return Approve()
-        await asyncio.sleep(scenario.chance.uniform(0, 1.5))
-        if scenario.chance.random() < 0.5:
-            scenario.note("approve")
-            return Approve()
-        scenario.note("deny")
-        return Deny("not now")
-
-    return decide
-
-
-async def _disturb(scenario: Scenario, session: AgentSession, happening: str) -> None:
-    await asyncio.sleep(scenario.at_random())
-    scenario.note(happening)
-    try:
-        if happening == "abort":
-            session.abort("chance")
-        elif happening == "steer":
-            await session.steer("faster, please")
-        elif happening == "close":
-            await session.close(force=scenario.chance.random() < 0.5)
-        else:
-            await _decide(scenario, session, happening)
-    except AgentError as error:
-        assert error.code in (ErrorCode.CLOSED, ErrorCode.ABORTED, ErrorCode.NOT_FOUND)
-
-
-async def _decide(scenario: Scenario, session: AgentSession, happening: str) -> None:
-    """Answer an approval from outside, in time or too late."""
-    asked = session.unfinished.approvals
-    approval_id = asked[0].id if asked else "apr_of_yesterday"
-    if happening == "approve":
-        await session.approve(approval_id)
-    else:
-        await session.deny(approval_id, "no")
-
-
-async def _note_at(scenario: Scenario, happening: str, seconds: float) -> None:
-    await asyncio.sleep(seconds)
-    scenario.note(happening)
-
-
-async def _consume(session: AgentSession, timeout: float | None) -> None:
-    ends = 0
-    try:
-        async for event in session.stream("go", total_timeout=timeout):
-            assert ends == 0, "an event came after the terminal one"
-            ends += isinstance(event, QueryEnded)
-    except AgentError as error:
-        if error.code is ErrorCode.CLOSED:
-            return  # the session was closed before the prompt was taken in
-    assert ends == 1, f"{ends} terminal events"
-
-
-async def play(seed: int) -> Scenario:
-    """Run one scenario and check what must hold whatever happened."""
-    scenario, _ = await _play(seed)
-    return scenario
+async def play(seed: int) -> Story:
+    """Run one race and check what must hold whatever happened."""
+    story, _ = await _play(seed)
+    return story
 
 
 async def play_log(seed: int) -> list[Entry]:
-    """Run one scenario and return the log that it leaves."""
+    """Run one race and return the log that it leaves."""
     _, log = await _play(seed)
     return log
 
 
-async def _play(seed: int) -> tuple[Scenario, list[Entry]]:
-    scenario = Scenario(random.Random(seed))
-    provider, store = _script(scenario), MemoryStore()
-    agent = Agent(
-        "scripted/m",
-        providers=[provider],
-        tools=[risky],
-        store=store,
-        approver=_approver(scenario),
-        clock=LoopClock(),
-        retry=RetrySettings(max_retries=0),
-    )
-    outside = ("abort", "steer", "close", "approve", "deny")
-    wanted = [name for name in outside if scenario.chance.random() < 0.4]
-    timeout = scenario.at_random() + 0.01 if scenario.chance.random() < 0.3 else None
-    session = agent.session()
-    session_id = (await session.open()).session_id
+async def _play(seed: int) -> tuple[Story, list[Entry]]:
+    world = World(seed)
+    await world.session.open()
+    await _race(world)
+    await _leave(world)
+    session_id = await _reopen(world)
+    log = await world.store.log.read(session_id)
+    check_story(world.story, log)
+    check_all_settled(log)
+    await _check_store(world, session_id)
+    return world.story, log
+
+
+async def _race(world: World) -> None:
+    """Let a query and everything that is drawn happen at the same time."""
+    wanted = [name for name in FROM_OUTSIDE if world.by_chance(_SHARE)]
+    wanted += [name for name in wanted if world.by_chance(_AGAIN)]
+    timeout = world.moment() + 0.01 if world.by_chance(0.3) else None
     async with asyncio.TaskGroup() as group:
-        group.create_task(_consume(session, timeout))
-        if timeout is not None:
-            group.create_task(_note_at(scenario, "timeout", timeout))
+        group.create_task(_consume(world, timeout))
         for name in wanted:
-            group.create_task(_disturb(scenario, session, name))
-    if "close" not in scenario.seen:
-        await _check_next_query(session, provider)
-    await agent.close()
-    log = await store.log.read(session_id)
-    _check_log(log)
-    assert provider.open_streams == 0
-    return scenario, log
+            group.create_task(happen(world, name))
 
 
-async def _check_next_query(session: AgentSession, provider: ScriptedProvider) -> None:
+async def _consume(world: World, timeout: float | None) -> None:
+    """Watch a query: it has one terminal event, unless it never began."""
+    session, text = world.session, world.new_prompt("first")
+    begun = ends = 0
+    error: AgentError | None = None
+    try:
+        async for event in session.stream(text, total_timeout=timeout):
+            assert ends == 0, "an event came after the terminal one"
+            begun += isinstance(event, QueryStarted)
+            ends += isinstance(event, QueryEnded)
+    except AgentError as caught:
+        error = caught
+        if error.code is ErrorCode.TIMEOUT:
+            world.note("timeout")
+    assert ends == 1 or (error is not None and not begun), f"{ends} terminal events, {error!r}"
+    if begun:
+        world.story.prompts[text] = "logged"
+
+
+async def _leave(world: World) -> None:
+    """Check that the session goes on if it is open; close it, and see that it is free at once."""
+    session = world.session
+    world.is_over = True
+    try:
+        await _bring_to_rest(world, session)
+    except AgentError as error:
+        assert error.code is ErrorCode.CLOSED
+    else:
+        await _check_next_query(world, session, world.provider)
+    await session.close()
+    async with world.away.session(world.name):
+        pass
+    await world.away.close()
+    await world.home.close()
+
+
+async def _bring_to_rest(world: World, session: AgentSession) -> None:
+    """Approve what waits and resume until every command is carried out and nothing is left."""
+    live = await live_of(session)
+    for _ in range(_ROUNDS):
+        await session.wait_idle()
+        for request in session.unfinished.approvals:
+            await answer(world, session, request.id, "approved")
+        try:
+            await session.resume()
+        except AgentError as error:
+            assert error.code in _MEANWHILE
+        has_commands = await world.store.inbox.pending(live.session_id)
+        await session.wait_idle()
+        if not has_commands and _is_at_rest(session):
+            return
+        await world.wait(0.1)
+    raise AssertionError("the session does not come to rest")
+
+
+def _is_at_rest(session: AgentSession) -> bool:
+    """Whether nothing is left to be done."""
+    left = session.unfinished
+    is_idle = isinstance(session.status, Idle | Failed)
+    return is_idle and (left.query_id, left.inputs, left.approvals) == (None, (), ())
+
+
+async def _check_next_query(
+    world: World, session: AgentSession, provider: WatchingProvider
+) -> None:
     """Whatever came before, the next query runs: its tool is approved and its answer kept."""
-    await session.wait_idle()
-    provider.replace_rest(calls(("risky", {"step": 99}), ids=["last"]), says("all is well"))
-    asked = len(provider.requests)
-    result = await session.chat("still there?")
+    provider.replace_rest(world.calls(1), says("all is well"))
+    text = world.new_prompt("last")
+    world.story.prompts[text] = "logged"
+    result = await session.chat(text)
+    if result.stop_reason == "approval":
+        for request in result.pending:
+            await session.approve(request.id)
+        result = await session.resume()
     assert result.text == "all is well"
     outcomes = [
         part.outcome
@@ -199,15 +148,31 @@ async def _check_next_query(session: AgentSession, provider: ScriptedProvider) -
         if isinstance(part, ToolResultPart)
     ]
     assert outcomes == ["ok"]
-    for request in provider.requests[asked:]:
-        assert violations(request.messages) == []
 
 
-def _check_log(log: list[Entry]) -> None:
-    started = [entry.query_id for entry in log if isinstance(entry, QueryStarted)]
-    ended = [entry.query_id for entry in log if isinstance(entry, QueryEnded)]
-    assert started == ended
-    assert [entry.seq for entry in log] == list(range(1, len(log) + 1))
-    asked = [entry.approval_id for entry in log if isinstance(entry, ApprovalRequested)]
-    settled = [entry.approval_id for entry in log if isinstance(entry, ApprovalSettled)]
-    assert sorted(settled) == sorted(asked), "an approval is settled once"
+async def _reopen(world: World) -> SessionId:
+    """Open the session in a new agent, at once, and bring it to rest."""
+    provider = WatchingProvider(world.story, [])
+
+    async def decide(_request: object) -> Approve:
+        return Approve()
+
+    heir = world.new_agent(provider, approver=decide)
+    async with heir, heir.session(world.name, must_exist=True) as session:
+        world.story.found += untrue_offers(session.messages, world.story.runs)
+        await _bring_to_rest(world, session)
+        await _check_next_query(world, session, provider)
+        session_id = session.session_id
+    assert session_id is not None
+    for each in (world.provider, provider):
+        assert each.open_streams == 0
+    return session_id
+
+
+async def _check_store(world: World, session_id: SessionId) -> None:
+    """Check that no command is left, no lease is held, and what branches did is in order."""
+    assert list(await world.store.inbox.pending(session_id)) == []
+    lease = await world.store.leases.acquire(session_id, "anybody", busy="reject")
+    await world.store.leases.release(lease)
+    for branch in world.branches:
+        check_log(await world.store.log.read(SessionId(branch)))

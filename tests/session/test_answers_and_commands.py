@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Agent, AgentError, AgentSession, ApprovalRequest, Approve, ErrorCode, tool
 from holdfast.ports.session_store import Lease
+from holdfast.ports.tool_hooks import Proceed
 from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from holdfast.vocabulary.approvals import Decision
@@ -22,7 +23,7 @@ from holdfast.vocabulary.entries import (
 from holdfast.vocabulary.errors import StoreError
 from tests.attacks.moments import others_run, until
 from tests.attacks.slow_store import HeldStore
-from tests.scripted_agents import failure_of
+from tests.scripted_agents import failure_of, live_of
 from tests.session.failing_store import FailingStore
 
 RAN: list[str] = []
@@ -53,7 +54,7 @@ async def _never(_request: ApprovalRequest) -> Decision:
 
 
 async def _entries(session: AgentSession) -> list[Entry]:
-    live = await session.open()
+    live = await live_of(session)
     return await live.store.log.read(live.session_id)
 
 
@@ -271,6 +272,32 @@ async def test_an_answer_before_the_question_is_asked_again_is_not_asked_twice()
         session.on(ApprovalRequested, answer)
         assert (await session.chat("go")).text == "ok"
         assert (await _settled(session), RAN) == (["approved"], ["pay"])
+
+
+@pytest.mark.parametrize(("first", "ran"), [("approve", 1), ("deny", 0)])
+async def test_an_answer_while_other_calls_are_prepared_is_acted_on_and_not_asked_for_again(
+    first: str, ran: int
+) -> None:
+    """The query that rests is resumed, and a hook thinks about the second call meanwhile."""
+    gate, seen = Gate(), 0
+
+    async def hook(_call: object) -> Proceed:
+        nonlocal seen
+        seen += 1
+        if seen == 4:  # the second call, for the second time
+            await gate.wait()
+        return Proceed()
+
+    steps = [calls(("pay", {}), ("pay", {})), says("ok")]
+    async with _agent(steps, MemoryStore(), before_tool=hook) as agent, agent.session() as session:
+        one, two = (await session.chat("go")).pending
+        resuming = asyncio.ensure_future(session.resume().result())
+        await gate.reached.wait()
+        await getattr(session, first)(one.id)
+        gate.open()
+        assert [request.id for request in (await resuming).pending] == [two.id]
+        assert len(RAN) == ran
+        assert (await failure_of(session.approve(one.id))).code is ErrorCode.NOT_FOUND
 
 
 async def test_an_abort_and_an_answer_settle_an_approval_once() -> None:

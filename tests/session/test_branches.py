@@ -5,18 +5,23 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import Agent, AgentSession
 from holdfast.serialization.entries import decode_entry, encode_entry
-from holdfast.serialization.session_state import decode_state, encode_state
+from holdfast.serialization.session_state import decode_state
 from holdfast.session.lineage import fold_log
+from holdfast.stores.memory import MemoryLog, MemoryStore
+from holdfast.testing import Gate, says
+from holdfast.vocabulary.entries import Entry, Rewound
 from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.messages import Message
 from tests.history_grammar import violations
-from tests.scripted_agents import failure_of
+from tests.scripted_agents import failure_of, live_of, make_agent
 from tests.session.three_turns import ThreeTurns, durable_agent
 
 _KINDS = ("memory", "jsonl", "sqlite")
@@ -96,7 +101,7 @@ class Walk:
         """Go on in a session that is restored from an export."""
         del number
         state = await self.session.export()
-        assert decode_state(encode_state(state)) == state
+        assert decode_state(msgspec.json.encode(state)) == state
         restored = self._agent.session(restore=state)
         await restored.open()
         assert restored.messages == self.session.messages
@@ -105,7 +110,7 @@ class Walk:
     async def reopen(self, number: int) -> None:
         """Close the session and open it again; its log, written out and read, is the same."""
         del number
-        live = await self.session.open()
+        live = await live_of(self.session)
         entries = await live.store.log.read(live.session_id)
         again = [decode_entry(encode_entry(entry)) for entry in entries]
         assert (await fold_log(live.store.log, again)).messages() == self.session.messages
@@ -206,6 +211,16 @@ async def test_a_branch_goes_its_own_way(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", _KINDS)
+async def test_a_branch_is_in_the_store_when_fork_returns(kind: str, tmp_path: Path) -> None:
+    async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as trunk:
+        said = await trunk.chat("next")
+        branch = await trunk.fork(name="branch")
+        assert (await agent.remote("branch")).session_id == branch.session_id
+        assert branch.messages[-1].id == said.message_id
+        await branch.close()
+
+
+@pytest.mark.parametrize("kind", _KINDS)
 async def test_a_message_from_before_the_fork_can_be_gone_back_to(
     kind: str, tmp_path: Path
 ) -> None:
@@ -252,7 +267,7 @@ async def test_deleting_a_branch_leaves_its_trunk(kind: str, tmp_path: Path) -> 
     async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as trunk:
         await trunk.chat("next")
         branch = await trunk.fork(name="branch")
-        live = await branch.open()
+        live = await live_of(branch)
         await branch.close()
         await live.store.log.delete(live.session_id)
         with pytest.raises(SessionError) as raised:
@@ -268,7 +283,7 @@ async def test_a_branch_of_a_deleted_session_says_what_is_gone(kind: str, tmp_pa
         trunk = agent.session()
         await trunk.chat("next")
         branch = await trunk.fork(name="branch")
-        live = await branch.open()
+        live = await live_of(branch)
         await branch.close()
         await trunk.close()
         await live.store.log.delete((await live.store.log.read(live.session_id))[0].parent)  # type: ignore[attr-defined]
@@ -284,7 +299,7 @@ async def test_a_session_that_was_deleted_meanwhile_has_nothing_to_branch_from(
     async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as session:
         said = (await session.chat("next")).message_id
         assert said is not None
-        live = await session.open()
+        live = await live_of(session)
         await live.store.log.delete(live.session_id)
         for attempt in (session.fork(), session.fork(after=said), session.rewind(to=said)):
             with pytest.raises(SessionError) as raised:
@@ -314,3 +329,35 @@ async def test_two_sessions_of_a_new_name_opened_at_once_are_one(tmp_path: Path)
         )
         refused = [item for item in opened if isinstance(item, SessionError)]
         assert [item.code for item in refused] == [ErrorCode.BUSY]
+
+
+class _HeldReads(MemoryLog):
+    """A log whose next reader waits until the test lets it go on."""
+
+    gate: Gate | None = None
+
+    async def read(
+        self, session_id: SessionId, *, after: int = 0, limit: int | None = None
+    ) -> list[Entry]:
+        gate, self.gate = self.gate, None
+        if gate is not None:
+            await gate.wait()
+        return await super().read(session_id, after=after, limit=limit)
+
+
+async def test_a_rewind_whose_session_is_closed_meanwhile_is_refused() -> None:
+    """The store has another holder by then perhaps; that is no business of the caller's."""
+    store = MemoryStore()
+    store.log = log = _HeldReads(store._sessions)
+    agent, _ = make_agent([says("one")], store=store)
+    async with agent:
+        session = agent.session()
+        result = await session.chat("go")
+        log.gate = gate = Gate()
+        rewinding = asyncio.ensure_future(session.rewind(to=result.messages[0].id))
+        await gate.reached.wait()
+        await session.close()
+        gate.open()
+        assert (await failure_of(rewinding)).code is ErrorCode.CLOSED
+        entries = await log.read(session.session_id or SessionId(""))
+        assert not any(isinstance(entry, Rewound) for entry in entries)

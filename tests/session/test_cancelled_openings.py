@@ -5,7 +5,7 @@ import contextlib
 import random
 import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,12 +13,13 @@ import pytest
 
 from holdfast import AbortController, Agent, AgentError, ErrorCode, sync
 from holdfast.ports.session_store import Lease, Store
-from holdfast.stores.memory import MemoryLeases, MemoryStore
-from holdfast.testing import ScriptedProvider, says
+from holdfast.stores.memory import MemoryInbox, MemoryLeases, MemoryStore
+from holdfast.testing import Gate, ScriptedProvider, says
+from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.ids import SessionId
 from tests.attacks.moments import others_run
 from tests.scripted_agents import failure_of, make_agent, tasks_left
-from tests.stores.places import PLACES, open_place
+from tests.stores.store_factories import STORE_FACTORIES, open_store
 
 _ROUNDS = 200
 _CONNECTIONS = 6
@@ -55,11 +56,11 @@ async def _steps_of_an_opening(agent: Agent) -> int:
     return count
 
 
-@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 async def test_a_session_whose_opening_was_cancelled_can_be_opened_at_once(
     kind: str, tmp_path: Path
 ) -> None:
-    chance, store = random.Random(1), open_place(kind, tmp_path)
+    chance, store = random.Random(1), open_store(kind, tmp_path)
     agent, _ = make_agent([], store=store)
     async with agent:
         longest = min(600, 2 * await _steps_of_an_opening(agent))
@@ -77,11 +78,11 @@ async def test_a_session_whose_opening_was_cancelled_can_be_opened_at_once(
     await store.close()
 
 
-@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 async def test_a_caller_that_is_cancelled_twice_leaves_nothing_either(
     kind: str, tmp_path: Path
 ) -> None:
-    chance, store = random.Random(3), open_place(kind, tmp_path)
+    chance, store = random.Random(3), open_store(kind, tmp_path)
     agent, _ = make_agent([], store=store)
     async with agent:
         longest = min(600, 2 * await _steps_of_an_opening(agent))
@@ -100,14 +101,14 @@ async def test_a_caller_that_is_cancelled_twice_leaves_nothing_either(
     await store.close()
 
 
-@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 async def test_an_agent_that_is_closed_while_sessions_open_leaves_nothing_behind(
     kind: str, tmp_path: Path
 ) -> None:
     """The store is the agent's own or is handed in; another agent gets every session at once."""
     chance, before = random.Random(4), _descriptors()
     for number in range(40):
-        store: Store = open_place(kind, tmp_path / str(number))
+        store: Store = open_store(kind, tmp_path / str(number))
         agent, _ = make_agent([], store=store)
         openings = [asyncio.ensure_future(agent.session(f"s{n}").open()) for n in range(3)]
         await _steps(chance.randint(0, 120))
@@ -146,7 +147,7 @@ async def test_an_agent_with_a_store_of_its_own_that_is_closed_while_a_session_o
 async def test_a_session_that_is_closed_while_it_opens_is_free_when_close_returns(
     tmp_path: Path,
 ) -> None:
-    chance, store = random.Random(6), open_place("sqlite", tmp_path)
+    chance, store = random.Random(6), open_store("sqlite", tmp_path)
     agent, _ = make_agent([], store=store)
     async with agent:
         for _ in range(60):
@@ -162,7 +163,7 @@ async def test_a_session_that_is_closed_while_it_opens_is_free_when_close_return
 
 
 async def test_a_session_that_waits_for_its_lease_can_be_closed(tmp_path: Path) -> None:
-    store = open_place("jsonl", tmp_path)
+    store = open_store("jsonl", tmp_path)
     holder, _ = make_agent([], store=store)
     other, _ = make_agent([], store=store)
     async with holder, other, holder.session("one"):
@@ -175,11 +176,11 @@ async def test_a_session_that_waits_for_its_lease_can_be_closed(tmp_path: Path) 
     assert tasks_left() == []
 
 
-@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 async def test_an_abort_signal_that_comes_while_a_session_opens_leaves_it_free(
     kind: str, tmp_path: Path
 ) -> None:
-    chance, store = random.Random(7), open_place(kind, tmp_path)
+    chance, store = random.Random(7), open_store(kind, tmp_path)
     provider = ScriptedProvider()
     agent = Agent("scripted/m", providers=[provider], store=store, environment={})
     async with agent:
@@ -231,6 +232,51 @@ async def test_a_time_limit_around_an_opening_leaves_the_session_free() -> None:
         await agent.session("one").open()
 
 
+class _SlowRelease(MemoryLeases):
+    """Leases that are given back when the test says so."""
+
+    gate: Gate
+
+    async def release(self, lease: Lease) -> None:
+        await self.gate.wait()
+        await super().release(lease)
+
+
+async def test_an_opening_that_is_given_up_twice_ends_when_nothing_is_held() -> None:
+    """Its caller is cancelled, and the session is closed while the first of them cleans up."""
+    store, reading = MemoryStore(), Gate()
+    store.leases = leases = _SlowRelease(store._sessions)
+    leases.gate = Gate()
+    store.inbox = _HeldInbox(store._sessions, reading)
+    agent, _ = make_agent([], store=store)
+    async with agent:
+        session = agent.session("one")
+        opening = asyncio.ensure_future(session.open())
+        await reading.reached.wait()
+        opening.cancel()
+        await leases.gate.reached.wait()
+        closing = asyncio.ensure_future(session.close())
+        await _steps(20)
+        assert not closing.done()
+        leases.gate.open()
+        await closing
+        reading.open()
+        async with agent.session("one"):
+            pass
+
+
+class _HeldInbox(MemoryInbox):
+    """An inbox whose readers wait."""
+
+    def __init__(self, sessions: Any, gate: Gate) -> None:
+        super().__init__(sessions)
+        self._gate = gate
+
+    async def pending(self, session_id: SessionId) -> Sequence[Command]:
+        await self._gate.wait()
+        return await super().pending(session_id)
+
+
 async def test_only_the_caller_that_gives_up_loses_an_opening_that_two_wait_for() -> None:
     store = MemoryStore()
     store.leases = leases = _Handing(store._sessions)
@@ -267,11 +313,11 @@ class _Interrupting:
         return called
 
 
-@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize("kind", STORE_FACTORIES)
 def test_an_interrupt_from_the_keyboard_leaves_a_session_that_can_be_opened(
     kind: str, tmp_path: Path
 ) -> None:
-    countdown, store = [0], open_place(kind, tmp_path)
+    countdown, store = [0], open_store(kind, tmp_path)
     for port in ("log", "index", "leases"):
         setattr(store, port, _Interrupting(getattr(store, port), countdown))
     with sync.Agent("scripted/m", providers=[ScriptedProvider()], store=store) as agent:

@@ -20,6 +20,7 @@ from holdfast.vocabulary.entries import Entry, ToolEnded, ToolStarted
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
 from tests.history_grammar import violations
+from tests.scripted_agents import live_of
 from tests.session.crash_worker import NAME
 from tests.session.three_turns import FINAL, LINES, ThreeTurns, durable_agent
 
@@ -63,7 +64,7 @@ def _checker(kind: str, fates: Counter[str]) -> Callable[[Path], Awaitable[None]
 
 
 async def _stored(session: AgentSession) -> AsyncIterator[Entry]:
-    live = await session.open()
+    live = await live_of(session)
     for entry in await live.store.log.read(live.session_id):
         yield entry
 

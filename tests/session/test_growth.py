@@ -8,6 +8,7 @@ from holdfast import AgentSession
 from holdfast.serialization.entries import encode_entry
 from holdfast.testing import ScriptedProvider, says
 from tests.fixtures_report import Report
+from tests.scripted_agents import live_of
 from tests.session.three_turns import durable_agent
 
 TURNS = 60
@@ -15,7 +16,7 @@ PIECE = "Sixty-four bytes of an answer which are not like any of others. "
 
 
 async def _sizes(session: AgentSession) -> list[int]:
-    live = await session.open()
+    live = await live_of(session)
     return [len(encode_entry(entry)) for entry in await live.store.log.read(live.session_id)]
 
 

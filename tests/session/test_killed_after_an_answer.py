@@ -13,6 +13,7 @@ from holdfast.testing import says
 from holdfast.vocabulary.approvals import Decision
 from holdfast.vocabulary.entries import ApprovalSettled
 from tests.architecture.source_tree import ROOT
+from tests.scripted_agents import live_of
 from tests.session.answer_worker import NAME, MortalStore, make_agent
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.parametrize("kind", ["jsonl", "sqlite"])]
@@ -73,7 +74,7 @@ async def test_the_first_answer_to_a_live_question_holds(
     agent = make_agent(tmp_path, MortalStore(kind, tmp_path), [says("ok")], approver=_deny)
     async with agent, agent.session(NAME) as session:
         await session.resume()
-        live = await session.open()
+        live = await live_of(session)
         entries = await live.store.log.read(live.session_id)
     settled = [entry.decision for entry in entries if isinstance(entry, ApprovalSettled)]
     assert settled == [decision]

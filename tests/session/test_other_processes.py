@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent
-from holdfast.agent.remote import AgentRemote
+from holdfast.agent.verbs import AgentRemote
 from holdfast.vocabulary.entries import ApprovalSettled, Entry, InputQueued, QueryEnded
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.messages import AssistantMessage
+from tests.scripted_agents import live_of
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent
 from tests.stores.workers import WorkerProcess, worker
@@ -61,11 +62,13 @@ async def test_a_session_that_is_held_elsewhere_is_refused_before_a_model_is_ask
     assert provider.requests == []
 
 
-async def test_whoever_waits_gets_the_session_when_it_is_given_up(
+async def test_a_process_that_waits_gets_the_session_when_its_holder_closes_it(
     kind: str, tmp_path: Path
 ) -> None:
     async with _held(kind, tmp_path) as (holder, _, _), _process(kind, tmp_path) as waiting:
         waiting.send("open", "wait")
+        await waiting.until("waiting")
+        # The other process waits from here on: the holder can still use the session.
         holder.send("chat", "mine")
         assert await holder.until("result") == "complete echo mine"
         holder.send("close")
@@ -74,11 +77,12 @@ async def test_whoever_waits_gets_the_session_when_it_is_given_up(
         assert await waiting.until("result") == "complete echo yours"
 
 
-async def test_whoever_waits_gets_the_session_when_its_holder_is_killed(
+async def test_a_process_that_waits_gets_the_session_when_its_holder_is_killed(
     kind: str, tmp_path: Path
 ) -> None:
     async with _held(kind, tmp_path) as (holder, _, _), _process(kind, tmp_path) as waiting:
         waiting.send("open", "wait")
+        await waiting.until("waiting")
         holder.send("chat", "hold")
         await holder.until("shown")
         holder.signal(signal.SIGKILL)
@@ -181,7 +185,7 @@ async def test_an_approval_is_answered_while_nobody_holds_the_session(
         await third.until("closed")
     assert _effects(tmp_path) == ["word"]
     async with durable_agent(kind, tmp_path, EchoProvider()) as agent, agent.session(NAME) as after:
-        live = await after.open()
+        live = await live_of(after)
         entries = await live.store.log.read(live.session_id)
         assert len([item for item in entries if isinstance(item, ApprovalSettled)]) == 1
         assert await live.store.inbox.pending(live.session_id) == ()

@@ -8,7 +8,7 @@ from holdfast import Agent
 from holdfast.ports.session_store import Store
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from tests.session.echo_provider import EchoProvider
-from tests.stores.places import DURABLE, open_place
+from tests.stores.store_factories import DURABLE, open_store
 
 NAME = "diary"
 
@@ -30,7 +30,7 @@ async def _refused(agent: Agent, reference: str) -> ErrorCode:
 async def test_a_session_of_somebody_else_cannot_be_opened_by_its_id(
     kind: str, owner: str, project: str, tmp_path: Path
 ) -> None:
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     async with _agent(store) as agent, _agent(store, owner, project) as other:
         async with agent.session(NAME) as session:
             await session.chat("a secret")
@@ -50,7 +50,7 @@ async def test_a_session_of_somebody_else_cannot_be_opened_by_its_id(
 async def test_a_session_whose_first_entry_is_damaged_stays_with_its_owner(
     kind: str, is_rebuilt: bool, tmp_path: Path
 ) -> None:
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     async with _agent(store) as agent, agent.session(NAME) as session:
         await session.chat("a secret")
         session_id = session.session_id
@@ -59,7 +59,7 @@ async def test_a_session_whose_first_entry_is_damaged_stays_with_its_owner(
     for file in (path for path in tmp_path.rglob("*") if path.suffix in {".jsonl", ".db"}):
         file.write_bytes(file.read_bytes().replace(b'"session.opened"', b'"session.op\0ned"'))
 
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     if is_rebuilt:
         assert await store.index.rebuild() == 1
     async with _agent(store) as agent, _agent(store, "bob") as other:

@@ -1,4 +1,4 @@
-"""Races between everything that can happen to a query, over thousands of seeded schedules."""
+"""Races between everything that can happen to a session, over thousands of seeded schedules."""
 
 import asyncio
 import hashlib
@@ -10,22 +10,23 @@ from itertools import permutations
 
 import pytest
 
-from holdfast.blocks.approval_coordinator import ApprovalCoordinator
-from holdfast.testing.seeded_loop import SeededLoop
-from tests.session.race_scenario import HAPPENINGS, Scenario, play
+from holdfast.testing.clocks import SeededLoop
+from tests.session.race_happenings import HAPPENINGS
+from tests.session.race_laws import Story
+from tests.session.race_scenario import play
 
-_CHUNK = 500
+_CHUNK = 100
 
 
-def _play_on_seeded_loop(seed: int) -> tuple[Scenario, bytes]:
+def play_on_seeded_loop(seed: int) -> tuple[Story, bytes]:
     """Run one seed; returns what happened and what tells its schedule from others."""
     loop = SeededLoop(seed)
     try:
-        scenario = loop.run_until_complete(play(seed))
+        story = loop.run_until_complete(play(seed))
         left = [task for task in asyncio.all_tasks(loop) if not task.done()]
         assert not left, f"seed {seed}: tasks were left: {left}"
-        schedule = f"{scenario.seen} {loop.schedule}".encode()
-        return scenario, hashlib.blake2b(schedule, digest_size=8).digest()
+        schedule = f"{story.happenings} {loop.schedule}".encode()
+        return story, hashlib.blake2b(schedule, digest_size=8).digest()
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
@@ -37,11 +38,11 @@ def _play_chunk(first: int) -> tuple[set[bytes], Counter[tuple[str, str]]]:
     orders: Counter[tuple[str, str]] = Counter()
     for seed in range(first, first + _CHUNK):
         try:
-            scenario, schedule = _play_on_seeded_loop(seed)
+            story, schedule = play_on_seeded_loop(seed)
         except BaseException as error:
             raise AssertionError(f"seed {seed} found something: {error!r}") from error
         schedules.add(schedule)
-        seen = list(dict.fromkeys(scenario.seen))
+        seen = list(dict.fromkeys(story.happenings))
         orders.update((first, second) for n, first in enumerate(seen) for second in seen[n + 1 :])
     return schedules, orders
 
@@ -50,37 +51,38 @@ def _check_schedules(wanted: int, report: Callable[[str], None]) -> None:
     """Play until that many different schedules must have been seen, on two processes."""
     schedules: set[bytes] = set()
     orders: Counter[tuple[str, str]] = Counter()
-    chunks = range(0, wanted + 2 * _CHUNK, _CHUNK)
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=2, mp_context=spawn) as pool:
-        for seen, found in pool.map(_play_chunk, chunks):
+        for seen, found in pool.map(_play_chunk, range(0, wanted, _CHUNK)):
             schedules.update(seen)
             orders.update(found)
-    report(f"races: {len(schedules)} distinct schedules, {len(orders)} of 56 ordered pairs")
+    pairs = set(permutations(HAPPENINGS, 2))
+    report(
+        f"races: {len(schedules)} distinct schedules, "
+        f"{len(pairs & orders.keys())} of {len(pairs)} ordered pairs"
+    )
     assert len(schedules) >= wanted
-    assert {pair for pair in permutations(HAPPENINGS, 2) if not orders[pair]} == set()
+    assert pairs - orders.keys() == set()
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_every_schedule_has_one_end_and_leaves_nothing(report: Callable[[str], None]) -> None:
-    _check_schedules(20_000, report)
+    _check_schedules(2_000, report)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(18_000)
-def test_ten_times_as_many_schedules(report: Callable[[str], None]) -> None:
+def test_a_hundred_times_as_many_schedules(report: Callable[[str], None]) -> None:
     _check_schedules(200_000, report)
 
 
-@pytest.mark.timeout(300)
-def test_an_end_that_leaves_approvals_open_is_found(
-    monkeypatch: pytest.MonkeyPatch, report: Callable[[str], None]
-) -> None:
-    monkeypatch.setattr(ApprovalCoordinator, "cancellations", lambda self, reason: [])
-    for seed in range(500):
-        try:
-            _play_on_seeded_loop(seed)
-        except AssertionError:
-            report(f"races: the planted bug (approvals left open) is found by seed {seed}")
-            return
-    pytest.fail("500 schedules did not find the planted bug")
+def _digest(seed: int) -> bytes:
+    return play_on_seeded_loop(seed)[1]
+
+
+def test_one_seed_is_one_schedule_in_every_process() -> None:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=spawn) as pool:
+        elsewhere = list(pool.map(_digest, range(40)))
+    assert elsewhere == [_digest(seed) for seed in range(40)]

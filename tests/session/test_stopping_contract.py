@@ -1,4 +1,4 @@
-"""Stopping a query: the README's table, row by row."""
+"""Stopping a query: the table of docs/durability.md, row by row."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

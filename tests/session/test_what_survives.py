@@ -1,4 +1,4 @@
-"""What survives what: the README's table, row by row."""
+"""What survives what: the table of docs/durability.md, row by row."""
 
 import asyncio
 import re
@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from holdfast import Agent
-from holdfast.agent.remote import AgentRemote
+from holdfast.agent.verbs import AgentRemote
 from holdfast.testing.store_conformance.crash_sweep import is_strace_here
 from holdfast.vocabulary.entries import ToolStarted
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.messages import AssistantMessage
 from tests.architecture.source_tree import ROOT
+from tests.scripted_agents import live_of
 from tests.session.crash_worker import PROMPTS
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent
@@ -60,7 +61,7 @@ def _effects(folder: Path) -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
-@row("closing a session and opening it again")
+@row("a session is closed and opened again")
 @pytest.mark.parametrize("kind", ["memory", "jsonl", "sqlite"])
 async def test_a_session_that_is_opened_again_is_the_same(kind: str, tmp_path: Path) -> None:
     async with _agent(kind, tmp_path) as agent:
@@ -72,7 +73,7 @@ async def test_a_session_that_is_opened_again_is_the_same(kind: str, tmp_path: P
             assert (again.messages, again.settings.max_tokens) == (messages, 7)
 
 
-@row("the end of the process, clean or by kill -9, between two queries")
+@row("the process ends or is killed between two queries")
 @DURABLE
 async def test_a_process_that_is_gone_leaves_its_session(kind: str, tmp_path: Path) -> None:
     async with _process(kind, tmp_path) as process:
@@ -87,7 +88,7 @@ async def test_a_process_that_is_gone_leaves_its_session(kind: str, tmp_path: Pa
         assert session.unfinished.query_id is None
 
 
-@row("kill -9 while text streams")
+@row("kill -9 while text is streaming")
 @DURABLE
 async def test_streamed_text_is_kept_and_marked(kind: str, tmp_path: Path) -> None:
     async with _process(kind, tmp_path) as process:
@@ -114,7 +115,7 @@ async def _killed_while_a_tool_ran(kind: str, folder: Path) -> None:
         process.signal(signal.SIGKILL)
 
 
-@row("kill -9 while a tool runs")
+@row("kill -9 while a tool is running")
 @DURABLE
 async def test_a_tool_that_was_running_is_unknown_and_not_run_again(
     kind: str, tmp_path: Path
@@ -152,7 +153,7 @@ async def _wait_for(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)  # noqa: TID251 - a real process is waited for
 
 
-@row("kill -9 while an approval waits")
+@row("kill -9 while an approval is pending")
 @DURABLE
 async def test_a_question_is_still_there_and_is_answered_once(kind: str, tmp_path: Path) -> None:
     async with _process(kind, tmp_path) as process:
@@ -167,7 +168,7 @@ async def test_a_question_is_still_there_and_is_answered_once(kind: str, tmp_pat
     assert _effects(tmp_path) == ["word"]
 
 
-@row("kill -9 while prompts wait in the queue")
+@row("kill -9 while prompts are in the queue")
 @DURABLE
 async def test_queued_prompts_are_sent_after_a_restart(kind: str, tmp_path: Path) -> None:
     async with _process(kind, tmp_path) as process:
@@ -182,7 +183,7 @@ async def test_queued_prompts_are_sent_after_a_restart(kind: str, tmp_path: Path
         assert (await session.resume()).text == "echo later"
 
 
-@row("a command that is sent while nobody holds the session")
+@row("a command is sent while no process holds the session")
 @DURABLE
 async def test_a_command_waits_for_the_next_holder(kind: str, tmp_path: Path) -> None:
     async with _process(kind, tmp_path) as process:
@@ -250,13 +251,13 @@ async def test_damage_hides_nothing_else_and_is_reported(kind: str, tmp_path: Pa
     for file in files.iterdir():
         file.write_bytes(file.read_bytes().replace(b"echo damage me", b"echo d\0mage me"))
     async with _agent(kind, tmp_path) as agent, agent.session(NAME) as session:
-        live = await session.open()
+        live = await live_of(session)
         assert len(await live.store.log.inspect(live.session_id)) == 1
         assert session.messages[-1].text == "echo keep me"
         assert (await session.chat("next")).text == "echo next"
 
 
-@row("a second process that opens the session")
+@row("a second process opens the session")
 @DURABLE
 async def test_one_holds_the_session_and_the_other_is_refused(kind: str, tmp_path: Path) -> None:
     async with _process(kind, tmp_path) as process, _agent(kind, tmp_path) as agent:
@@ -266,7 +267,7 @@ async def test_one_holds_the_session_and_the_other_is_refused(kind: str, tmp_pat
         assert raised.value.code is ErrorCode.BUSY
 
 
-@row("a holder that was stopped and replaced")
+@row("the holder was stopped and replaced")
 @DURABLE
 async def test_a_replaced_holder_writes_nothing_more(kind: str, tmp_path: Path) -> None:
     async with _process(kind, tmp_path) as process, _agent(kind, tmp_path) as agent:
@@ -277,14 +278,14 @@ async def test_a_replaced_holder_writes_nothing_more(kind: str, tmp_path: Path) 
             await session.chat("mine now")
             process.signal(signal.SIGCONT)
             assert await process.until("error") == ErrorCode.FENCED
-            live = await session.open()
+            live = await live_of(session)
             stored = await live.store.log.read(live.session_id)
             assert len(stored) == live.fold.head
             assert not any(isinstance(entry, ToolStarted) for entry in stored)
 
 
 def test_every_row_of_the_table_has_a_test() -> None:
-    readme = (ROOT / "README.md").read_text()
-    section = readme.partition("## What survives what")[2].partition("\n## ")[0]
+    page = (ROOT / "docs" / "durability.md").read_text()
+    section = page.partition("## Crashes, full disks and other processes")[2]
     rows = [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("|")]
     assert rows[2:] == list(_ROWS)

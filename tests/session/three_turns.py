@@ -43,10 +43,16 @@ def _answer(results: int) -> list[StreamPart]:
     return calls(("write_line", {"line": line}), ids=(f"call_{line}",), text="I write. ")
 
 
-def line_writer(effects: Path, approval: ApprovalMode = "never") -> Tool:
-    """Return a tool that appends a line to a file, durably; after `linger` it never returns."""
+def line_writer(
+    effects: Path,
+    approval: ApprovalMode = "never",
+    *,
+    name: str = "write_line",
+    lingers: bool = True,
+) -> Tool:
+    """Return a tool that appends a line to a file, durably; after `linger` it may never return."""
 
-    @tool(approval=approval)
+    @tool(name=name, approval=approval)
     def write_line(line: str) -> str:
         """Write a line."""
         descriptor = os.open(effects, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -55,7 +61,7 @@ def line_writer(effects: Path, approval: ApprovalMode = "never") -> Tool:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        if line == "linger":
+        if line == "linger" and lingers:
             threading.Event().wait()
         return f"{line} is written"
 

@@ -8,14 +8,14 @@ from holdfast.testing.store_conformance.crash_sweep import note_acknowledged
 from holdfast.testing.store_conformance.samples import change, command, note, opening
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.ids import new_session_id
-from tests.stores.places import open_place
+from tests.stores.store_factories import open_store
 
 TURNS = 3
 
 
 async def write(kind: str, folder: Path, *, acks: Path, turns: int) -> None:
     """Open a session, then in each turn: a command, a blob, an append of several, one of one."""
-    store = open_place(kind, folder)
+    store = open_store(kind, folder)
     session_id = new_session_id()
     lease = await store.leases.acquire(session_id, "worker")
     await store.log.append(lease, [opening(session_id, name="crash")])

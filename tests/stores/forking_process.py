@@ -13,7 +13,7 @@ from pathlib import Path
 
 from holdfast.testing.store_conformance.samples import new_session, note
 from holdfast.vocabulary.errors import ErrorCode, SessionError
-from tests.stores.places import open_place
+from tests.stores.store_factories import open_store
 
 _PATIENCE_SECONDS = 20
 
@@ -47,7 +47,7 @@ def a_fork_that_lives_on() -> Iterator[None]:
 
 async def hold(kind: str, folder: Path) -> None:
     """Fork twice while a session is held: one fork uses the store, the other only lives on."""
-    store = open_place(kind, folder)
+    store = open_store(kind, folder)
     lease = await new_session(store)
 
     async def use() -> None:
@@ -68,7 +68,7 @@ async def hold(kind: str, folder: Path) -> None:
     await store.log.append(lease, [note(2)])
     with a_fork_that_lives_on():
         await store.leases.release(lease)
-        other = open_place(kind, folder)
+        other = open_store(kind, folder)
         await other.leases.acquire(lease.session_id, "another")
         await other.close()
     await store.close()

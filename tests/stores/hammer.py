@@ -6,13 +6,13 @@ from pathlib import Path
 
 from holdfast.testing.store_conformance.samples import new_session, note
 from holdfast.vocabulary.errors import AgentError
-from tests.stores.places import open_place
+from tests.stores.store_factories import open_store
 
 
 async def hammer(kind: str, folder: Path, seconds: float) -> str:
     """Append until the time is over; return the session, how many entries, the longest wait."""
     loop = asyncio.get_running_loop()
-    store = open_place(kind, folder)
+    store = open_store(kind, folder)
     lease = await new_session(store)
     seq, longest, end = 1, 0.0, loop.time() + seconds
     while (before := loop.time()) < end:

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from holdfast.ports.session_store import Store
-from holdfast.stores.big_entries import LARGEST_ENTRY
+from holdfast.stores.stored_records import LARGEST_ENTRY
 from holdfast.testing.store_conformance.samples import change, command, note, opening
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import SessionId, new_session_id
-from tests.stores.places import DURABLE, PLACES, open_place
+from tests.stores.store_factories import DURABLE, STORE_FACTORIES, open_store
 
 _BIG = LARGEST_ENTRY + 1
 
@@ -28,9 +28,9 @@ def _entries(session_id: SessionId) -> list[Entry]:
     return [opening(session_id, name="big"), note(2, "é" * _BIG), note(3), note(4, "y" * _BIG)]
 
 
-@pytest.mark.parametrize("kind", list(PLACES))
+@pytest.mark.parametrize("kind", list(STORE_FACTORIES))
 async def test_a_big_entry_comes_back_as_it_was(kind: str, tmp_path: Path) -> None:
-    place, session_id = PLACES[kind](tmp_path), new_session_id()
+    place, session_id = STORE_FACTORIES[kind](tmp_path), new_session_id()
     store = place()
     entries = _entries(session_id)
     await _write(store, entries, session_id)
@@ -42,9 +42,9 @@ async def test_a_big_entry_comes_back_as_it_was(kind: str, tmp_path: Path) -> No
     await again.close()
 
 
-@pytest.mark.parametrize("kind", list(PLACES))
+@pytest.mark.parametrize("kind", list(STORE_FACTORIES))
 async def test_a_log_with_big_entries_goes_on(kind: str, tmp_path: Path) -> None:
-    place, session_id = PLACES[kind](tmp_path), new_session_id()
+    place, session_id = STORE_FACTORIES[kind](tmp_path), new_session_id()
     entries = _entries(session_id)
     store = place()
     await _write(store, entries, session_id)
@@ -55,9 +55,9 @@ async def test_a_log_with_big_entries_goes_on(kind: str, tmp_path: Path) -> None
     await again.close()
 
 
-@pytest.mark.parametrize("kind", list(PLACES))
+@pytest.mark.parametrize("kind", list(STORE_FACTORIES))
 async def test_a_session_whose_first_entry_is_big_is_found(kind: str, tmp_path: Path) -> None:
-    place, session_id = PLACES[kind](tmp_path), new_session_id()
+    place, session_id = STORE_FACTORIES[kind](tmp_path), new_session_id()
     store = place()
     first = msgspec.structs.replace(opening(session_id, name="big"), title="x" * _BIG)
     await _write(store, [first, change(2, title="small again")], session_id)
@@ -75,7 +75,7 @@ async def test_a_session_whose_first_entry_is_big_is_found(kind: str, tmp_path: 
 
 async def test_the_lines_of_a_file_stay_small(tmp_path: Path) -> None:
     session_id = new_session_id()
-    store = open_place("jsonl", tmp_path)
+    store = open_store("jsonl", tmp_path)
     await _write(store, _entries(session_id), session_id)
     await store.close()
     log = tmp_path / "sessions" / "sessions" / f"{session_id}.jsonl"
@@ -89,7 +89,7 @@ async def test_the_lines_of_a_file_stay_small(tmp_path: Path) -> None:
 
 async def test_the_rows_of_a_database_stay_small(tmp_path: Path) -> None:
     session_id = new_session_id()
-    store = open_place("sqlite", tmp_path)
+    store = open_store("sqlite", tmp_path)
     await _write(store, _entries(session_id), session_id)
     await store.close()
     connection = apsw.Connection(str(tmp_path / "store" / "sessions.db"))
@@ -115,11 +115,11 @@ async def test_a_lost_payload_is_reported_and_hides_nothing_else(
     kind: str, gone: bool, tmp_path: Path
 ) -> None:
     session_id = new_session_id()
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     await _write(store, _entries(session_id), session_id)
     await store.close()
     _damage(kind, tmp_path, session_id, gone=gone)
-    again = open_place(kind, tmp_path)
+    again = open_store(kind, tmp_path)
     assert [entry.seq for entry in await again.log.read(session_id)] == [1, 3]
     assert len(await again.log.inspect(session_id)) == 2
     await again.close()
@@ -131,7 +131,7 @@ async def test_a_log_whose_end_lost_its_payload_goes_on_and_keeps_what_follows(
     kind: str, gone: bool, tmp_path: Path
 ) -> None:
     session_id = new_session_id()
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     await store.inbox.put(session_id, command("c1"))
     lease = await store.leases.acquire(session_id, "writer")
     await store.log.append(lease, [opening(session_id, name="big")])
@@ -141,7 +141,7 @@ async def test_a_log_whose_end_lost_its_payload_goes_on_and_keeps_what_follows(
     await store.close()
     _damage(kind, tmp_path, session_id, gone=gone)
     for _ in range(2):
-        again = open_place(kind, tmp_path)
+        again = open_store(kind, tmp_path)
         assert await again.inbox.pending(session_id) == ()
         before = await again.log.read(session_id)
         lease = await again.leases.acquire(session_id, "writer")
@@ -149,7 +149,7 @@ async def test_a_log_whose_end_lost_its_payload_goes_on_and_keeps_what_follows(
         more = note(before[-1].seq + 1)
         await again.log.append(lease, [more])
         await again.close()
-        again = open_place(kind, tmp_path)
+        again = open_store(kind, tmp_path)
         assert await again.log.read(session_id) == [*before, more]
         assert await again.log.inspect(session_id) != ()
         assert await again.inbox.pending(session_id) == ()
@@ -159,7 +159,7 @@ async def test_a_log_whose_end_lost_its_payload_goes_on_and_keeps_what_follows(
 @pytest.mark.parametrize("kind", DURABLE)
 async def test_a_deleted_session_leaves_no_payload(kind: str, tmp_path: Path) -> None:
     session_id = new_session_id()
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     await _write(store, _entries(session_id), session_id)
     await store.log.delete(session_id)
     await store.close()

@@ -18,7 +18,7 @@ from holdfast.testing.store_conformance.crash_sweep import (
 from holdfast.testing.store_conformance.promises import PromiseBrokenError
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
-from tests.stores.places import DURABLE, PLACES, open_place
+from tests.stores.store_factories import DURABLE, STORE_FACTORIES, open_store
 
 pytestmark = pytest.mark.skipif(not is_strace_here(), reason="strace is not installed")
 
@@ -36,9 +36,9 @@ def checker_of(kind: str) -> Callable[[Path], Awaitable[None]]:
     """Return what is checked in the folder that a killed worker leaves."""
 
     async def check(place: Path) -> None:
-        await check_acknowledged_is_there(PLACES[kind](place), place / "acks")
+        await check_acknowledged_is_there(STORE_FACTORIES[kind](place), place / "acks")
         for session_id in read_acknowledged(place / "acks"):
-            store = open_place(kind, place)
+            store = open_store(kind, place)
             pending = await store.inbox.pending(session_id)
             title = await store.index.find("ana", "/work/house", session_id=session_id)
             await store.close()
@@ -80,7 +80,7 @@ async def test_a_lost_entry_would_be_noticed(tmp_path: Path) -> None:
         (session_id,) = read_acknowledged(place / "acks")
         log = place / "sessions" / "sessions" / f"{session_id}.jsonl"
         log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:2]))
-        await check_acknowledged_is_there(PLACES["jsonl"](place), place / "acks")
+        await check_acknowledged_is_there(STORE_FACTORIES["jsonl"](place), place / "acks")
 
     with pytest.raises(PromiseBrokenError, match="acknowledged"):
         await sweep_crashes(

@@ -16,7 +16,7 @@ from holdfast.testing import ScriptedProvider, says
 from holdfast.testing.store_conformance.promises import within_patience
 from holdfast.testing.store_conformance.samples import new_session, note, seqs_of
 from holdfast.vocabulary.errors import AgentError, ErrorCode
-from tests.stores.places import DURABLE, open_place
+from tests.stores.store_factories import DURABLE, open_store
 
 
 def _file_of(kind: str, folder: Path, lease: Lease) -> Path:
@@ -68,7 +68,7 @@ async def _code_of(attempt: object) -> ErrorCode | None:
 async def test_an_append_to_a_file_that_is_not_in_its_place_is_unavailable(
     kind: str, lose: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     lease = await new_session(store)
     await store.log.append(lease, [note(2)])
     lose(_file_of(kind, tmp_path, lease))
@@ -82,7 +82,7 @@ async def test_an_append_to_a_file_that_is_not_in_its_place_is_unavailable(
     # A new session is kept as ever.
     other = await new_session(store)
     await store.close()
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     assert await seqs_of(store, other.session_id) == [1]
     await store.close()
 
@@ -91,7 +91,7 @@ async def test_an_append_to_a_file_that_is_not_in_its_place_is_unavailable(
 async def test_a_file_that_is_deleted_while_it_is_written_is_noticed(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     lease = await new_session(store)
     path = _file_of(kind, tmp_path, lease)
     if kind == "jsonl":
@@ -118,7 +118,7 @@ async def test_a_file_that_is_deleted_while_it_is_written_is_noticed(
 
 
 async def test_a_write_ahead_log_that_is_deleted_is_noticed(tmp_path: Path) -> None:
-    store = open_place("sqlite", tmp_path)
+    store = open_store("sqlite", tmp_path)
     lease = await new_session(store)
     (tmp_path / "store" / "sessions.db-wal").unlink()
     assert await _code_of(store.log.append(lease, [note(2)])) is ErrorCode.UNAVAILABLE
@@ -137,7 +137,7 @@ async def test_a_lease_whose_file_is_deleted_is_lost(tmp_path: Path) -> None:
 async def test_who_follows_a_session_sees_what_is_written_after_the_file_was_replaced(
     kind: str, tmp_path: Path
 ) -> None:
-    store, other = open_place(kind, tmp_path), open_place(kind, tmp_path)
+    store, other = open_store(kind, tmp_path), open_store(kind, tmp_path)
     lease = await new_session(store)
     async with contextlib.aclosing(other.log.follow(lease.session_id)) as pages:
         assert [entry.seq for entry in await anext(pages)] == [1]
@@ -145,7 +145,7 @@ async def test_who_follows_a_session_sees_what_is_written_after_the_file_was_rep
         await store.leases.release(lease)
         await store.close()
         replaced(_file_of(kind, tmp_path, lease))
-        store = open_place(kind, tmp_path)
+        store = open_store(kind, tmp_path)
         again = await store.leases.acquire(lease.session_id, "next")
         await store.log.append(again, [note(2)])
         page = await within_patience(following, "what is in the new file is followed")
@@ -158,7 +158,7 @@ async def test_who_follows_a_session_sees_what_is_written_after_the_file_was_rep
 async def test_a_query_whose_store_was_deleted_does_not_end_as_complete(
     kind: str, tmp_path: Path
 ) -> None:
-    store: Store = open_place(kind, tmp_path)
+    store: Store = open_store(kind, tmp_path)
     provider = ScriptedProvider([says("One."), says("Two.")])
     async with Agent("scripted/m", store=store, providers=[provider]) as agent:
         session = agent.session("chat")

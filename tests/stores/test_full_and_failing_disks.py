@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.testing.store_conformance.crash_sweep import is_strace_here
 from holdfast.vocabulary.ids import SessionId, new_session_id
-from tests.stores.places import DURABLE
+from tests.stores.store_factories import DURABLE
 from tests.stores.workers import WorkerProcess, worker
 
 pytestmark = pytest.mark.parametrize("kind", DURABLE)

@@ -1,7 +1,6 @@
-"""Many writers on one store: no lock reaches a user, and loops and threads do not matter."""
+"""Many writers on one store: no user gets an error of a lock, on any loop or thread."""
 
 import asyncio
-import os
 import sys
 import threading
 from pathlib import Path
@@ -9,14 +8,15 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast.stores.sqlite.patience import Patience
+from holdfast.stores.sqlite.database import LockTimeouts
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.store_conformance.samples import new_session, note, seqs_of
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import SessionId
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
-from tests.stores.places import DURABLE, open_place
+from tests.stores.store_factories import DURABLE, open_store
+from tests.stores.workers import worker_environment
 
 PROCESSES = 8
 
@@ -24,10 +24,9 @@ PROCESSES = 8
 async def hammered(kind: str, folder: Path, seconds: float) -> list[tuple[str, int, int]]:
     """Let several processes write at once; return each one's session, entries, longest wait."""
     command = [sys.executable, "-m", "tests.stores.hammer", kind, str(folder), str(seconds)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}  # noqa: TID251
     running = [
         await asyncio.create_subprocess_exec(
-            *command, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE
+            *command, cwd=ROOT, env=worker_environment(), stdout=asyncio.subprocess.PIPE
         )
         for _ in range(PROCESSES)
     ]
@@ -38,7 +37,7 @@ async def hammered(kind: str, folder: Path, seconds: float) -> list[tuple[str, i
 
 async def check_hammered(kind: str, folder: Path, seconds: float) -> str:
     written = await hammered(kind, folder, seconds)
-    store = open_place(kind, folder)
+    store = open_store(kind, folder)
     for session_id, count, _ in written:
         found = await seqs_of(store, SessionId(session_id))
         assert found == list(range(1, count + 1))
@@ -64,11 +63,11 @@ async def test_eight_processes_write_for_long_and_none_is_told_of_a_lock(
     report(await check_hammered(kind, tmp_path, 20))
 
 
-async def test_a_database_that_stays_locked_is_unavailable_at_the_end_of_patience(
+async def test_a_database_that_stays_locked_is_unavailable_after_the_timeout(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "sessions.db"
-    store = SqliteStore(path, patience=Patience(busy=0.01, whole=0.1))
+    store = SqliteStore(path, timeouts=LockTimeouts(busy=0.01, total=0.1))
     lease = await new_session(store)
     other = apsw.Connection(str(path))
     other.execute("BEGIN IMMEDIATE")
@@ -88,7 +87,7 @@ async def test_a_database_that_stays_locked_is_unavailable_at_the_end_of_patienc
 def test_a_store_is_used_from_several_threads_with_their_own_loops(
     kind: str, tmp_path: Path
 ) -> None:
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     sessions: list[SessionId] = []
 
     async def fill() -> None:
@@ -116,7 +115,7 @@ def test_a_store_is_used_from_several_threads_with_their_own_loops(
 async def test_a_refused_append_does_not_take_its_neighbours_along(
     kind: str, tmp_path: Path
 ) -> None:
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     leases = [await new_session(store) for _ in range(10)]
     outcomes = await asyncio.gather(
         *(
@@ -134,7 +133,7 @@ async def test_a_refused_append_does_not_take_its_neighbours_along(
 async def test_an_entry_that_cannot_be_written_does_not_take_its_neighbours_along(
     kind: str, tmp_path: Path
 ) -> None:
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     leases = [await new_session(store) for _ in range(10)]
     outcomes = await asyncio.gather(
         *(
@@ -150,7 +149,7 @@ async def test_an_entry_that_cannot_be_written_does_not_take_its_neighbours_alon
 
 @pytest.mark.parametrize("kind", DURABLE)
 async def test_an_append_whose_caller_gave_up_can_be_repeated(kind: str, tmp_path: Path) -> None:
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     lease = await new_session(store)
     entry = note(2)
     async with asyncio.TaskGroup() as group:

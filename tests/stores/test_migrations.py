@@ -7,9 +7,9 @@ import apsw
 import pytest
 
 from holdfast.stores.sqlite import migrations
+from holdfast.stores.sqlite.database import is_safe_version
 from holdfast.stores.sqlite.migrations import MIGRATIONS, migrate
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.stores.sqlite.version_guard import is_safe_version
 from holdfast.testing.store_conformance.samples import OWNER, PROJECT, change, new_session
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 

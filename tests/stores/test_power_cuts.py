@@ -22,7 +22,8 @@ from holdfast.testing.store_conformance.crash_sweep import (
 )
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
-from tests.stores.places import DURABLE, PLACES
+from tests.stores.store_factories import DURABLE, STORE_FACTORIES
+from tests.stores.workers import worker_environment
 
 pytestmark = pytest.mark.soak
 
@@ -77,7 +78,7 @@ async def write_until_the_cut(kind: str, disk: PowerlessDisk, *, acks: Path, aft
         *command,
         *arguments,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},  # noqa: TID251
+        env=worker_environment(),
         stderr=asyncio.subprocess.DEVNULL,
     )
     async with asyncio.timeout(60):
@@ -104,7 +105,7 @@ async def test_a_power_cut_loses_nothing_that_was_acknowledged(
         await write_until_the_cut(kind, disk, acks=acks, after=1 + cut * 3)
         disk.unmount()
         disk.mount()
-        place = PLACES[kind](disk.mounted / "store")
+        place = STORE_FACTORIES[kind](disk.mounted / "store")
         await check_acknowledged_is_there(place, acks)
         survived += 1
         store = place()

@@ -12,7 +12,7 @@ from holdfast.testing.store_conformance.promises import within_patience
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.ids import SessionId, new_session_id
 from tests.architecture.source_tree import ROOT
-from tests.stores.places import DURABLE, open_place
+from tests.stores.store_factories import DURABLE, open_store
 from tests.stores.worker_process import open_impatient
 from tests.stores.workers import worker
 
@@ -60,7 +60,7 @@ async def test_the_lease_of_a_killed_process_is_free_at_once(
         await one.must("append", 1)
         one.signal(signal.SIGKILL)
         await one.end()
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     lease = await store.leases.acquire(session_id, "heir")
     assert lease.epoch > 1
     await store.close()
@@ -107,7 +107,7 @@ async def _nothing() -> None:
 async def test_entries_and_commands_of_another_process_are_seen_as_they_come(
     kind: str, tmp_path: Path, session_id: SessionId
 ) -> None:
-    store = open_place(kind, tmp_path)
+    store = open_store(kind, tmp_path)
     async with worker(kind, tmp_path, session_id) as other:
         await other.must("acquire")
         seen: list[int] = []

@@ -1,132 +1,193 @@
-"""Search finds what was said, by whole words, and its index can always be made anew."""
+"""Search finds the same in every store, whatever is damaged, and reads no more than it has to.
 
+The promises of the port are checked by `holdfast.testing.store_conformance.search_checks`.
+"""
+
+import contextlib
 from pathlib import Path
 
-import msgspec
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from holdfast.ports.session_store import Lease
+from holdfast.ports.session_store import SearchHit, Store
+from holdfast.stores.jsonl import folder
+from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.store_conformance.samples import OWNER, PROJECT, new_session, opening
-from holdfast.vocabulary.entries import (
-    Entry,
-    PartCheckpoint,
-    PartEnded,
-    PartStarted,
-    QueryStarted,
-    TurnEnded,
-    TurnStarted,
+from holdfast.stores.stored_records import LARGEST_ENTRY
+from holdfast.stores.text_search import TextQuery
+from holdfast.testing.store_conformance.samples import (
+    OWNER,
+    PROJECT,
+    answer,
+    new_session,
+    note,
+    prompt,
 )
-from holdfast.vocabulary.ids import MessageId, PartId, new_entry_id, new_session_id
-from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.parts import ReasoningPart, TextPart
+from holdfast.vocabulary.ids import SessionId
+from tests.stores.store_factories import DURABLE, STORE_FACTORIES, open_store
+
+WORDS = ("swallow", "nest", "Café", "cafe", "isn't", "snake_case", "x²", "東京", "eaves", "…", "OR")
 
 
-def said(seq: int, text: str) -> QueryStarted:
-    message = UserMessage(id=MessageId(f"msg_{seq}"), parts=(TextPart(text=text),))
-    return QueryStarted(id=new_entry_id(), time=seq, seq=seq, message=message)
+async def _find(store: Store, query: str, *, limit: int = 50) -> list[SearchHit]:
+    return list(await store.search.find(query, owner=OWNER, project=PROJECT, limit=limit))
 
 
-def answered(first: int, *pieces: str, thought: str = "") -> list[Entry]:
-    """Make the entries of a turn that streamed its answer in pieces."""
-    part, mind = PartId("prt_a"), PartId("prt_b")
-    message_id = MessageId(f"msg_{first}")
-    offsets = [sum(map(len, pieces[:place])) for place in range(len(pieces))]
-    bare: list[Entry] = [
-        TurnStarted(id=new_entry_id(), time=0, message_id=message_id, provider="p", model="m"),
-        PartStarted(id=new_entry_id(), time=0, part_id=mind, part_kind="reasoning"),
-        PartEnded(id=new_entry_id(), time=0, part_id=mind, part=ReasoningPart(text=thought)),
-        PartStarted(id=new_entry_id(), time=0, part_id=part, part_kind="text"),
-        *(
-            PartCheckpoint(id=new_entry_id(), time=0, part_id=part, offset=offset, text=piece)
-            for offset, piece in zip(offsets[:-1], pieces[:-1], strict=True)
-        ),
-        PartEnded(
-            id=new_entry_id(),
-            time=0,
-            part_id=part,
-            part=TextPart(text=pieces[-1]),
-            offset=offsets[-1],
-        ),
-        TurnEnded(id=new_entry_id(), time=0, message_id=message_id, finish="stop"),
-    ]
-    return [msgspec.structs.replace(entry, seq=first + n) for n, entry in enumerate(bare)]
+def _damage(kind: str, place: Path, session_id: SessionId, word: bytes) -> None:
+    """Change one letter of the entry that holds a word."""
+    if kind == "jsonl":
+        log = place / "sessions" / "sessions" / f"{session_id}.jsonl"
+        assert word in log.read_bytes()
+        log.write_bytes(log.read_bytes().replace(word, b"?" + word[1:]))
+        return
+    path = str(place / "store" / "sessions.db")
+    with contextlib.closing(apsw.Connection(path)) as connection:
+        connection.execute(
+            "UPDATE entry SET body = CAST(replace(CAST(body AS TEXT), ?1, '?' || substr(?1, 2))"
+            " AS BLOB) WHERE instr(body, CAST(?1 AS BLOB))",
+            (word.decode(),),
+        )
+        assert connection.changes() == 1
 
 
-async def places(store: SqliteStore, words: str, owner: str = OWNER) -> list[int]:
-    return sorted(found.seq for found in await store.search.find(owner, PROJECT, words))
+@pytest.mark.parametrize("is_searched_before", [False, True])
+@pytest.mark.parametrize("kind", DURABLE)
+async def test_a_damaged_entry_is_not_found_and_hides_no_other(
+    kind: str, is_searched_before: bool, tmp_path: Path
+) -> None:
+    store = open_store(kind, tmp_path)
+    lease, other = await new_session(store), await new_session(store)
+    await store.log.append(lease, [prompt(2, "first words"), prompt(3, "damaged words")])
+    await store.log.append(lease, [*answer(4, "whole ", "words"), prompt(11, "last words")])
+    await store.log.append(other, [prompt(2, "other words")])
+    if is_searched_before:
+        assert len(await _find(store, "words")) == 5
+    await store.close()
+    _damage(kind, tmp_path, lease.session_id, b"damaged words")
+    store = open_store(kind, tmp_path)
+    found = {(hit.session_id, hit.seq) for hit in await _find(store, "words")}
+    kept = {(lease.session_id, seq) for seq in (2, 7, 11)}
+    assert found == {*kept, (other.session_id, 2)}
+    assert await _find(store, "damaged") == []
+    await store.close()
 
 
-async def conversation(store: SqliteStore) -> Lease:
+@pytest.mark.parametrize("kind", DURABLE)
+async def test_an_answer_with_a_damaged_piece_is_found_by_the_rest_of_its_words(
+    kind: str, tmp_path: Path
+) -> None:
+    store = open_store(kind, tmp_path)
     lease = await new_session(store)
-    await store.log.append(lease, [said(2, "Where do swallows nest?")])
-    await store.log.append(lease, answered(3, "Under the ea", "ves of bar", "ns.", thought="hmm"))
-    return lease
-
-
-async def test_words_of_users_and_models_are_found(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s.db")
-    await conversation(store)
-    assert await places(store, "swallows") == [2]
-    assert await places(store, "SWALLOWS nest") == [2]
-    assert await places(store, "nothing") == []
+    await store.log.append(lease, [*answer(2, "swallows nest ", "under eaves ", "of barns")])
+    await store.close()
+    _damage(kind, tmp_path, lease.session_id, b"under eaves")
+    store = open_store(kind, tmp_path)
+    (hit,) = await _find(store, "swallows barns")
+    assert (hit.seq, hit.snippet) == (5, "swallows nest of barns")
+    assert await _find(store, "eaves") == []
     await store.close()
 
 
-async def test_a_word_that_was_streamed_in_two_pieces_is_found(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s.db")
-    await conversation(store)
-    assert await places(store, "eaves barns") == [6]
-    assert await places(store, "ves") == []
-    assert await places(store, "hmm") == []
-    await store.close()
-
-
-async def test_an_answer_is_found_whole_though_searched_for_while_it_streamed(
+async def test_a_session_whose_row_is_damaged_is_found_by_its_words(
     tmp_path: Path,
 ) -> None:
-    store = SqliteStore(tmp_path / "s.db")
+    store = open_store("sqlite", tmp_path)
     lease = await new_session(store)
-    await store.log.append(lease, [said(2, "question")])
-    turn = answered(3, "beginning ", "middle ", "end")
-    for entry in turn:
-        await store.log.append(lease, [entry])
-        assert await places(store, "question") == [2]
-    assert await places(store, "beginning middle end") == [6]
-    await store.close()
-
-
-async def test_what_looks_like_an_operator_is_just_a_word(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s.db")
-    await conversation(store)
-    odd = ("\0", "nest\0", "\ud800")
-    for words in ('"', "nest OR", "NEAR(", "text_index:", "*", "a AND NOT", "'; --", "  ", *odd):
-        await store.search.find(OWNER, PROJECT, words)
-    await store.close()
-
-
-async def test_search_stays_with_its_owner_and_forgets_deleted_sessions(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s.db")
-    lease = await conversation(store)
-    assert await places(store, "swallows", owner="bob") == []
-    await store.log.delete(lease.session_id)
-    assert await places(store, "swallows") == []
+    await store.log.append(lease, [prompt(2, "some words")])
+    with contextlib.closing(apsw.Connection(str(tmp_path / "store" / "sessions.db"))) as writing:
+        writing.execute("UPDATE session SET title = CAST(x'ff' AS TEXT)")
+    (hit,) = await _find(store, "words")
+    assert hit.session_id == lease.session_id
     await store.close()
 
 
 async def test_a_rebuilt_index_finds_the_same(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s.db")
-    await conversation(store)
-    before = await places(store, "swallows")
+    store = open_store("sqlite", tmp_path)
+    lease = await new_session(store)
+    await store.log.append(lease, [prompt(2, "Where do swallows nest?"), *answer(3, "In a nest.")])
+    before = await _find(store, "nest")
+    assert len(before) == 2
     await store.index.rebuild()
-    assert await places(store, "swallows") == before
+    assert await _find(store, "nest") == before
     await store.close()
 
 
-async def test_a_history_that_was_restored_is_found(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s.db")
-    session_id = new_session_id()
-    lease = await store.leases.acquire(session_id, "exam")
-    history = (UserMessage(id=MessageId("msg_0"), parts=(TextPart(text="where do swifts sleep"),)),)
-    await store.log.append(lease, [msgspec.structs.replace(opening(session_id), history=history)])
-    assert await places(store, "swifts") == [1]
+async def test_a_search_brings_the_index_of_a_database_up_to_the_last_entry(
+    tmp_path: Path,
+) -> None:
+    store = SqliteStore(tmp_path / "sessions.db")
+    lease = await new_session(store)
+    await store.log.append(lease, [prompt(2, "some words"), *[note(seq) for seq in range(3, 200)]])
+    assert len(await _find(store, "words")) == 1
+    with contextlib.closing(apsw.Connection(str(tmp_path / "sessions.db"))) as reading:
+        assert reading.execute("SELECT indexed FROM session").get == 199
     await store.close()
+
+
+async def test_a_search_of_files_opens_no_blob_of_an_entry_that_is_not_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store("jsonl", tmp_path)
+    lease = await new_session(store)
+    big = "x" * LARGEST_ENTRY
+    await store.log.append(lease, [note(2, big), prompt(3, f"{big} needle"), note(4, big + big)])
+    opened: list[str] = []
+    find_blob = folder.find_blob
+
+    def find_and_count(where: Path, name: str) -> bytes | None:
+        opened.append(name)
+        return find_blob(where, name)
+
+    monkeypatch.setattr(folder, "find_blob", find_and_count)
+    (hit,) = await _find(store, "needle")
+    assert hit.seq == 3
+    assert len(opened) == 1
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", list(STORE_FACTORIES))
+async def test_hits_beyond_one_page_of_a_log_are_found(kind: str, tmp_path: Path) -> None:
+    store = open_store(kind, tmp_path)
+    lease = await new_session(store)
+    for first in range(2, 1002, 100):
+        await store.log.append(
+            lease, [prompt(seq, f"words {seq}") for seq in range(first, first + 100)]
+        )
+    assert {hit.seq for hit in await _find(store, "words", limit=2000)} == set(range(2, 1002))
+    assert [hit.seq for hit in await _find(store, "words 777")] == [777]
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", DURABLE)
+async def test_all_stores_find_the_same(kind: str, tmp_path: Path) -> None:
+    texts = [" ".join(WORDS[start::step]) for start in range(6) for step in (1, 2, 3)]
+    stores: list[Store] = [MemoryStore(), open_store(kind, tmp_path)]
+    for store in stores:
+        lease = await new_session(store)
+        await store.log.append(lease, [prompt(seq, text) for seq, text in enumerate(texts, 2)])
+    for first in WORDS:
+        for second in WORDS:
+            query = f"{first} {second}"
+            found = [{(hit.seq, hit.snippet) for hit in await _find(s, query)} for s in stores]
+            assert found[0] == found[1], query
+    for store in stores:
+        await store.close()
+
+
+@given(st.text(max_size=60), st.lists(st.text(max_size=8), max_size=3))
+def test_a_text_matches_here_exactly_when_it_does_in_the_index_of_a_database(
+    text: str, words: list[str]
+) -> None:
+    pieces = [piece for word in words for piece in (word, text[len(word) : len(word) + 3])]
+    query = TextQuery(" ".join(pieces))
+    stored = text.encode(errors="replace").decode()
+    with contextlib.closing(apsw.Connection(":memory:")) as connection:
+        connection.execute("CREATE VIRTUAL TABLE t USING fts5 (text)")
+        connection.execute("INSERT INTO t VALUES (?)", (stored,))
+        matches = "SELECT count(*) FROM t WHERE t MATCH ?"
+        found = bool(query.phrases and connection.execute(matches, (query.match_expression,)).get)
+    assert bool(query.score(text)) is found
+    if found:
+        assert query.snippet(text)

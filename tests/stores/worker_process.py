@@ -15,9 +15,9 @@ from pathlib import Path
 
 from holdfast.ports.session_store import Lease, Store
 from holdfast.stores.jsonl import log_file
-from holdfast.stores.jsonl.lease_file import LeaseFile
+from holdfast.stores.jsonl.lock_file import LockFile
 from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.stores.sqlite.patience import Patience
+from holdfast.stores.private_files import write_all
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.store_conformance.samples import command, note, opening
 from holdfast.vocabulary.errors import AgentError
@@ -33,7 +33,7 @@ def open_impatient(kind: str, folder: Path) -> Store:
     if kind == "patient jsonl":
         return JsonlStore(folder / "sessions")
     path = folder / "store" / "sessions.db"
-    return SqliteStore(path, patience=Patience(lease=LEASE_SECONDS))
+    return SqliteStore(path, lease_seconds=LEASE_SECONDS)
 
 
 class Session:
@@ -52,7 +52,7 @@ class Session:
 
     async def append(self, seq: str, size: str = "1") -> str:
         """Append one entry; the first one opens the session."""
-        lease = self._lease or Lease(session_id=self._id, holder="nobody", epoch=0)
+        lease = self._lease or Lease(session_id=self._id, holder="none", epoch=0)
         entry = opening(self._id) if seq == "1" else note(int(seq), "x" * int(size))
         await self._store.log.append(lease, [entry])
         return seq
@@ -100,7 +100,7 @@ class Session:
 
 def stop_inside(place: str) -> None:
     """Wrap what a jsonl store writes with, so that the process stops there, once."""
-    write, sync, is_in_place = log_file._write, os.fdatasync, LeaseFile.is_in_place
+    write, sync, is_in_place = write_all, os.fdatasync, LockFile.is_in_place
     unlink = Path.unlink
 
     def stop(now: str) -> None:
@@ -121,7 +121,7 @@ def stop_inside(place: str) -> None:
         sync(descriptor)
         stop("synced")
 
-    def stopping_look(lease: LeaseFile) -> bool:
+    def stopping_look(lease: LockFile) -> bool:
         outcome = is_in_place(lease)
         stop("looked")
         return outcome
@@ -130,9 +130,9 @@ def stop_inside(place: str) -> None:
         stop("unlinking")
         unlink(path, missing_ok)
 
-    log_file._write = stopping_write
+    log_file.write_all = stopping_write  # type: ignore[attr-defined, assignment]
     os.fdatasync = stopping_sync  # type: ignore[assignment]
-    LeaseFile.is_in_place = stopping_look  # type: ignore[method-assign, assignment]
+    LockFile.is_in_place = stopping_look  # type: ignore[method-assign, assignment]
     Path.unlink = stopping_unlink  # type: ignore[method-assign, assignment]
 
 
@@ -145,7 +145,7 @@ async def answer(work: Callable[..., Awaitable[str]], arguments: list[str]) -> s
 
 
 async def main() -> None:
-    """Answer until nobody asks."""
+    """Answer until there are no more requests."""
     kind, folder, session_id = sys.argv[1:]
     session = Session(open_impatient(kind, Path(folder)), SessionId(session_id))
     loop = asyncio.get_running_loop()

@@ -1,45 +1,45 @@
-"""Agent: a model, its tools and a store, joined once and used for any number of sessions."""
+"""Agent: a model, its tools and a store, joined once; and an agent for one call only."""
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from holdfast.agent.keywords import (
+from msgspec.structs import replace
+
+from holdfast import assembly
+from holdfast.agent.agent_options import (
     AgentOptions,
+    CreateSessionOptions,
+    OneCallOptions,
     Prompt,
     QueryOptions,
     SessionOptions,
-    components_of,
-    hide_key,
-    make_prompt,
-    settings_changes,
-    sources_of,
 )
-from holdfast.agent.option_checks import check_options, check_reference, check_text
-from holdfast.agent.queries import make_query, stream_query
+from holdfast.agent.option_checks import (
+    arguments_of,
+    check_options,
+    check_reference,
+    check_text,
+    hide_key,
+    inputs_of,
+    options_of,
+    sources_of,
+    takes,
+)
 from holdfast.agent.query_stream import QueryStream
-from holdfast.agent.remote import AgentRemote
 from holdfast.agent.session import AgentSession
-from holdfast.assembly import compose, configure
-from holdfast.assembly.components import split_model
-from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.agent.verbs import AgentRemote
+from holdfast.assembly.agent_inputs import split_model
 from holdfast.serialization.session_state import check_state
-from holdfast.session.requests import Fork, SessionRequest
-from holdfast.vocabulary.errors import ErrorCode, SessionError
-from holdfast.vocabulary.events import Instrumented
-from holdfast.vocabulary.ids import new_query_id
-from holdfast.vocabulary.requests import TokenCount
+from holdfast.session.requests import SessionRequest
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.text import writable
 
 if TYPE_CHECKING:
-    from holdfast.session.live_session import LiveSession
-
-_OPENING_SECONDS = 15.0
-"""How long a closing agent waits until an opening has given back what it holds."""
+    from holdfast.assembly.composition import Composition
 
 
+@takes(AgentOptions)
 class Agent:
     """Holds what queries share. Constructed once; use it with `async with`, or close it.
 
@@ -50,31 +50,14 @@ class Agent:
 
     def __init__(self, model: str = "", /, **options: Unpack[AgentOptions]) -> None:
         hide_key(options)
-        check_options(options, AgentOptions, of="Agent")
         if model:
             options["model"] = model
-        arguments = settings_changes(options)
-        for name in ("store", "owner", "project"):
-            if isinstance(options.get(name), str):
-                arguments[name] = options[name]
-        self._configuration = configure(arguments, sources_of(options))
-        resolved = self._configuration.resolved
-        self._settings = self._configuration.settings
-        split_model(self._settings.model)
-        self._owner = resolved.agent.owner
-        self._project = resolved.agent.project or writable(str(self._configuration.cwd))
-        check_text(self._owner, of="the owner")
-        check_text(self._project, of="the project")
-        self._instrumentation = options.get("instrumentation")
-        self._composition = compose(components_of(options, resolved), self._configuration)
-        self._sessions: list[LiveSession] = []
-        self._openings = OwnedTasks()
-        self._closed = False
+        self._composition, self._new_session = _prepare(options)
 
     @property
     def settings(self) -> Settings:
         """What new sessions start with."""
-        return self._settings
+        return self._new_session.settings
 
     async def __aenter__(self) -> Self:
         return self
@@ -82,6 +65,7 @@ class Agent:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
+    @takes(QueryOptions)
     async def run(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
         """Answer one prompt in a session of its own.
 
@@ -91,13 +75,13 @@ class Agent:
         """
         return await self.stream(prompt, **options).result()
 
+    @takes(QueryOptions)
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Answer one prompt in a session of its own, and watch the answer come."""
-        query = make_query(prompt, options)
-        session = self.session()
-        cwd = self._configuration.cwd
-        return stream_query(session.open, query, options, finish=session.close, cwd=cwd)
+        session = AgentSession(self._composition, self._new_session, closes_after_query=True)
+        return session.stream(prompt, **options)
 
+    @takes(SessionOptions)
     def session(
         self, reference: str | None = None, **options: Unpack[SessionOptions]
     ) -> AgentSession:
@@ -107,21 +91,8 @@ class Agent:
             ConfigError: CONFIG_INVALID when the name or a state to restore is not valid.
 
         """
-        check_reference(reference)
-        check_options(options, SessionOptions, of="a session")
-        state = options.get("restore")
-        history = check_state(state).messages if state is not None else ()
-        return self._session_of(
-            SessionRequest(
-                reference=reference,
-                owner=self._owner,
-                project=self._project,
-                settings=self._settings,
-                busy=options.get("busy", "reject"),
-                history=history,
-                must_exist=options.get("must_exist", False),
-            )
-        )
+        request = _request_for(reference, options, like=self._new_session)
+        return AgentSession(self._composition, request)
 
     async def remote(self, reference: str) -> AgentRemote:
         """Reach a session that another process holds, by its name or id.
@@ -131,62 +102,99 @@ class Agent:
 
         """
         check_reference(reference)
-        request = SessionRequest(reference=reference, owner=self._owner, project=self._project)
-        return AgentRemote(await self._composition.reach(request))
-
-    def _session_of(self, request: SessionRequest) -> AgentSession:
-        check_reference(request.reference)
-
-        def begin_opening() -> "asyncio.Task[LiveSession]":
-            if self._closed:
-                raise SessionError(ErrorCode.CLOSED, "the agent is closed")
-            return self._openings.start(self._open(request), name="holdfast-open")
-
-        def open_fork(fork: Fork, name: str | None) -> AgentSession:
-            return self._session_of(
-                SessionRequest(reference=name, owner=self._owner, project=self._project, fork=fork)
-            )
-
-        async def count(live: "LiveSession", prompt: Prompt | None) -> TokenCount:
-            message = None if prompt is None else make_prompt(prompt, {}, new_query_id())
-            return await self._composition.count_tokens(live.fold, message)
-
-        session = AgentSession(
-            begin_opening,
-            open_fork,
-            count,
-            cwd=self._configuration.cwd,
-            check_changes=self._configuration.changed,
-        )
-        session.when_closed(self._forget_closed)
-        return session
+        request = replace(self._new_session, reference=reference)
+        return AgentRemote(self._composition, await self._composition.find(request))
 
     async def close(self) -> None:
         """Close every session, then what they share. Closing twice is fine."""
-        self._closed = True
-        try:
-            await self._openings.cancel(within=_OPENING_SECONDS)
-            closings = [live.close() for live in self._sessions]
-            outcomes = await asyncio.gather(*closings, return_exceptions=True)
-        finally:
-            self._sessions.clear()
-            await self._composition.close()
-        for failure in outcomes:
-            if failure is not None:
-                raise failure
+        await self._composition.close()
 
-    async def _open(self, request: SessionRequest) -> "LiveSession":
-        """Open a session in a task of the agent's own; from its return on the agent closes it."""
-        live = await self._composition.open(request)
-        self._watch(live)
-        return live
 
-    def _watch(self, live: "LiveSession") -> None:
-        self._sessions.append(live)
-        sink: Callable[[Instrumented], None] | None = self._instrumentation
-        if sink is not None:
-            live.channel.on(Instrumented, sink)
+@takes(OneCallOptions)
+async def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentResult[Any]:
+    """Answer one prompt.
 
-    async def _forget_closed(self) -> None:
-        """Keep nothing of a session that was closed."""
-        self._sessions = [item for item in self._sessions if not item.closed]
+    Raises:
+        AgentError: when the query fails or is aborted; its `result` is what was kept.
+
+    """
+    return await run_agent_stream(prompt, **options).result()
+
+
+@takes(OneCallOptions)
+def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> QueryStream[Any]:
+    """Answer one prompt and watch the answer come."""
+    agent_options, query_options = _split(options)
+    signal = check_options(query_options, QueryOptions, door="run_agent_stream()")["signal"]
+    if signal is not None and signal.aborted:
+        agent_options = {}  # nothing is built for a query that was stopped before it began
+    hide_key(agent_options)
+    composition, request = _prepare(agent_options)
+    session = AgentSession(composition, request, closes_after_query=True, closes_agent=True)
+    return session.stream(prompt, **query_options)
+
+
+@takes(CreateSessionOptions)
+async def create_agent_session(**options: Unpack[CreateSessionOptions]) -> AgentSession:
+    """Open a session with an agent of its own; closing the session closes the agent."""
+    agent_options, session_options = _part_session(options)
+    hide_key(agent_options)
+    composition, new_session = _prepare(agent_options)
+    request = _request_for(options.get("name"), session_options, like=new_session)
+    try:
+        return await AgentSession(composition, request, closes_agent=True).open()
+    except BaseException:
+        await composition.close()
+        raise
+
+
+def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
+    """Check an agent's options; return its joined blocks, and how its new sessions start."""
+    options = check_options(options, AgentOptions, door="Agent()")
+    configuration = assembly.Configuration(arguments_of(options), sources_of(options))
+    resolved = configuration.resolved
+    split_model(configuration.settings.model)
+    request = SessionRequest(
+        owner=resolved.agent.owner,
+        project=resolved.agent.project or writable(str(configuration.cwd)),
+        settings=configuration.settings,
+    )
+    check_text(request.owner, of="the owner")
+    check_text(request.project, of="the project")
+    return assembly.Composition(inputs_of(options, resolved), configuration), request
+
+
+def _request_for(
+    reference: str | None, options: SessionOptions, *, like: SessionRequest
+) -> SessionRequest:
+    """Return the request for a session by its name or id, checked."""
+    check_reference(reference)
+    options = check_options(options, SessionOptions, door="agent.session()")
+    state = options["restore"]
+    return replace(
+        like,
+        reference=reference,
+        busy=options["busy"],
+        history=check_state(state).messages if state is not None else (),
+        must_exist=options["must_exist"],
+    )
+
+
+def _split(options: OneCallOptions) -> tuple[AgentOptions, QueryOptions]:
+    """Part what is the agent's from what is the query's."""
+    agent, query = _parted(options, QueryOptions)
+    return agent, query
+
+
+def _part_session(options: CreateSessionOptions) -> tuple[AgentOptions, SessionOptions]:
+    """Part what is the agent's from what is the session's."""
+    agent, session = _parted(options, SessionOptions)
+    agent.pop("name", None)
+    return agent, session
+
+
+def _parted(options: Mapping[str, object], kind: type) -> tuple[Any, Any]:
+    """Return the options that a TypedDict does not have, and those that it has."""
+    known = options_of(kind)
+    has = {name: value for name, value in options.items() if name in known}
+    return {name: value for name, value in options.items() if name not in known}, has

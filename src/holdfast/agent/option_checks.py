@@ -1,111 +1,250 @@
-"""Option checks: whether what a user handed in can be what was meant, before anything is built."""
+"""Option checks: whether what a user handed in can be what was meant, before anything is built.
 
-import os
-from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, Literal
+Everything here derives from the declarations of options: which names a door knows, which values
+fit, what holds without them, and which part of an agent each of them is for.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from holdfast.engine.query_input import Unanswered
-from holdfast.ports.abort import AbortSignal
-from holdfast.vocabulary.approvals import Decision, check_decision
+from holdfast.agent.agent_options import (
+    AgentOptions,
+    CreateSessionOptions,
+    QueryOptions,
+    SessionOptions,
+    SettingsOptions,
+)
+from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
+from holdfast.blocks.tool_registry.running import run_in_thread
+from holdfast.ports.approver import Approver
+from holdfast.vocabulary.approvals import ApprovalRequest, Decision, DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.messages import Sender
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.option_declarations import (
+    NOT_YET,
+    Declared,
+    DoorT,
+    bounds_fault,
+    declared_fields,
+    declared_keys,
+    showing,
+)
 from holdfast.vocabulary.secrets import Secret
-from holdfast.vocabulary.settings import Delivery, RuntimeSettings
-from holdfast.vocabulary.text import did_you_mean, writable
+from holdfast.vocabulary.settings import AgentDefaults, Settings
+from holdfast.vocabulary.text import unknown_name, writable
 
-_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+if TYPE_CHECKING:
+    from holdfast.config.resolution import Resolved
 
-_PLAIN_OPTIONS: dict[str, Any] = {
-    "base_url": str | None,
-    "busy": Literal["wait", "reject"],
-    "delivery": Delivery,
-    "headers": dict[str, str],
-    "must_exist": bool,
-    "on_abort": Literal["raise", "return"],
-    "owner": str,
-    "project": str,
-    "reminders": tuple[str, ...],
-    "require_tool": str | None,
-    "runtime": RuntimeSettings,
-    "sender": Sender | None,
-    "timeout": _Seconds | None,
-    "total_timeout": _Seconds | None,
-    "unanswered": Unanswered,
+OptionsT = TypeVar("OptionsT", bound=Mapping[str, Any])
+
+STORED_AS = {"system_prompt": "system_prompts"}
+"""Options whose setting has another name: it holds several texts."""
+
+_DOORS: dict[str, type] = {
+    "session.configure()": SettingsOptions,
+    "Agent()": AgentOptions,
+    "agent.session()": SessionOptions,
+    "session.chat()": QueryOptions,
+    "create_agent_session()": CreateSessionOptions,
 }
-"""Options that are plain values: their types say what fits."""
+"""Where an option may be given, for the error of one that was given elsewhere."""
 
 
-def _is_function(value: object) -> bool:
-    return value is None or callable(value)
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
-
-
-def _is_place(value: object) -> bool:
-    return value is None or isinstance(value, str | os.PathLike)
-
-
-def _is_credential(value: object) -> bool:
-    return (
-        value is None
-        or isinstance(value, str | Secret)
-        or callable(value)
-        or callable(getattr(value, "token", None))
-    )
-
-
-_OBJECTS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "api_key": (_is_credential, "a key, a Secret, a function that returns one, or a TokenSource"),
-    "approver": (_is_function, "a function"),
-    "attachments": (_is_list, "a list of attachments"),
-    "before_tool": (_is_function, "a function"),
-    "clock": (lambda value: hasattr(value, "time_ms"), "a Clock"),
-    "config_dir": (_is_place, "a path"),
-    "config_path": (_is_place, "a path"),
-    "cwd": (_is_place, "a path"),
-    "environment": (lambda value: value is None or isinstance(value, Mapping), "a mapping"),
-    "instrumentation": (_is_function, "a function"),
-    "providers": (_is_list, "a list of model clients"),
-    "random": (lambda value: hasattr(value, "random"), "a Random"),
-    "record_to": (_is_place, "a path"),
-    "signal": (
-        lambda value: value is None or isinstance(value, AbortSignal),
-        "an AbortSignal (of an AbortController: its `signal`)",
-    ),
-    "store": (lambda value: isinstance(value, str) or hasattr(value, "leases"), "a store"),
-    "tools": (_is_list, "a list of tools"),
-    "transform": (_is_function, "a function"),
-    "transport": (_is_function, "a function"),
-}
-"""Options that are objects: a glance tells whether they can be used at all."""
-
-
-def check_options(options: Mapping[str, Any], known: Any, *, of: str) -> None:  # noqa: ANN401 - a TypedDict
-    """Refuse what nobody knows and what cannot be meant: an option is never quietly ignored.
+@cache
+def options_of(kind: type) -> Mapping[str, Declared]:
+    """Return the options that a TypedDict declares, those of the settings with their facts.
 
     Raises:
-        TypeError: when there is no such option.
+        TypeError: when an option has no sentence, or neither a default nor a setting that has one.
+            This is a mistake in the declaration; it is found when the package is imported.
+
+    """
+    found = declared_keys(kind.__annotations__)
+    for name, declared in found.items():
+        if (setting := _SETTINGS.get(STORED_AS.get(name, name))) is not None:
+            own = declared.option
+            facts = msgspec.structs.replace(setting.option, fits=own.fits, wanted=own.wanted)
+            found[name] = msgspec.structs.replace(declared, option=facts, default=setting.default)
+        if not found[name].option.sentence or found[name].default is msgspec.UNSET:
+            raise TypeError(f"the option {name!r} of {kind.__name__} is not fully declared")
+    return found
+
+
+_SETTINGS = declared_fields(AgentDefaults) | declared_fields(Settings)
+
+
+def takes(kind: type) -> Callable[[DoorT], DoorT]:
+    """Show the options of a TypedDict in the signature and the help of what takes them."""
+    return showing(options_of(kind))
+
+
+def check_options(options: OptionsT, kind: type[OptionsT], *, door: str) -> OptionsT:
+    """Return options with their defaults; refuse what is unknown and what cannot be meant.
+
+    What configuration decides (settings, store, owner, project, runtime) is not filled in here, and
+    of that settings and runtime are not checked, either: configuration does both.
+
+    Raises:
+        TypeError: when the door has no such option; says where it belongs, or what may be meant.
         ConfigError: CONFIG_INVALID naming the option whose value is wrong.
 
     """
-    if unknown := set(options) - set(known.__annotations__):
-        hints = {name: did_you_mean(name, known.__annotations__) for name in sorted(unknown)}
-        named = ", ".join(f"{name} ({hint})" if hint else name for name, hint in hints.items())
-        raise TypeError(f"{of} has no option {named}")
+    known = options_of(kind)
+    if unknown := sorted(set(options) - set(known)):
+        told = "; ".join(_unknown(name, known) for name in unknown)
+        raise TypeError(f"{door}: {told}")
     for name, value in options.items():
-        if name in _PLAIN_OPTIONS:
-            _check_plain(name, value)
-        elif name in _OBJECTS:
-            fits, wanted = _OBJECTS[name]
-            if not fits(value):
-                raise ConfigError(
-                    ErrorCode.CONFIG_INVALID,
-                    f"option {name!r} must be {wanted}, not {type(value).__name__}",
-                )
+        _check_value(known[name], value)
+    filled: Any = {
+        name: declared.option.make() if declared.option.make else declared.default
+        for name, declared in known.items()
+        if name not in options and not _is_configured(name)
+    }
+    filled.update(options)
+    checked: OptionsT = filled
+    return checked
+
+
+def _unknown(name: str, known: Mapping[str, Declared]) -> str:
+    """Say where a name belongs that a door does not know."""
+    for option in options_of(AgentOptions).values():
+        fields = declared_fields(option.struct) if option.struct is not None else {}
+        if name in fields:
+            if fields[name].option.planned:
+                raise ConfigError(ErrorCode.CONFIG_INVALID, f"{name}: {NOT_YET}")
+            return f"{name} is a field of the option {option.name}"
+    for door, kind in _DOORS.items():
+        if name in options_of(kind):
+            return f"{name} is an option of {door}"
+    return f"{name} is {unknown_name(name, known)}"
+
+
+def _is_configured(name: str) -> bool:
+    """Whether configuration decides an option: what was given is only the strongest of several."""
+    return name == "runtime" or STORED_AS.get(name, name) in _CONFIGURED
+
+
+_CONFIGURED = {*Settings.__struct_fields__, *AgentDefaults.__struct_fields__}
+
+
+def _check_value(declared: Declared, value: object) -> None:
+    said = declared.option
+    if said.fits is not None:
+        if not said.fits(value):
+            raise _invalid(declared.name, f"must be {said.wanted}, not {type(value).__name__}")
+        return
+    if STORED_AS.get(declared.name, declared.name) in Settings.__struct_fields__:
+        return
+    try:
+        msgspec.convert(msgspec.to_builtins(value), declared.kind)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise _invalid(declared.name, f"is not valid: {error}") from error
+    if (fault := bounds_fault(value, said)) is not None:
+        raise _invalid(declared.name, fault)
+
+
+def _invalid(name: str, why: str) -> ConfigError:
+    return ConfigError(ErrorCode.CONFIG_INVALID, f"option {name!r} {why}")
+
+
+# Which part of an agent an option is for.
+
+
+def hide_key(options: AgentOptions) -> None:
+    """Mask a key that was given as text: from here on no frame of ours shows it."""
+    key = options.get("api_key")
+    if isinstance(key, str) and key.strip():
+        options["api_key"] = Secret(key)
+
+
+def arguments_of(options: AgentOptions) -> JsonObject:
+    """Return what of an agent's options configuration decides about, as plain values."""
+    arguments = settings_changes(options)
+    given = {name: value for name, value in options.items() if name in {*_FOR_AGENTS, "runtime"}}
+    return arguments | {name: value for name, value in given.items() if not _is_object(name, value)}
+
+
+_FOR_AGENTS = frozenset(AgentDefaults.__struct_fields__)
+
+
+def _is_object(name: str, value: object) -> bool:
+    """Whether an option is an object that no file could name: a store."""
+    return name == "store" and not isinstance(value, str)
+
+
+def settings_changes(options: SettingsOptions) -> JsonObject:
+    """Return the settings that options speak of, as plain JSON values.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming one that has no such values.
+
+    """
+    plain: JsonObject = {}
+    for name, value in options.items():
+        setting = STORED_AS.get(name, name)
+        if setting not in Settings.__struct_fields__:
+            continue
+        try:
+            plain[setting] = msgspec.to_builtins(_as_setting(name, value))
+            msgspec.json.encode(plain[setting])
+        except (TypeError, UnicodeEncodeError) as error:
+            raise _invalid(name, f"is not valid: {error}") from error
+    return plain
+
+
+def _as_setting(name: str, value: object) -> object:
+    """Return a value as its setting has it: short ways of writing are for options only."""
+    if name == "system_prompt":
+        return [value] if isinstance(value, str) else value or ()
+    if name == "fallbacks" and isinstance(value, list | tuple):
+        return [{"model": step} if isinstance(step, str) else step for step in value]
+    return value
+
+
+def inputs_of(options: AgentOptions, resolved: "Resolved") -> AgentInputs:
+    """Pick what an agent is made of from its checked options, and from what configuration says."""
+    approver = options["approver"]
+    return AgentInputs(
+        **{
+            **pick(options, AgentInputs),
+            "store": options.get("store", resolved.agent.store),
+            "runtime": resolved.runtime,
+            "approver": None if approver is None else _as_async(approver),
+            "own_access": OwnAccess(**pick(options, OwnAccess)),
+        }
+    )
+
+
+def sources_of(options: AgentOptions) -> ConfigurationSources:
+    """Pick where configuration is looked for from an agent's checked options."""
+    return ConfigurationSources(**pick(options, ConfigurationSources))
+
+
+def pick(options: Mapping[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return those options that are fields of a struct."""
+    return {name: value for name, value in options.items() if name in kind.__struct_fields__}
+
+
+def _as_async(approver: Callable[[ApprovalRequest], Any]) -> Approver:
+    """Let a plain function approve, too: it runs in a thread, because it may wait for a person."""
+    call = type(approver).__call__  # an object may be called, too
+    if inspect.iscoroutinefunction(approver) or inspect.iscoroutinefunction(call):
+        return approver
+
+    async def ask(request: ApprovalRequest) -> Decision:
+        answer: Any = await run_in_thread(lambda: approver(request))
+        decision: Decision = await answer if inspect.isawaitable(answer) else answer
+        return decision
+
+    return ask
+
+
+# Arguments that are no options.
 
 
 def check_subscription(kind: object, handler: object) -> None:
@@ -162,7 +301,7 @@ def check_text(text: object, *, of: str) -> None:
         )
 
 
-def decided(decision: Decision) -> Decision:
+def decided(decision: DecisionT) -> DecisionT:
     """Return a decision about a tool call, checked, and with words that can be written.
 
     Raises:
@@ -178,12 +317,3 @@ def decided(decision: Decision) -> Decision:
         return check_decision(msgspec.structs.replace(decision, **mended))
     except ValueError as error:
         raise ConfigError(ErrorCode.CONFIG_INVALID, str(error)) from error
-
-
-def _check_plain(name: str, value: object) -> None:
-    try:
-        msgspec.convert(msgspec.to_builtins(value), _PLAIN_OPTIONS[name])
-    except (msgspec.ValidationError, TypeError) as error:
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"option {name!r} is not valid: {error}"
-        ) from error

@@ -1,12 +1,20 @@
-"""QueryStream: a query as users see it: lazy, pulled, closed when left."""
+"""QueryStream: a query as users see it: lazy, pulled by one consumer, stopped when it is left."""
 
-from collections.abc import AsyncGenerator, Generator
-from typing import Any, Generic, Self, TypeVar
+import asyncio
+import weakref
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from holdfast.agent.consumption import Consumption, batches_of, events_of, first_of, texts_of
-from holdfast.blocks.event_stream import StreamPhase
-from holdfast.vocabulary.events import Event
+from holdfast.agent.agent_options import QueryOptions
+from holdfast.ports.abort import AbortController, AbortSignal
+from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
+from holdfast.vocabulary.events import Event, TextDelta
 from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.status import StreamPhase
+
+if TYPE_CHECKING:
+    from holdfast.session.query_handle import QueryHandle
 
 OutputT = TypeVar("OutputT")
 
@@ -19,43 +27,63 @@ class QueryStream(Generic[OutputT]):
     gets STREAM_BUSY.
     """
 
-    def __init__(self, consumption: Consumption) -> None:
-        self._consumption = consumption
+    # Owns the link between abort signals and the query: the user's signal, and its own, which can
+    # say stop before there is a query. Does not own the query. Its generators hold the stream and
+    # the stream holds no generator: when the last of them is dropped, the query is stopped.
+
+    def __init__(
+        self,
+        start: Callable[[], Awaitable["QueryHandle"]],
+        finish: Callable[[], Awaitable[None]] | None,
+        options: QueryOptions,
+    ) -> None:
+        self._start = start
+        self._finish = finish
+        self._own = AbortController()
+        signal = options["signal"]
+        self._signals = (self._own.signal, signal) if signal else (self._own.signal,)
+        self._returns_aborts = options["on_abort"] == "return"
+        self._forget: Callable[[], None] = lambda: None
+        self._dropping: weakref.finalize[..., QueryStream[Any]] | None = None
+        self._beginning = asyncio.Lock()
+        self._claimed = False
+        self._left = False
+        self._refused: AgentError | None = None
+        self._handle: QueryHandle | None = None
 
     @property
     def phase(self) -> StreamPhase:
         """What the stream is doing: idle until it is used."""
-        handle = self._consumption.handle
-        return handle.stream.phase if handle else "idle"
+        return self._handle.phase if self._handle else "idle"
 
     async def __aenter__(self) -> Self:
-        await self._consumption.begin()
+        await self._begin()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._consumption.leave()
+        await self.aclose()
 
     def __aiter__(self) -> AsyncGenerator[Event, None]:
-        self._consumption.claim()
-        return events_of(self._consumption)
+        self._claim()
+        return self._each_event()
 
     def __await__(self) -> Generator[Any, None, AgentResult[OutputT]]:
         return self.result().__await__()
 
     def text(self) -> AsyncGenerator[str, None]:
         """Iterate over the answer's text as it comes."""
-        self._consumption.claim()
-        return texts_of(self._consumption)
+        self._claim()
+        return self._each_text()
 
     def take(self, count: int) -> AsyncGenerator[Event, None]:
         """Iterate over the first events, then stop the query."""
-        self._consumption.claim()
-        return first_of(self._consumption, count)
+        self._claim()
+        return self._first_events(count)
 
     def batches(self) -> AsyncGenerator[list[Event], None]:
-        """Iterate over events as they come in, many at a time; for those who forward them."""
-        self._consumption.claim()
-        return batches_of(self._consumption)
+        """Iterate over events as they come in, many at a time; for programs that forward them."""
+        self._claim()
+        return self._each_batch()
 
     async def result(self) -> AgentResult[OutputT]:
         """Let the query run to its end and return what came of it.
@@ -64,12 +92,185 @@ class QueryStream(Generic[OutputT]):
             AgentError: what the query failed with; its `result` is what was kept.
 
         """
-        return await self._consumption.result()
+        try:
+            if not self._claimed:
+                self._claim()
+                await self._drain()
+            handle = await self._begin()
+        except AgentError as error:
+            if error is self._refused and error.result is not None and self._tolerates(error):
+                return error.result
+            raise
+        await handle.wait()
+        if handle.error is not None and not self._tolerates(handle.error):
+            raise handle.error
+        if handle.result is None:
+            raise SessionError(ErrorCode.CLOSED, "the query ended without a result")
+        return handle.result
 
     def abort(self, reason: str | None = None) -> None:
         """Stop the query, from any thread, also before it has begun; what was streamed is kept."""
-        self._consumption.abort(reason)
+        self._own.abort(reason)
 
     async def aclose(self) -> None:
         """Leave the stream: a query that still runs is aborted, and its end waited for."""
-        await self._consumption.leave()
+        self._claimed = self._left = True
+        handle = self._handle
+        if handle is None:
+            return
+        if not handle.ended:
+            handle.abort("the stream was closed")
+        handle.stream.abandon()
+        if self._dropping is not None:
+            # It would keep the query as long as this stream, which the query's own error may hold.
+            self._dropping.detach()
+        try:
+            await handle.wait()
+        finally:
+            self._forget()
+            await self._clean_up()
+
+    # Beginning: at the first use, unless a signal says stop.
+
+    def _claim(self) -> None:
+        """Become the one consumer, or raise STREAM_BUSY."""
+        if self._claimed:
+            raise SessionError(ErrorCode.STREAM_BUSY, "this stream already has a consumer")
+        self._claimed = True
+
+    async def _begin(self) -> "QueryHandle":
+        """Start the query, unless it was started; a signal that is aborted prevents it."""
+        async with self._beginning:
+            if self._handle is None:
+                self._handle = await self._begin_now()
+            return self._handle
+
+    async def _begin_now(self) -> "QueryHandle":
+        if self._refused is not None:
+            raise self._refused
+        if self._left:
+            raise SessionError(ErrorCode.CLOSED, "this stream was left before it was used")
+        self._refuse_if_aborted()
+        try:
+            handle = await self._start_unless_aborted()
+        except BaseException:
+            await self._clean_up()
+            raise
+        self._dropping = weakref.finalize(self, _drop, handle)
+        self._dropping.atexit = False
+        self._forget = self._listen(handle.abort)
+        return handle
+
+    async def _start_unless_aborted(self) -> "QueryHandle":
+        """Start the query; an abort ends the wait for a session, a lease or a file, too."""
+        loop, patience = asyncio.get_running_loop(), asyncio.timeout(None)
+
+        def give_up(_reason: str | None) -> None:
+            loop.call_soon_threadsafe(_expire, patience)
+
+        try:
+            async with patience:
+                forget = self._listen(give_up)
+                try:
+                    return await self._start()
+                finally:
+                    forget()
+        except TimeoutError:
+            if patience.expired():
+                self._refuse_if_aborted()
+            raise
+
+    def _refuse_if_aborted(self) -> None:
+        for signal in self._signals:
+            if signal.aborted:
+                self._refused = _aborted_before(signal)
+                raise self._refused
+
+    def _listen(self, stop: Callable[[str | None], None]) -> Callable[[], None]:
+        """Call `stop` with the reason when any signal aborts, until the returned call."""
+        forgets = [signal.add_listener(_telling(stop, signal)) for signal in self._signals]
+
+        def forget() -> None:
+            for each in forgets:
+                each()
+
+        return forget
+
+    async def _clean_up(self) -> None:
+        if self._finish is not None:
+            await self._finish()
+
+    # Consuming.
+
+    def _tolerates(self, error: AgentError) -> bool:
+        """Whether the consumer asked to get this error as a result."""
+        return self._returns_aborts and error.code is ErrorCode.ABORTED
+
+    async def _drain(self) -> None:
+        """Consume every event without looking at it; how it ended is judged later."""
+        try:
+            handle = await self._begin()
+            while await handle.stream.next_batch():
+                pass
+        except AgentError:
+            if self._handle is None:
+                raise
+        finally:
+            await self.aclose()
+
+    async def _each_batch(self) -> AsyncGenerator[list[Event], None]:
+        try:
+            handle = await self._begin()
+            while batch := await handle.stream.next_batch():
+                yield batch
+        except AgentError as error:
+            if not self._tolerates(error):
+                raise
+        finally:
+            await self.aclose()
+
+    async def _each_event(self) -> AsyncGenerator[Event, None]:
+        async with aclosing(self._each_batch()) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+    async def _each_text(self) -> AsyncGenerator[str, None]:
+        async with aclosing(self._each_batch()) as batches:
+            async for batch in batches:
+                for event in batch:
+                    if isinstance(event, TextDelta):
+                        yield event.text
+
+    async def _first_events(self, count: int) -> AsyncGenerator[Event, None]:
+        if count <= 0:
+            await self.aclose()
+            return
+        async with aclosing(self._each_event()) as events:
+            async for event in events:
+                yield event
+                count -= 1
+                if not count:
+                    return
+
+
+def _drop(handle: "QueryHandle") -> None:
+    """Stop a query that has no consumer any more."""
+    if not handle.ended:
+        handle.abort("the stream was dropped")
+
+
+def _telling(stop: Callable[[str | None], None], signal: AbortSignal) -> Callable[[], None]:
+    return lambda: stop(signal.reason)
+
+
+def _expire(patience: asyncio.Timeout) -> None:
+    with suppress(RuntimeError):  # what it waited for has come meanwhile
+        patience.reschedule(0)
+
+
+def _aborted_before(signal: AbortSignal) -> AgentError:
+    reason = f": {signal.reason}" if signal.reason else ""
+    error = RequestError(ErrorCode.ABORTED, f"aborted before it started{reason}")
+    error.result = AgentResult(text="", stop_reason="aborted")
+    return error

@@ -1,29 +1,32 @@
 """AgentSession: a conversation that holds, as users see it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from holdfast.agent.keywords import (
-    Prompt,
-    QueryOptions,
-    SettingsOptions,
+from msgspec.structs import replace
+
+from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions
+from holdfast.agent.option_checks import (
+    check_options,
+    check_reference,
+    check_subscription,
     settings_changes,
+    takes,
 )
-from holdfast.agent.option_checks import check_options, check_subscription, decided
-from holdfast.agent.queries import make_query, stream_query
+from holdfast.agent.prompts import attach, make_prompt, make_query
 from holdfast.agent.query_stream import QueryStream
-from holdfast.assembly.components import PathInput
+from holdfast.agent.verbs import SessionVerbs
+from holdfast.ports.runner import QueryInput
 from holdfast.serialization.session_state import SessionState
-from holdfast.session.recovery import Unfinished, find_unfinished
-from holdfast.session.requests import Fork
+from holdfast.session.recovery import Unfinished, find_unfinished, resume_input
+from holdfast.session.requests import SessionRequest
 from holdfast.session.snapshots import SessionSnapshot, state_of, take_snapshot
-from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
+from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event
-from holdfast.vocabulary.ids import ApprovalId, SessionId
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.ids import SessionId, new_query_id
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
@@ -31,13 +34,15 @@ from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.status import Idle, SessionStatus
 
 if TYPE_CHECKING:
+    from holdfast.assembly.composition import Composition
     from holdfast.session.branching import Branches
     from holdfast.session.live_session import LiveSession
+    from holdfast.session.query_handle import QueryHandle
 
 EventT = TypeVar("EventT", bound=Event)
 
 
-class AgentSession:
+class AgentSession(SessionVerbs):
     """One conversation. Made by `agent.session()`; use it with `async with`, or close it.
 
     Opening it is lazy: the store is first asked when the session is entered or used.
@@ -45,19 +50,16 @@ class AgentSession:
 
     def __init__(
         self,
-        begin_opening: "Callable[[], asyncio.Task[LiveSession]]",
-        open_fork: "Callable[[Fork, str | None], AgentSession]",
-        count_tokens: Callable[["LiveSession", Prompt | None], Awaitable[TokenCount]],
+        composition: "Composition",
+        request: SessionRequest,
         *,
-        cwd: PathInput,
-        check_changes: Callable[[JsonObject], JsonObject],
+        closes_after_query: bool = False,
+        closes_agent: bool = False,
     ) -> None:
-        self._begin_opening = begin_opening
-        self._check_changes = check_changes
-        self._open_fork = open_fork
-        self._count_tokens = count_tokens
-        self._cwd = cwd
-        self._on_close: list[Callable[[], Awaitable[None]]] = []
+        super().__init__(composition)
+        self._request = request
+        self._closes_after_query = closes_after_query
+        self._closes_agent = closes_agent
         self._one_opens = asyncio.Lock()
         self._opening: asyncio.Task[LiveSession] | None = None
         self._live: LiveSession | None = None
@@ -107,6 +109,7 @@ class AgentSession:
 
     # Prompts.
 
+    @takes(QueryOptions)
     async def chat(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
         """Send a prompt and wait for the answer.
 
@@ -116,11 +119,21 @@ class AgentSession:
         """
         return await self.stream(prompt, **options).result()
 
+    @takes(QueryOptions)
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
+        options = check_options(options, QueryOptions, door="session.chat()")
         query = make_query(prompt, options)
-        return stream_query(self.open, query, options, finish=_nothing, cwd=self._cwd)
 
+        async def start() -> "QueryHandle":
+            cwd = self._composition.configuration.cwd
+            message = query.message and await attach(query.message, options, cwd=cwd)
+            return await self._submit(replace(query, message=message), options)
+
+        finish = self.close if self._closes_after_query else None
+        return QueryStream(start, finish, options)
+
+    @takes(QueryOptions)
     def resume(self, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Carry an unfinished query on; await it for its result, or iterate it.
 
@@ -128,8 +141,21 @@ class AgentSession:
             SessionError: NOTHING_TO_SEND when every query has ended.
 
         """
-        check_options(options, QueryOptions, of="a query")
-        return stream_query(self.open, None, options, finish=_nothing, cwd=self._cwd)
+        options = check_options(options, QueryOptions, door="session.resume()")
+
+        async def start() -> "QueryHandle":
+            return await self._submit(None, options)
+
+        return QueryStream(start, None, options)
+
+    async def _submit(self, query: QueryInput | None, options: QueryOptions) -> "QueryHandle":
+        """Submit a query to the session; without one, carry on what is unfinished."""
+        live = await self._live_session()
+        total_timeout = options["total_timeout"]
+        query = query or resume_input(live.fold, live.recorder.waiting().values())
+        handle = live.new_handle(query, total_timeout=total_timeout)
+        await live.submit(handle, options["delivery"])
+        return handle
 
     async def count_tokens(self, prompt: Prompt | None = None) -> TokenCount:
         """Count the tokens that the next request would hold; with a prompt, if it were said now.
@@ -140,18 +166,14 @@ class AgentSession:
             SessionError: NOTHING_TO_SEND when nothing was said yet and there is no prompt.
 
         """
-        return await self._count_tokens(await self.open(), prompt)
-
-    async def steer(self, prompt: Prompt) -> None:
-        """Say something into the running query; when none runs, it becomes a query.
-
-        It is in the log when this returns.
-        """
-        await (await self.open()).queue.admit(make_query(prompt, {}), "steer")
+        options = check_options(SendOptions(), SendOptions, door="session.count_tokens()")
+        message = None if prompt is None else make_prompt(prompt, options, new_query_id())
+        live = await self._live_session()
+        return await self._composition.count_tokens(live.fold, message)
 
     async def drain_queue(self) -> tuple[UserMessage, ...]:
         """Take every prompt that waits out of the queue and return them."""
-        return await (await self.open()).queue.drain()
+        return await (await self._live_session()).queue.drain()
 
     async def wait_idle(self) -> SessionStatus:
         """Wait until no query runs and none is about to; returns the status then.
@@ -163,7 +185,7 @@ class AgentSession:
             SessionError: BUSY in a tool, an approver or a hook of the query that runs.
 
         """
-        live = await self.open()
+        live = await self._live_session()
         await live.queue.wait_idle()
         return live.status
 
@@ -172,37 +194,9 @@ class AgentSession:
         if self._live is not None:
             self._live.abort(reason)
 
-    # Approvals.
-
-    async def approve(
-        self,
-        approval_id: str,
-        *,
-        arguments: Json | None = None,
-        scope: ApprovalScope = "once",
-        by: str | None = None,
-    ) -> None:
-        """Let a tool call run, with other arguments if given.
-
-        Raises:
-            SessionError: NOT_FOUND when it was answered already or never asked.
-            ConfigError: CONFIG_INVALID when the arguments or the scope cannot be meant.
-            ToolError: TOOL_INVALID_INPUT when the tool does not take the arguments; it waits on.
-
-        """
-        decision = decided(Approve(arguments=arguments, scope=scope, by=by))
-        live = await self.open()
-        await live.decide(ApprovalId(approval_id), decision, refuses_misfit=True)
-
-    async def deny(
-        self, approval_id: str, reason: str | None = None, *, by: str | None = None
-    ) -> None:
-        """Refuse a tool call; the model is told why."""
-        decision = decided(Deny(reason, by=by))
-        await (await self.open()).decide(ApprovalId(approval_id), decision)
-
     # The session as a whole.
 
+    @takes(SettingsOptions)
     async def configure(self, **options: Unpack[SettingsOptions]) -> None:
         """Change settings, from the next turn on.
 
@@ -210,18 +204,26 @@ class AgentSession:
             ConfigError: CONFIG_INVALID naming the field.
 
         """
-        check_options(options, SettingsOptions, of="a session's settings")
-        changes = self._check_changes(settings_changes(options))
-        await (await self.open()).change({"settings": changes})
+        options = check_options(options, SettingsOptions, door="session.configure()")
+        changes = self._composition.configuration.changed(settings_changes(options))
+        await (await self._live_session()).change({"settings": changes})
 
     async def fork(self, *, after: str | None = None, name: str | None = None) -> "AgentSession":
         """Go on from a message (itself included) in a new session, which the caller closes.
 
+        It is open, and in the store, when this returns.
+
         Raises:
             SessionError: MESSAGE_NOT_FOUND when there is no such message.
+            StoreError: CONFLICT when the name is taken.
 
         """
-        return self._open_fork(await (await self._branches()).fork(after), name)
+        fork = await (await self._branches()).fork(after)
+        check_reference(name)
+        request = SessionRequest(
+            reference=name, owner=self._request.owner, project=self._request.project, fork=fork
+        )
+        return await AgentSession(self._composition, request).open()
 
     async def rewind(self, *, to: str) -> None:
         """Make a message the last one of the conversation; nothing is lost by it.
@@ -243,11 +245,11 @@ class AgentSession:
 
     async def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""
-        return state_of(await self.open())
+        return state_of(await self._live_session())
 
     async def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Observe the session from a `seq` on: what was, then what happens."""
-        live = await self.open()
+        live = await self._live_session()
         async with aclosing(live.events(after=after)) as events:
             async for event in events:
                 yield event
@@ -265,10 +267,6 @@ class AgentSession:
         check_subscription(kind, handler)
         return self._opened().channel.on(kind, handler)
 
-    def when_closed(self, then: Callable[[], Awaitable[None]]) -> None:
-        """Call `then` once the session is closed."""
-        self._on_close.append(then)
-
     async def close(self, *, force: bool = False) -> None:
         """Close the session: a running query may end by itself for a while, or not with `force`."""
         self._closed = True
@@ -276,16 +274,31 @@ class AgentSession:
             await _give_up(self._opening)
         if self._live is not None:
             await self._live.close(force=force)
-        for then in self._on_close:
-            await then()
+        self._composition.forget_closed()
+        if self._closes_agent:
+            await self._composition.close()
+
+    async def open(self) -> Self:
+        """Open the session if it is not open yet, and return it.
+
+        Raises:
+            SessionError: BUSY when another process holds it, NOT_FOUND when it must exist and does
+                not, CLOSED when it was closed.
+
+        """
+        await self._live_session()
+        return self
+
+    async def _tell(self, command: Command) -> None:
+        await (await self._live_session()).commands.carry_out(command)
 
     def _opened(self) -> "LiveSession":
         if self._live is None:
-            raise _not_open(self._closed)
+            raise _not_open(closed=self._closed)
         return self._live
 
-    async def open(self) -> "LiveSession":
-        """Open the session if it is not, and return what stands behind it."""
+    async def _live_session(self) -> "LiveSession":
+        """Open the session if it is not open yet, and return what stands behind it."""
         if self._closed:
             raise _not_open(closed=True)
         if self._live is None:
@@ -295,7 +308,7 @@ class AgentSession:
         return self._live
 
     async def _branches(self) -> "Branches":
-        live = await self.open()
+        live = await self._live_session()
         live.check_open()
         return live.branches
 
@@ -310,7 +323,7 @@ class AgentSession:
                 return
             if self._opening is not None:
                 await _give_up(self._opening)  # its caller was cancelled again while it did that
-            self._opening = opening = self._begin_opening()
+            self._opening = opening = self._composition.begin_opening(self._request)
             try:
                 await asyncio.wait({opening})
             except asyncio.CancelledError:
@@ -331,10 +344,6 @@ async def _give_up(opening: "asyncio.Task[LiveSession]") -> None:
         await opening.result().close(force=True)
 
 
-async def _nothing() -> None:
-    """Clean up nothing: the session outlives the query."""
-
-
-def _not_open(closed: bool) -> AgentError:  # noqa: FBT001 - a fact, not a switch
+def _not_open(*, closed: bool) -> AgentError:
     message = "the session is closed" if closed else "the session is not open yet; enter it first"
     return SessionError(ErrorCode.CLOSED, message)

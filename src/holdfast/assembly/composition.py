@@ -1,14 +1,17 @@
-"""Composition: the blocks of one agent, each built once and joined; its store by its string."""
+"""Composition: the blocks of one agent, each built once and joined, and its open sessions."""
 
+import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from holdfast.assembly.components import Components
+from holdfast.assembly import late
+from holdfast.assembly.agent_inputs import AgentInputs
 from holdfast.assembly.configuration import Configuration
-from holdfast.assembly.models import ClientOptions, ModelClients
+from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
-from holdfast.blocks.stream_processor.processor import StreamProcessor
 from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_runner import QueryRunner
 from holdfast.engine.tool_dispatcher import ToolDispatcher
@@ -16,90 +19,120 @@ from holdfast.engine.tool_execution import ToolExecution
 from holdfast.engine.turn_runner import TurnRunner
 from holdfast.ports.session_store import Store
 from holdfast.session.live_session import LiveSession, SessionParts
+from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, open_session
-from holdfast.session.remote import RemoteSession
 from holdfast.session.requests import SessionRequest
+from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
+from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import media_of
 from holdfast.vocabulary.requests import TokenCount
 
+_OPENING_SECONDS = 15.0
+"""How long a closing agent waits until an opening has given back what it holds."""
+
 
 class Composition:
-    """The joined blocks of one agent. Holds nothing of any query or session."""
+    """The joined blocks of one agent, and the sessions that are open on them.
 
-    def __init__(self, components: Components, configuration: Configuration) -> None:
+    Owns the openings: each is a task of its own, so that whatever it holds is given back when its
+    caller is cancelled. The blocks hold nothing of any query or session.
+    """
+
+    def __init__(self, inputs: AgentInputs, configuration: Configuration) -> None:
+        self.configuration = configuration
         self.clients = ModelClients(
             configuration,
-            given=components.providers,
-            own=components.own_access,
+            given=inputs.providers,
+            own=inputs.own_access,
             options=ClientOptions(
-                clock=components.clock,
-                transport=components.transport,
-                record_to=components.record_to,
+                clock=inputs.clock,
+                transport=inputs.transport,
+                record_to=inputs.record_to,
             ),
         )
-        self.clock = components.clock
-        self.registry = ToolRegistry(components.tools)
-        self._components = components
+        self.clock = inputs.clock
+        self.registry = ToolRegistry(inputs.tools)
+        self._inputs = inputs
         self._store: Store | None = None
+        self._sessions: list[LiveSession] = []
+        self._openings = OwnedTasks()
+        self._closed = False
         turns = TurnRunner(
-            processor=StreamProcessor(clock=self.clock),
             catalogue=configuration.known_models(self.clock),
             clock=self.clock,
-            runtime=components.runtime,
+            runtime=inputs.runtime,
         )
         self._runner = QueryRunner(
             attempts=ProviderAttempts(
-                turns=turns,
-                route=self.clients.route,
-                clock=self.clock,
-                random=components.random,
+                route=self.clients.route, clock=self.clock, random=inputs.random
             ),
+            turns=turns,
             dispatcher=ToolDispatcher(
-                registry=self.registry,
-                execution=ToolExecution(clock=self.clock),
-                before_tool=components.before_tool,
+                execution=ToolExecution(clock=self.clock), before_tool=inputs.before_tool
             ),
             registry=self.registry,
             clock=self.clock,
         )
 
-    async def open(self, request: SessionRequest) -> LiveSession:
-        """Open a session, or make it.
+    def begin_opening(self, request: SessionRequest) -> asyncio.Task[LiveSession]:
+        """Begin to open a session, or to make it; the task raises what stands against it.
 
         Raises:
-            SessionError: BUSY when another process holds it, NOT_FOUND when it must exist.
+            SessionError: CLOSED.
 
         """
-        return await open_session(self.parts(), request)
+        if self._closed:
+            raise SessionError(ErrorCode.CLOSED, "the agent is closed")
+        return self._openings.start(self._open(request), name="holdfast-open")
 
-    async def reach(self, request: SessionRequest) -> RemoteSession:
-        """Reach a session, also one that another process holds.
+    async def _open(self, request: SessionRequest) -> LiveSession:
+        live = await open_session(self.session_parts(), request)
+        self._sessions.append(live)  # from here on the agent closes it
+        if self._inputs.instrumentation is not None:
+            live.channel.on(Instrumented, self._inputs.instrumentation)
+        return live
+
+    def forget_closed(self) -> None:
+        """Keep nothing of sessions that were closed."""
+        self._sessions = [live for live in self._sessions if not live.closed]
+
+    async def find(self, request: SessionRequest) -> SessionId:
+        """Find a session, also one that another process holds.
 
         Raises:
             SessionError: NOT_FOUND when the store has no such session.
 
         """
-        parts = self.parts()
-        record = await find_session(parts, request)
+        record = await find_session(self.session_parts(), request)
         if record is None:
             raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
-        return RemoteSession(parts.store, record.id)
+        return record.id
 
-    def parts(self) -> SessionParts:
-        """Return what sessions share; the store is made when the first session needs it."""
+    def follow(self, session_id: SessionId, *, after: int) -> AsyncGenerator[Entry, None]:
+        """Read a session's entries after a `seq`, then what happens, whoever holds it."""
+        return follow_entries(self.store.log, session_id, after=after)
+
+    @property
+    def store(self) -> Store:
+        """The store of the sessions; it is made when it is first needed."""
         if self._store is None:
-            given = self._components.store
+            given = self._inputs.store
             self._store = make_store(given) if isinstance(given, str) else given
+        return self._store
+
+    def session_parts(self) -> SessionParts:
+        """Return what sessions share."""
         return SessionParts(
-            store=self._store,
+            store=self.store,
             runner=self._runner,
             tools=self.registry,
             clock=self.clock,
-            runtime=self._components.runtime,
-            approver=self._components.approver,
-            unanswered=self._components.unanswered,
+            runtime=self._inputs.runtime,
+            approver=self._inputs.approver,
+            unanswered=self._inputs.unanswered,
         )
 
     async def count_tokens(self, fold: SessionFold, message: UserMessage | None) -> TokenCount:
@@ -114,16 +147,30 @@ class Composition:
         client, model = await self.clients.route(settings.model)
         if message is not None:
             message = lead_with_reminders(message, settings.cached_reminders, fold.sent_view())
-        tools = self.registry.view(settings.allowed_tools, settings.denied_tools).wire_tools
+        offered = self.registry.current().view(settings.allowed_tools, settings.denied_tools)
         media = media_of(message.parts) if message is not None else ()
-        extras = RequestExtras(model=model, tools=tools, fresh_media=media)
+        extras = RequestExtras(model=model, tools=offered.wire_tools, fresh_media=media)
         return await client.count_tokens(build_request(settings, fold.sent_view(message), extras))
 
     async def close(self) -> None:
-        """Close what was made here: clients, and the store unless it was handed in."""
+        """Close every session, then what was made here. Closing twice is fine."""
+        self._closed = True
+        try:
+            await self._openings.cancel(within=_OPENING_SECONDS)
+            closings = [live.close() for live in self._sessions]
+            outcomes = await asyncio.gather(*closings, return_exceptions=True)
+        finally:
+            self._sessions.clear()
+            await self._close_shared()
+        for failure in outcomes:
+            if failure is not None:
+                raise failure
+
+    async def _close_shared(self) -> None:
+        """Close the clients, and the store unless it was handed in."""
         await self.clients.close()
         store, self._store = self._store, None
-        if store is not None and isinstance(self._components.store, str):
+        if store is not None and isinstance(self._inputs.store, str):
             await store.close()
 
 
@@ -134,22 +181,15 @@ def make_store(location: str) -> Store:
         ConfigError: CONFIG_INVALID when no store is called that.
 
     """
-    # Only what is used is imported: a driver costs time and memory.
     kind, _, place = location.partition(":")
     if location == "memory":
-        from holdfast.stores.memory import MemoryStore  # noqa: PLC0415 - if used
-
-        return MemoryStore()
+        return late.MemoryStore()
     if kind in {"jsonl", "sqlite"} and not place:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"store {location!r} does not say where")
     if kind == "jsonl":
-        from holdfast.stores.jsonl.store import JsonlStore  # noqa: PLC0415 - if used
-
-        return JsonlStore(Path(place).expanduser().absolute())
+        return late.JsonlStore(Path(place).expanduser().absolute())
     if kind == "sqlite":
-        from holdfast.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - if used
-
-        return SqliteStore(Path(place).expanduser().absolute())
+        return late.SqliteStore(Path(place).expanduser().absolute())
     raise ConfigError(
         ErrorCode.CONFIG_INVALID,
         f"{location!r} names no store; use 'memory', 'jsonl:FOLDER' or 'sqlite:FILE'",

@@ -6,11 +6,16 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.assembly.components import ConfigurationSources
+from holdfast.assembly.agent_inputs import ConfigurationSources
 from holdfast.config.connections import Connection, connection_to
-from holdfast.config.environment import Environment, ProviderVariables, process_environment
-from holdfast.config.file import ConfigFile
-from holdfast.config.locations import Locations, locate, user_config
+from holdfast.config.environment import (
+    Environment,
+    Locations,
+    ProviderVariables,
+    locate,
+    process_environment,
+)
+from holdfast.config.file import ConfigFile, user_config
 from holdfast.config.resolution import (
     Resolved,
     check_arguments,
@@ -20,6 +25,7 @@ from holdfast.config.resolution import (
 )
 from holdfast.config.schema import ModelEntry
 from holdfast.ports.clock import Clock
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.model_catalogue import ModelCatalogue
 from holdfast.providers.catalogue import Catalogue, KnownModels
 from holdfast.providers.vendors import VENDORS, ollama_url
@@ -52,6 +58,8 @@ class Configuration:
             resolve(arguments, environment=self.environment, file=self.file)
         )
         _refuse_unknown_mode(self.resolved.agent.permission_mode)
+        if self.resolved.agent.log is not None:
+            scrubbed_logger("holdfast").setLevel(self.resolved.agent.log.upper())
 
     @property
     def model(self) -> str:

@@ -14,6 +14,9 @@ from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import ApprovalId
 
+NEW_PROMPT = "a new prompt came"
+"""Why a question is void that nobody answered before the conversation went on without it."""
+
 
 class Commit(Protocol):
     """Appends events together with the commands that they carry out."""

@@ -1,19 +1,27 @@
-"""The environment: the one module that reads it; all others are handed a mapping or a value.
+"""The environment: what it says, and where it puts the user's folders.
 
-A variable that is set to nothing counts as not set. Values of credentials are never returned here:
-what is said of a key is the name of the variable that holds it.
+This is the one module that reads it; all others are handed a mapping or a value. A variable that
+is set to nothing counts as not set. Values of credentials are never returned here: what is said of
+a key is the name of the variable that holds it.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
 from types import MappingProxyType
+from typing import get_args, get_origin
 
 import msgspec
 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.option_declarations import Declared, declared_fields
+from holdfast.vocabulary.settings import AgentDefaults, RuntimeSettings, Settings
 
 PREFIX = "HOLDFAST_"
+APPLICATION = "holdfast"
+CONFIG_FILE = "config.toml"
 
 
 def process_environment() -> Mapping[str, str]:
@@ -42,49 +50,38 @@ class ProviderVariables(msgspec.Struct, frozen=True, kw_only=True):
     """Makes the base URL of a value that need not be one yet."""
 
 
-def _text(value: str) -> Json:
-    return value
+class Variable(msgspec.Struct, frozen=True):
+    """A variable of ours: the option that it sets, and how its text is read."""
+
+    path: str
+    """The option's dotted path."""
+    declared: Declared
+
+    def parse(self, text: str) -> Json:
+        """Read the text; raises ValueError for what is no number."""
+        kinds = get_args(self.declared.kind) or (self.declared.kind,)
+        if int in kinds or float in kinds:
+            return int(text) if int in kinds else float(text)
+        is_list = any(tuple in {kind, get_origin(kind)} for kind in (self.declared.kind, *kinds))
+        if not is_list:
+            return text
+        if self.declared.option.whole:
+            return [text]
+        return [name for part in text.split(",") if (name := part.strip())]
 
 
-def _names(value: str) -> Json:
-    return [name for part in value.split(",") if (name := part.strip())]
+def _variables_in(kind: type[msgspec.Struct], inside: str = "") -> Iterator[tuple[str, Variable]]:
+    for name, declared in declared_fields(kind).items():
+        if declared.option.variable is not None:
+            yield declared.option.variable, Variable(f"{inside}{name}", declared)
+        if declared.struct is not None:
+            yield from _variables_in(declared.struct, f"{inside}{name}.")
 
 
-def _one(value: str) -> Json:
-    return [value]
-
-
-OPTIONS: Mapping[str, tuple[str, Callable[[str], Json]]] = {
-    "CONFIG_DIR": ("config_dir", _text),
-    "CONFIG_PATH": ("config_path", _text),
-    "HOME": ("home", _text),
-    "STORE": ("store", _text),
-    "OWNER": ("owner", _text),
-    "PROJECT": ("project", _text),
-    "LOG": ("log", _text),
-    "PERMISSION_MODE": ("permission_mode", _text),
-    "CLAUDE_EXECUTABLE": ("claude_executable", _text),
-    "MODEL": ("model", _text),
-    "THINKING": ("thinking", _text),
-    "SYSTEM_PROMPT": ("system_prompts", _one),
-    "MAX_TOKENS": ("max_tokens", int),
-    "TEMPERATURE": ("temperature", float),
-    "SEED": ("seed", int),
-    "CACHE_TTL": ("cache_ttl", _text),
-    "ALLOWED_TOOLS": ("allowed_tools", _names),
-    "DENIED_TOOLS": ("denied_tools", _names),
-    "MAX_TURNS": ("limits.turns", int),
-    "MAX_COST": ("limits.cost", float),
-    "MAX_RETRIES": ("retry.max_retries", int),
-    "CONNECT_TIMEOUT": ("timeouts.connect", float),
-    "FIRST_BYTE_TIMEOUT": ("timeouts.first_byte", float),
-    "BETWEEN_BYTES_TIMEOUT": ("timeouts.between_bytes", float),
-    "CONTENT_TIMEOUT": ("timeouts.content", float),
-    "MAX_SESSIONS": ("max_concurrent_sessions", int),
-    "SESSION_TIMEOUT": ("session_timeout", float),
-    "CLOSE_DRAIN_TIMEOUT": ("close_drain_seconds", float),
-}
-"""What can be set, without the prefix: the option's path, and how its text is read."""
+VARIABLES: Mapping[str, Variable] = dict(
+    chain.from_iterable(_variables_in(kind) for kind in (AgentDefaults, Settings, RuntimeSettings))
+)
+"""The variables that set an option, by their names without the prefix."""
 
 
 _NONE: Mapping[str, ProviderVariables] = MappingProxyType({})
@@ -124,25 +121,25 @@ class Environment:
     def options(self) -> dict[str, str]:
         """Return which variables of ours are set, by option path."""
         return {
-            path: PREFIX + name
-            for name, (path, _) in OPTIONS.items()
+            variable.path: PREFIX + name
+            for name, variable in VARIABLES.items()
             if self.get(PREFIX + name) is not None
         }
 
     def values(self) -> JsonObject:
         """Return the options as nested plain values; raises CONFIG_INVALID naming the variable."""
         values: JsonObject = {}
-        for name, (path, parse) in OPTIONS.items():
+        for name, variable in VARIABLES.items():
             text = self.get(PREFIX + name)
             if text is None:
                 continue
             try:
-                value = parse(text)
+                value = variable.parse(text)
             except ValueError:
                 raise ConfigError(
                     ErrorCode.CONFIG_INVALID, f"{PREFIX}{name} must be a number, not {text!r}"
                 ) from None
-            *tables, last = path.split(".")
+            *tables, last = variable.path.split(".")
             inner = values
             for table in tables:
                 inner = inner.setdefault(table, {})
@@ -170,3 +167,74 @@ class Environment:
 
     def _first_set(self, names: tuple[str, ...]) -> str | None:
         return next((name for name in names if self.get(name) is not None), None)
+
+
+class Locations(msgspec.Struct, frozen=True, kw_only=True):
+    """The user's folders; none of them need exist."""
+
+    config: Path
+    data: Path
+    """What must be kept: sessions."""
+    state: Path
+    """What may be lost without harm: logs, history of a prompt."""
+    cache: Path
+    """What can be had again: models, downloads."""
+
+    @property
+    def config_file(self) -> Path:
+        """The user's configuration file."""
+        return self.config / CONFIG_FILE
+
+
+def locate(
+    environment: Environment, *, home: Path, platform: str, config_dir: Path | None = None
+) -> Locations:
+    """Return the folders: those asked for, else those the platform's custom names.
+
+    `config_dir` goes before HOLDFAST_CONFIG_DIR; HOLDFAST_HOME puts everything under one roof.
+    `platform` is `sys.platform`.
+    """
+    single = environment.get("HOLDFAST_HOME")
+    if single is not None:
+        found = _under(Path(single).expanduser())
+    elif platform == "win32":
+        found = _windows(environment, home)
+    else:
+        found = _unix(environment, home, platform=platform)
+    chosen = config_dir or environment.get("HOLDFAST_CONFIG_DIR")
+    if chosen is None:
+        return found
+    return msgspec.structs.replace(found, config=Path(chosen).expanduser())
+
+
+def _under(roof: Path) -> Locations:
+    return Locations(config=roof, data=roof / "data", state=roof / "state", cache=roof / "cache")
+
+
+def _unix(environment: Environment, home: Path, *, platform: str) -> Locations:
+    library = home / "Library"
+    support = library / "Application Support"
+    usual = {
+        "CONFIG": support if platform == "darwin" else home / ".config",
+        "DATA": support if platform == "darwin" else home / ".local" / "share",
+        "STATE": support if platform == "darwin" else home / ".local" / "state",
+        "CACHE": library / "Caches" if platform == "darwin" else home / ".cache",
+    }
+    folders = {
+        kind.lower(): _absolute(environment.get(f"XDG_{kind}_HOME"), default) / APPLICATION
+        for kind, default in usual.items()
+    }
+    return Locations(**folders)
+
+
+def _windows(environment: Environment, home: Path) -> Locations:
+    roaming = _absolute(environment.get("APPDATA"), home / "AppData" / "Roaming") / APPLICATION
+    local = _absolute(environment.get("LOCALAPPDATA"), home / "AppData" / "Local") / APPLICATION
+    return Locations(
+        config=roaming, data=local / "data", state=local / "state", cache=local / "cache"
+    )
+
+
+def _absolute(value: str | None, default: Path) -> Path:
+    """Take a folder from a variable; a relative one would mean another folder in each place."""
+    return Path(value) if value is not None and Path(value).is_absolute() else default

@@ -18,27 +18,24 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.blocks.pricing import Price, PriceList, PriceTier, Rates
-from holdfast.config.checking import (
-    checked,
-    dotted,
-    refuse_out_of_range,
-    refuse_unknown,
-    unknown_name,
-    without_decimals,
-)
+from holdfast.config.environment import Environment, locate
 from holdfast.config.schema import (
-    AgentDefaults,
     FallbackStep,
     KeyReference,
     ModelEntry,
     PriceEntry,
     ProviderEntry,
     RatesEntry,
+    checked,
+    dotted,
+    refuse_unknown,
+    without_decimals,
 )
 from holdfast.config.toml_lines import KeyPath, key_lines, line_of
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.settings import RuntimeSettings, Settings
+from holdfast.vocabulary.settings import AgentDefaults, RuntimeSettings, Settings
+from holdfast.vocabulary.text import unknown_name
 
 T = TypeVar("T")
 
@@ -80,6 +77,29 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
         line = line_of(self.lines, path)
         place = f"{self.path or 'configuration'}{f', line {line}' if line else ''}"
         return ConfigError(ErrorCode.CONFIG_INVALID, f"{place}: {dotted(path)}: {message}")
+
+
+def user_config(
+    environment: Environment,
+    *,
+    cwd: Path,
+    home: Path,
+    platform: str,
+    config_dir: str | os.PathLike[str] | None = None,
+    config_path: str | os.PathLike[str] | None = None,
+) -> ConfigFile:
+    """Read the user's file.
+
+    A file named by `config_path` or HOLDFAST_CONFIG_PATH must exist; the one in the folder of
+    `config_dir`, HOLDFAST_CONFIG_DIR or the platform need not. Relative paths are taken from `cwd`.
+    """
+    # A folder that the caller gives goes before a file that the environment names.
+    named = config_path or (None if config_dir else environment.get("HOLDFAST_CONFIG_PATH"))
+    if named is not None:
+        return load_config(cwd / Path(named).expanduser(), required=True)
+    folder = Path(config_dir) if config_dir is not None else None
+    folders = locate(environment, home=home, platform=platform, config_dir=folder)
+    return load_config(cwd / folders.config_file)
 
 
 def load_config(path: Path, *, required: bool = False) -> ConfigFile:
@@ -212,7 +232,6 @@ class _Reader:
             raise self._complain(at, "a short name has no slash in it")
         if not _names_a_model(entry.model):
             raise self._complain((*at, "model"), 'must be written as "provider/model"')
-        refuse_out_of_range(own, at=at, complain=self._complain)
         return entry
 
     def _read_fallback(self, at: KeyPath, value: Json) -> tuple[FallbackStep, ...]:

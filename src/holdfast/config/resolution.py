@@ -9,21 +9,20 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.config.checking import checked, dotted, unknown_name
 from holdfast.config.environment import PREFIX, Environment
 from holdfast.config.file import ConfigFile
-from holdfast.config.schema import AgentDefaults, FallbackStep, ModelEntry
+from holdfast.config.schema import FallbackStep, ModelEntry, checked, dotted
 from holdfast.config.toml_lines import KeyPath
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.settings import ModelStep, RuntimeSettings, Settings
+from holdfast.vocabulary.settings import AgentDefaults, ModelStep, RuntimeSettings, Settings
+from holdfast.vocabulary.text import unknown_name
 
 Origin: TypeAlias = Literal["argument", "environment", "file", "default"]
 
 _SETTINGS = frozenset(Settings.__struct_fields__)
 _RUNTIME = frozenset(RuntimeSettings.__struct_fields__)
 _AGENT = frozenset(AgentDefaults.__struct_fields__)
-_SOURCES = frozenset({"config_dir", "config_path", "home"})
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +47,12 @@ def resolve(
     """Decide every setting.
 
     `arguments` holds only what was given, under the names of the fields of `Settings`,
-    `RuntimeSettings` and `AgentDefaults`.
+    `RuntimeSettings` and `AgentDefaults`; a `runtime` replaces the `RuntimeSettings` as a whole.
 
     Raises CONFIG_INVALID, naming the argument, the variable, or the file, line and field.
     """
     given = check_arguments(arguments)
+    runtime = given.pop("runtime", None)
     variables = _checked_variables(environment)
     below = merged(file.defaults, file.runtime)
     name = next(
@@ -80,7 +80,10 @@ def resolve(
         values["model"] = alias.model if alias is not None else _full_name(name, file)
     return Resolved(
         settings=_built({k: v for k, v in values.items() if k in _SETTINGS}, Settings),
-        runtime=_built({k: v for k, v in values.items() if k in _RUNTIME}, RuntimeSettings),
+        runtime=_built(
+            {k: v for k, v in values.items() if k in _RUNTIME} if runtime is None else runtime,
+            RuntimeSettings,
+        ),
         agent=_built({k: v for k, v in values.items() if k in _AGENT}, AgentDefaults),
         alias=alias,
         origins=origins,
@@ -171,14 +174,18 @@ def check_arguments(arguments: Mapping[str, object]) -> JsonObject:
     def complain(path: KeyPath, message: str) -> ConfigError:
         return ConfigError(ErrorCode.CONFIG_INVALID, f"{dotted(path)}: {message}")
 
-    known = _SETTINGS | _RUNTIME | _AGENT
+    known = _SETTINGS | _RUNTIME | _AGENT | {"runtime"}
     for name in arguments:
-        if name not in known and name not in _SOURCES:
+        if name not in known:
             raise complain((name,), unknown_name(name, known))
     for kind in (Settings, RuntimeSettings, AgentDefaults):
         own = {n: _plain(v) for n, v in arguments.items() if n in kind.__struct_fields__}
         checked(own, kind, at=(), complain=complain)
-    return {name: value for name, value in arguments.items() if name in known}
+    if "runtime" in arguments:
+        whole = _plain(arguments["runtime"])
+        checked(whole, RuntimeSettings, at=("runtime",), complain=complain)
+        return {**arguments, "runtime": whole}
+    return dict(arguments)
 
 
 def _checked_variables(environment: Environment) -> JsonObject:
@@ -191,7 +198,7 @@ def _checked_variables(environment: Environment) -> JsonObject:
         variable = next((name for name in named if name), PREFIX + "…")
         return ConfigError(ErrorCode.CONFIG_INVALID, f"{variable}: {message}")
 
-    values = {name: value for name, value in environment.values().items() if name not in _SOURCES}
+    values = environment.values()
     for kind in (Settings, RuntimeSettings, AgentDefaults):
         own = {name: value for name, value in values.items() if name in kind.__struct_fields__}
         checked(own, kind, at=(), complain=complain)

@@ -1,14 +1,36 @@
-"""What a configuration file can say, as values."""
+"""What a configuration file can say, as values; and the check of plain values against our types.
 
+A check says where the first wrong value stands. The tables of settings are in
+`holdfast.vocabulary.settings`; those here are for the file alone.
+"""
+
+import re
+from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Literal, TypeAlias
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.config.toml_lines import KeyPath
+from holdfast.vocabulary.errors import ConfigError
+from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.option_declarations import (
+    NOT_YET,
+    Option,
+    bounds_fault,
+    declared_fields,
+    struct_in,
+)
 from holdfast.vocabulary.settings import Thinking
+from holdfast.vocabulary.text import unknown_name
 
-PermissionMode: TypeAlias = Literal["ask", "auto", "plan", "deny"]
+T = TypeVar("T")
+
+Complain: TypeAlias = Callable[[KeyPath, str], ConfigError]
+"""Makes the error for a value: where it stands, and what is wrong with it."""
+
+_PLACE = re.compile(r" - at `(?:key in )?\$(.*)`$")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 
 
 class _Table(
@@ -59,9 +81,10 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     model: str
     """`provider/model`."""
-    context_window: int | None = None
-    """For models that the catalogue does not know."""
-    max_output: int | None = None
+    context_window: Annotated[
+        int | None, Option("For models that the catalogue does not know.", least=1)
+    ] = None
+    max_output: Annotated[int | None, Option("The most that the model writes.", least=1)] = None
     settings: JsonObject = {}
     """Settings that hold when this alias is chosen, as checked plain values."""
 
@@ -110,14 +133,77 @@ class PriceEntry(RatesEntry, frozen=True, kw_only=True):
     tiers: tuple[TierEntry, ...] = ()
 
 
-class AgentDefaults(_Table, frozen=True, kw_only=True):
-    """What an agent is told beside settings: its store, and the owner of its sessions."""
+def checked(values: Json, kind: type[T], *, at: KeyPath, complain: Complain) -> T:
+    """Make a `kind` of plain values; raises what `complain` makes of the first wrong one.
 
-    store: str | None = None
-    owner: str = "local"
-    project: str | None = None
-    """The working folder when left out."""
-    log: str | None = None
-    """Level of the program's own log."""
-    permission_mode: PermissionMode | None = None
-    claude_executable: str | None = None
+    Unknown and planned fields are wrong, at any depth, and numbers out of their bounds.
+    """
+    refuse_unknown(values, kind, at=at, complain=complain)
+    try:
+        result = msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        place = _PLACE.search(str(error))
+        steps = _steps(place.group(1)) if place else ()
+        raise complain((*at, *steps), _PLACE.sub("", str(error))) from None
+    refuse_out_of_bounds(values, kind, at=at, complain=complain)
+    return result
+
+
+def refuse_unknown(values: Json, kind: object, *, at: KeyPath, complain: Complain) -> None:
+    """Raise for the first field that `kind` does not have, or does not have yet."""
+    struct = struct_in(kind)
+    if struct is None or not isinstance(values, Mapping):
+        return
+    fields = declared_fields(struct)
+    for name, value in values.items():
+        if name not in fields:
+            raise complain((*at, name), unknown_name(name, fields))
+        if fields[name].option.planned and value is not None:
+            raise complain((*at, name), NOT_YET)
+        refuse_unknown(value, fields[name].kind, at=(*at, name), complain=complain)
+
+
+def refuse_out_of_bounds(values: Json, kind: object, *, at: KeyPath, complain: Complain) -> None:
+    """Raise for the first number that is too small or too large to make sense."""
+    struct = struct_in(kind)
+    if struct is None or not isinstance(values, Mapping):
+        return
+    for name, declared in declared_fields(struct).items():
+        if name in values:
+            if (fault := bounds_fault(values[name], declared.option)) is not None:
+                raise complain((*at, name), fault)
+            refuse_out_of_bounds(values[name], declared.kind, at=(*at, name), complain=complain)
+
+
+def without_decimals(values: Json) -> Json:
+    """Turn exact numbers into floats, for everything that is not money."""
+    match values:
+        case Decimal():
+            return float(values)
+        case dict():
+            return {name: without_decimals(value) for name, value in values.items()}
+        case list():
+            return [without_decimals(value) for value in values]
+        case _:
+            return values
+
+
+def dotted(path: KeyPath) -> str:
+    """Write a path as it would stand in a TOML file."""
+    text = ""
+    for step in path:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            bare = re.fullmatch(r"[A-Za-z0-9_-]+", step) is not None
+            text += ("." if text else "") + (step if bare else f'"{step}"')
+    return text
+
+
+def _steps(path: str) -> KeyPath:
+    steps: list[str | int] = []
+    for name, index in _STEP.findall(path):
+        if index == "...":
+            break
+        steps.append(name or int(index))
+    return tuple(steps)

@@ -1,21 +1,21 @@
-"""ProviderAttempts: repeats a turn that failed, and goes on to the next model of a plan."""
+"""ProviderAttempts: repeats a model call that failed, and goes on to the next model of a plan."""
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from holdfast.blocks.error_classification import to_agent_error
-from holdfast.blocks.request_builder import RequestExtras
 from holdfast.blocks.retry_policy import FailureCount, GiveUp, RetryAfter, decide_retry
-from holdfast.engine.scopes import QueryScope
-from holdfast.engine.turn_runner import TurnOutcome, TurnPlan, TurnRunner
+from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.vocabulary.entries import RetryScheduled, TurnDiscarded
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
 from holdfast.vocabulary.settings import ModelStep, RetrySettings, Settings
 from holdfast.vocabulary.status import Busy, Retrying
+
+ResultT = TypeVar("ResultT")
 
 ModelRouter: TypeAlias = Callable[[str], Awaitable[tuple[ModelClient, str]]]
 """Finds the client for `provider/model`, and the model's name without its provider."""
@@ -30,92 +30,99 @@ _NO_FALLBACK = frozenset(
 )
 
 
-class ProviderAttempts:
-    """Gets one turn done, whatever it takes within the settings.
+class _Course(msgspec.Struct, kw_only=True, eq=False):
+    """How far the attempts have come."""
 
-    Owns waiting and repeating. Does not own the decision (retry_policy) or the turn (TurnRunner).
-    Each failed attempt that showed something is discarded in the log, so a consumer can drop it.
+    settings: Settings
+    """Of the model that is asked."""
+    later: Iterator[Settings]
+    """Of the models that are left."""
+    plan: ModelPlan | None = None
+    """The last attempt on this model; None when it was not asked yet."""
+    failures: FailureCount = FailureCount()
+    """On this model."""
+    notes: list[str] = msgspec.field(default_factory=list)
+    """What became of the models before it."""
+
+    def next_model(self, failure: AgentError) -> bool:
+        """Go on to the next model, if there is one and the failure may be this model's."""
+        if failure.code in _NO_FALLBACK or not self.settings.fallbacks:
+            return False
+        self.notes.append(f"before it, {self.settings.model}: {failure.message}")
+        self.settings = next(self.later)
+        self.plan, self.failures = None, FailureCount()
+        return True
+
+
+class ProviderAttempts:
+    """Gets one model call done, whatever it takes within the settings.
+
+    Owns waiting and repeating. Does not own the decision (retry_policy) or what is done with the
+    model: that is `work`, a turn for example. A failed attempt that left a turn open has it
+    discarded in the log, so that a consumer can drop what it showed.
     """
 
-    def __init__(
-        self, *, turns: TurnRunner, route: ModelRouter, clock: Clock, random: Random
-    ) -> None:
-        self._turns = turns
+    def __init__(self, *, route: ModelRouter, clock: Clock, random: Random) -> None:
         self._route = route
         self._clock = clock
         self._random = random
 
-    async def run(self, scope: QueryScope, extras: RequestExtras) -> TurnOutcome:
-        """Run one turn on the first model of the plan that answers.
+    async def run(
+        self, scope: QueryScope, work: Callable[[ModelPlan], Awaitable[ResultT]]
+    ) -> ResultT:
+        """Do `work` with the first model of the plan that answers.
 
         Raises:
             AgentError: the last error, when every attempt on every model failed.
 
         """
-        last: AgentError | None = None
-        tried: list[str] = []
-        for settings in _plan(scope.fold.settings):
-            try:
-                return await self._run_on_model(scope, extras, settings)
-            except AgentError as error:
-                for earlier in tried:
-                    error.add_note(earlier)
-                last = error
-                tried.append(f"before it, {settings.model}: {error.message}")
-                if error.code in _NO_FALLBACK or not settings.fallbacks:
-                    break
-                await self._discard(scope, error)
-        raise last or RequestError(ErrorCode.NETWORK, "no model was asked")
-
-    async def _run_on_model(
-        self, scope: QueryScope, extras: RequestExtras, settings: Settings
-    ) -> TurnOutcome:
-        client, model = await self._route(settings.model)
-        extras = msgspec.structs.replace(extras, model=model)
-        count, attempt = FailureCount(), 0
+        models = _models_to_try(scope.fold.settings)
+        course = _Course(settings=next(models), later=models)
         while True:
-            attempt += 1
-            plan = TurnPlan(client=client, extras=extras, settings=settings, attempt=attempt)
             try:
-                return await self._attempt(scope, plan)
-            except AgentError as error:
-                count = count.after(error)
-                decision = decide_retry(error, count, settings.retry, jitter=self._random.random())
-                if isinstance(decision, GiveUp):
-                    raise
-                await self._discard(scope, error)
-                await self._wait(scope, decision, attempt=attempt, error=error)
+                return await work(await self._next_attempt(course))
+            except Exception as error:  # noqa: BLE001 - a client of the user's may raise anything
+                failure = _failure_of(error, scope, course.plan)
+            # Out here, so that nothing leads back to the frames of a client with its headers.
+            await self._recover(scope, course, failure)
 
-    async def _attempt(self, scope: QueryScope, plan: TurnPlan) -> TurnOutcome:
-        limit = scope.input.timeout or None
-        try:
-            return await self._turns.run(scope, plan)
-        except TimeoutError as error:
-            message = f"the model took longer than {limit:g} s" if limit else str(error)
-            failure: AgentError = RequestError(
-                ErrorCode.TIMEOUT, message, provider=plan.client.provider, basis="type"
+    async def _next_attempt(self, course: _Course) -> ModelPlan:
+        settings, last = course.settings, course.plan
+        if last is None:
+            client, model = await self._route(settings.model)
+            course.plan = ModelPlan(client=client, model=model, settings=settings)
+        else:
+            course.plan = msgspec.structs.replace(last, attempt=last.attempt + 1)
+        return course.plan
+
+    async def _recover(self, scope: QueryScope, course: _Course, failure: AgentError) -> None:
+        """Wait for the next attempt, or go on to the next model; raises when nothing is left."""
+        if course.plan is not None:
+            course.failures = course.failures.after(failure)
+            decision = decide_retry(
+                failure, course.failures, course.settings.retry, jitter=self._random.random()
             )
-        except AgentError:
-            raise
-        except Exception as error:  # noqa: BLE001 - a client of the user's may raise anything
-            failure = to_agent_error(error)
-        # Raised out here, so that nothing leads back to the frames of a client with its headers.
-        raise failure
+            if not isinstance(decision, GiveUp):
+                await self._discard(scope, failure)
+                await self._wait(scope, decision, attempt=course.plan.attempt, error=failure)
+                return
+        for note in course.notes:
+            failure.add_note(note)
+        if not course.next_model(failure):
+            raise failure
+        await self._discard(scope, failure)
 
     async def _discard(self, scope: QueryScope, error: AgentError) -> None:
         """Void what a failed attempt recorded."""
-        if scope.turn_stamp is None or scope.message_id is None:
-            return
-        if scope.fold.open_turn is None:
-            return
-        scope.assembly = None
-        discarded = TurnDiscarded(
-            **scope.turn_stamp(),
-            message_id=scope.message_id,
-            reason="it failed and is tried again",
-            error=error.report,
-        )
-        await scope.recorder.record([discarded])
+        turn = scope.turn
+        if turn is not None and scope.fold.open_turn is not None:
+            discarded = TurnDiscarded(
+                **turn.stamp(),
+                message_id=turn.message_id,
+                reason="it failed and is tried again",
+                error=error.report,
+            )
+            await scope.recorder.record([discarded])
 
     async def _wait(
         self, scope: QueryScope, decision: RetryAfter, *, attempt: int, error: AgentError
@@ -142,7 +149,17 @@ class ProviderAttempts:
         scope.session.set_status(Busy())
 
 
-def _plan(settings: Settings) -> Iterator[Settings]:
+def _failure_of(error: Exception, scope: QueryScope, plan: ModelPlan | None) -> AgentError:
+    """Return the typed error of an attempt."""
+    if not isinstance(error, TimeoutError):
+        return to_agent_error(error)
+    limit = scope.input.timeout or None
+    message = f"the model took longer than {limit:g} s" if limit else str(error)
+    provider = plan.client.provider if plan is not None else None
+    return RequestError(ErrorCode.TIMEOUT, message, provider=provider, basis="type")
+
+
+def _models_to_try(settings: Settings) -> Iterator[Settings]:
     """Yield the settings for each model to try; the last one has no fallbacks left."""
     steps = settings.fallbacks
     yield settings

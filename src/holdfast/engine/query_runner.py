@@ -1,25 +1,26 @@
 """QueryRunner: one prompt, answered to rest through as many turns as it takes."""
 
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 import msgspec
 
+from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.provider_attempts import ProviderAttempts
-from holdfast.engine.query_limits import WRAP_UP, is_last_turn
-from holdfast.engine.scopes import QueryOutcome, QueryScope
+from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
-from holdfast.engine.tool_execution import record_failure
-from holdfast.engine.turn_runner import TurnOutcome
+from holdfast.engine.tool_execution import record_end, record_failure
+from holdfast.engine.turn_runner import TurnOutcome, TurnRunner
 from holdfast.ports.clock import Clock
+from holdfast.ports.runner import OutputSpec, QueryOutcome
 from holdfast.serialization.canonical import canonical_json
 from holdfast.vocabulary.entries import (
     Entry,
     InputPromoted,
     InputQueued,
     QueryStarted,
-    ToolEnded,
     TurnDiscarded,
 )
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, ToolError
@@ -28,10 +29,16 @@ from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
 from holdfast.vocabulary.messages import AssistantMessage, Sender, UserMessage
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, media_of
 from holdfast.vocabulary.results import StopReason
+from holdfast.vocabulary.settings import Limits
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.tools import ToolSpec
 
 _EMPTY_RETRIES = 2
+
+_WRAP_UP = (
+    "This is your last turn: you can use no more tools. Answer now with what you have, and say "
+    "briefly what is left undone."
+)
 
 _STOP_REASONS: dict[FinishKind, StopReason] = {
     "stop": "complete",
@@ -56,26 +63,28 @@ class _Progress(msgspec.Struct):
     require_tool: str | None
     empty_turns: int = 0
     repairs: int = 0
-    wrapping_up: bool = False
+    limit: str | None = None
+    """The limit that makes this turn the last one."""
 
 
 class QueryRunner:
     """Runs turns until the model has answered, asks for something, or may not go on.
 
-    Owns the loop and its ends. Does not own requests (TurnRunner), repeats (ProviderAttempts),
-    tools (ToolDispatcher) or the terminal entry: whoever started the query records how it ended,
-    because an abort can end it anywhere.
+    The `Runner` for models. Owns the loop and its ends. Does not own requests (TurnRunner), repeats
+    (ProviderAttempts), tools (ToolDispatcher) or the terminal entry (its caller).
     """
 
     def __init__(
         self,
         *,
         attempts: ProviderAttempts,
+        turns: TurnRunner,
         dispatcher: ToolDispatcher,
         registry: ToolRegistry,
         clock: Clock,
     ) -> None:
         self._attempts = attempts
+        self._turns = turns
         self._dispatcher = dispatcher
         self._registry = registry
         self._clock = clock
@@ -87,9 +96,11 @@ class QueryRunner:
             message = lead_with_reminders(
                 message, scope.fold.settings.cached_reminders, scope.fold.sent_view()
             )
-        entries: list[Entry] = [
-            QueryStarted(**scope.stamp(), message=message, resumes=scope.input.resumes)
-        ]
+        entries: list[Entry] = []
+        if scope.input.resumes is None:
+            # After a rewind a prompt that waited may find questions open that it makes void.
+            entries += scope.session.approvals.cancellations(NEW_PROMPT)
+        entries.append(QueryStarted(**scope.stamp(), message=message, resumes=scope.input.resumes))
         if scope.input.input_id is not None:
             entries.append(InputPromoted(**scope.stamp(), input_id=InputId(scope.input.input_id)))
         await scope.recorder.record(entries)
@@ -103,6 +114,7 @@ class QueryRunner:
         """
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
+        scope.tools = self._registry.current()
         prompt = scope.input.message
         progress = _Progress(
             reminders=scope.input.reminders,
@@ -113,22 +125,29 @@ class QueryRunner:
             if scope.fold.calls:
                 rest = await self._run_tools(scope)
                 if rest is not None:
-                    return QueryOutcome(stop_reason=rest)
+                    return QueryOutcome(stop_reason=rest, stop_detail=scope.repeated_call)
             await self._promote_steers(scope, progress)
-            turn = await self._run_turn(scope, progress)
+            turn = await self._attempts.run(scope, self._next_turn(scope, progress))
+            progress.reminders, progress.fresh_media, progress.require_tool = (), (), None
             stop_reason = await self._after_turn(scope, turn, progress)
-            if stop_reason is None and progress.wrapping_up:
+            if stop_reason is None and progress.limit is not None:
                 stop_reason = "limit"
             if stop_reason is not None:
-                return QueryOutcome(stop_reason=stop_reason)
+                detail = progress.limit if stop_reason == "limit" else None
+                return QueryOutcome(stop_reason=stop_reason, stop_detail=detail)
 
     async def _run_tools(self, scope: QueryScope) -> Literal["approval", "loop"] | None:
-        outcome = await self._dispatcher.dispatch(scope, tuple(scope.fold.calls.values()))
+        records = tuple(scope.fold.calls.values())
+        outcome = await self._dispatcher.dispatch(scope, records)
+        for record in records:
+            if record.ended is not None:
+                result = record.ended.outcome, canonical_json(record.ended.content)
+                scope.loop.end(record.part.call_id, result)
         return None if outcome == "done" else outcome
 
     async def _promote_steers(self, scope: QueryScope, progress: _Progress) -> None:
         """Let everything that was said meanwhile into the conversation."""
-        steers = [item for item in scope.fold.inputs.values() if item.delivery == "steer"]
+        steers = [item for item in scope.session.waiting().values() if item.delivery == "steer"]
         if steers:
             scope.joined.update(item.message.query_id for item in steers)
             for item in steers:
@@ -137,13 +156,17 @@ class QueryRunner:
                 [InputPromoted(**scope.stamp(), input_id=item.input_id) for item in steers]
             )
 
-    async def _run_turn(self, scope: QueryScope, progress: _Progress) -> TurnOutcome:
+    def _next_turn(
+        self, scope: QueryScope, progress: _Progress
+    ) -> Callable[[ModelPlan], Awaitable[TurnOutcome]]:
+        """Return the next turn, to be run on any model and as often as it takes."""
         settings = scope.fold.settings
-        progress.wrapping_up = is_last_turn(scope, settings.limits, now=self._clock.now())
+        progress.limit = _limit_reached(scope, settings.limits, now=self._clock.now())
         reminders = progress.reminders
-        tools = self._registry.view(settings.allowed_tools, settings.denied_tools).wire_tools
-        if progress.wrapping_up and tools:
-            tools, reminders = (), (*reminders, WRAP_UP)
+        scope.tools = self._registry.current()
+        tools = scope.tools.view(settings.allowed_tools, settings.denied_tools).wire_tools
+        if progress.limit is not None and tools:
+            tools, reminders = (), (*reminders, _WRAP_UP)
         elif progress.require_tool is not None:
             _refuse_unknown(progress.require_tool, tools)
         extras = RequestExtras(
@@ -161,9 +184,7 @@ class QueryRunner:
             "reminders": len(reminders),
         }
         scope.recorder.show([Instrumented(name="query_summary", facts=facts)])
-        outcome = await self._attempts.run(scope, extras)
-        progress.reminders, progress.fresh_media, progress.require_tool = (), (), None
-        return outcome
+        return lambda plan: self._turns.run(scope, plan, extras)
 
     async def _after_turn(
         self, scope: QueryScope, turn: TurnOutcome, progress: _Progress
@@ -172,46 +193,42 @@ class QueryRunner:
         if turn.finish in ("pause", "compaction"):
             return None
         if turn.finish not in _CUT_OFF and (scope.fold.calls or turn.finish == "tool_calls"):
-            return await self._after_tool_turn(scope, progress)
+            return await self._after_tool_turn(scope, turn, progress)
         checked = turn.finish in ("stop", "other")
-        if checked and not await self._is_output_good(scope, progress):
+        if checked and not await self._is_output_good(scope, turn, progress):
             return None
-        if progress.wrapping_up and scope.turns > 1:
+        if progress.limit is not None and scope.turns > 1:
             return "limit"
         stop_reason = _STOP_REASONS[turn.finish]
         if stop_reason == "complete" and not _has_answer(scope):
             raise ProviderError(
                 ErrorCode.PROTOCOL,
                 f"the model ended its answer ({turn.finish_reason}) without saying anything",
-                provider=scope.provider,
+                provider=turn.provider,
             )
         return stop_reason
 
-    async def _after_tool_turn(self, scope: QueryScope, progress: _Progress) -> StopReason | None:
+    async def _after_tool_turn(
+        self, scope: QueryScope, turn: TurnOutcome, progress: _Progress
+    ) -> StopReason | None:
         """Go on with the tools that a turn asks for, unless it names none or may have none."""
         if not scope.fold.calls:
-            await self._take_back(scope, progress)
+            await self._take_back(scope, turn, progress)
             return None
         progress.empty_turns = 0
-        if await self._took_output_call(scope, progress):
+        if await self._took_output_call(scope, turn, progress):
             return "complete"
-        return "limit" if progress.wrapping_up else None
+        return "limit" if progress.limit is not None else None
 
-    def _output_call(self, scope: QueryScope) -> ToolCallPart | None:
-        """Find the only call of a turn if it is named after the answer's schema, and no tool is."""
-        output = scope.input.output
-        named = [call.part for call in scope.fold.calls.values() if call.ended is None]
-        if output is None or len(named) != 1 or named[0].name != output.schema.name:
-            return None
-        return None if named[0].name in self._registry else named[0]
-
-    async def _took_output_call(self, scope: QueryScope, progress: _Progress) -> bool:
+    async def _took_output_call(
+        self, scope: QueryScope, turn: TurnOutcome, progress: _Progress
+    ) -> bool:
         """Take the answer from a call named after its schema: some models can only answer so.
 
         Arguments that do not fit are answered as a failed call, and the model tries again, as often
         as with any answer that does not fit.
         """
-        call, output = self._output_call(scope), scope.input.output
+        call, output = _output_call(scope), scope.input.output
         if call is None or output is None:
             return False
         try:
@@ -219,37 +236,31 @@ class QueryRunner:
         except ValueError as error:
             failure = ToolError(ErrorCode.TOOL_INVALID_INPUT, f"the answer does not fit: {error}")
             await record_failure(scope, call, failure)
-            _count_repair(scope, progress, error)
+            _count_repair(progress, output, error, provider=turn.provider)
             return False
-        stamp = scope.turn_stamp or scope.stamp
-        taken = ToolEnded(
-            **stamp(),
-            call_id=call.call_id,
-            tool=call.name,
-            outcome="ok",
-            content=(TextPart(text="The answer was taken."),),
-        )
-        await scope.recorder.record([taken])
+        taken = (TextPart(text="The answer was taken."),)
+        await record_end(scope, call, outcome="ok", content=taken)
         return True
 
-    async def _take_back(self, scope: QueryScope, progress: _Progress) -> None:
+    async def _take_back(self, scope: QueryScope, turn: TurnOutcome, progress: _Progress) -> None:
         """Discard a turn that promised tool calls and made none, and let the model try again."""
         progress.empty_turns += 1
-        if scope.turn_stamp is not None and scope.message_id is not None:
-            discarded = TurnDiscarded(
-                **scope.turn_stamp(),
-                message_id=scope.message_id,
-                reason="it asked for tools and named none",
-            )
-            await scope.recorder.record([discarded])
+        discarded = TurnDiscarded(
+            **scope.turn_stamp(),
+            message_id=turn.message_id,
+            reason="it asked for tools and named none",
+        )
+        await scope.recorder.record([discarded])
         if progress.empty_turns > _EMPTY_RETRIES:
             raise ProviderError(
                 ErrorCode.PROTOCOL,
                 f"the model asked for tools {progress.empty_turns} times and named none",
-                provider=scope.provider,
+                provider=turn.provider,
             )
 
-    async def _is_output_good(self, scope: QueryScope, progress: _Progress) -> bool:
+    async def _is_output_good(
+        self, scope: QueryScope, turn: TurnOutcome, progress: _Progress
+    ) -> bool:
         """Parse the answer as the type that was asked for; False when the model is to try again."""
         output = scope.input.output
         tip = scope.fold.conversation.tip
@@ -258,8 +269,8 @@ class QueryRunner:
         try:
             scope.output = output.parse(tip.text if isinstance(tip, AssistantMessage) else "")
         except ValueError as error:
-            _count_repair(scope, progress, error)
-            if not progress.wrapping_up:
+            _count_repair(progress, output, error, provider=turn.provider)
+            if progress.limit is None:
                 await self._say(
                     scope, f"Your answer does not fit the schema: {error}. Answer again."
                 )
@@ -280,15 +291,42 @@ class QueryRunner:
         await scope.recorder.record([queued, promoted])
 
 
-def _count_repair(scope: QueryScope, progress: _Progress, error: ValueError) -> None:
-    """Count an answer that does not fit; after the last try it is an error."""
+def _output_call(scope: QueryScope) -> ToolCallPart | None:
+    """Find the only call of a turn if it is named after the answer's schema, and no tool is."""
     output = scope.input.output
+    named = [call.part for call in scope.fold.calls.values() if call.ended is None]
+    if output is None or len(named) != 1 or named[0].name != output.schema.name:
+        return None
+    return None if named[0].name in scope.tools else named[0]
+
+
+def _limit_reached(scope: QueryScope, limits: Limits, *, now: float) -> str | None:
+    """Return the limit that allows one more turn and no other after it, as `turns=50`."""
+    cost = float(scope.cost) if scope.cost is not None else 0.0
+    used: dict[str, float] = {
+        "turns": scope.turns + 1,
+        "tokens": scope.usage.total,
+        "cost": cost,
+        "seconds": now - scope.started_at,
+        "tool_calls": scope.tool_calls,
+    }
+    for name, amount in used.items():
+        limit: float | None = getattr(limits, name)
+        if limit is not None and amount >= limit:
+            return f"{name}={limit:g}"
+    return None
+
+
+def _count_repair(
+    progress: _Progress, output: OutputSpec, error: ValueError, *, provider: str
+) -> None:
+    """Count an answer that does not fit; after the last try it is an error."""
     progress.repairs += 1
-    if output is not None and progress.repairs > output.max_repairs:
+    if progress.repairs > output.max_repairs:
         raise ProviderError(
             ErrorCode.PROTOCOL,
             f"the answer does not fit {output.schema.name} after {progress.repairs} tries: {error}",
-            provider=scope.provider,
+            provider=provider,
         ) from error
 
 

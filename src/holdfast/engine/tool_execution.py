@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Literal
 
 from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
-from holdfast.engine.scopes import QueryScope
+from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock
 from holdfast.ports.tool_context import ToolContext
-from holdfast.serialization.canonical import arguments_hash
 from holdfast.vocabulary.entries import ToolEnded, ToolStarted
 from holdfast.vocabulary.errors import ErrorCode, ErrorReport, ToolError
 from holdfast.vocabulary.events import Event, ToolFailed, ToolProgress
@@ -23,19 +23,18 @@ class ToolExecution:
         self._clock = clock
 
     async def run(
-        self, scope: QueryScope, call: ToolCallPart, ready: Ready, *, arguments: Json
+        self, scope: QueryScope, call: ToolCallPart, ready: Ready, *, arguments_hash: str
     ) -> None:
         """Run a call and record its end. A cancelled run leaves the call without one."""
-        stamp = scope.turn_stamp or scope.stamp
         scope.tool_calls += 1
         started_at = self._clock.now()
         await scope.recorder.record(
             [
                 ToolStarted(
-                    **stamp(),
+                    **scope.turn_stamp(),
                     call_id=call.call_id,
                     tool=call.name,
-                    arguments_hash=arguments_hash(call.name, arguments),
+                    arguments_hash=arguments_hash,
                     idempotent=ready.rules.idempotent,
                 )
             ]
@@ -44,7 +43,7 @@ class ToolExecution:
         duration_ms = int((self._clock.now() - started_at) * 1000)
         if isinstance(outcome, Succeeded):
             ended = ToolEnded(
-                **stamp(),
+                **scope.turn_stamp(),
                 call_id=call.call_id,
                 tool=call.name,
                 outcome="ok",
@@ -99,6 +98,24 @@ class ToolExecution:
         return outcome
 
 
+async def record_end(
+    scope: QueryScope,
+    call: ToolCallPart,
+    *,
+    outcome: Literal["ok", "denied"],
+    content: tuple[ResultContent, ...],
+) -> None:
+    """Record the end of a call that is answered without running its tool."""
+    ended = ToolEnded(
+        **scope.turn_stamp(),
+        call_id=call.call_id,
+        tool=call.name,
+        outcome=outcome,
+        content=content,
+    )
+    await scope.recorder.record([ended])
+
+
 async def record_failure(
     scope: QueryScope, call: ToolCallPart, error: ToolError, *, duration_ms: int = 0
 ) -> None:
@@ -106,10 +123,9 @@ async def record_failure(
 
     A tool that does not exist is the model's own mistake: only the model hears of it.
     """
-    stamp = scope.turn_stamp or scope.stamp
     events: list[Event] = [
         ToolEnded(
-            **stamp(),
+            **scope.turn_stamp(),
             call_id=call.call_id,
             tool=call.name,
             outcome="timed_out" if error.code is ErrorCode.TOOL_TIMEOUT else "error",

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable
 
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.vocabulary.errors import ErrorCode, RequestError
 
 _log = scrubbed_logger(__name__)
 
@@ -19,16 +20,12 @@ class AbortSignal:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._aborted = False
+        self.aborted = False
+        """Whether someone said stop. Only for reading; a property would cost a call per delta."""
         self._reason: str | None = None
         self._listeners: dict[object, Callable[[], None]] = {}
         self._sources: tuple[AbortSignal, ...] = ()
         """The signals that this one follows; they live as long as it does."""
-
-    @property
-    def aborted(self) -> bool:
-        """Whether someone said stop."""
-        return self._aborted
 
     @property
     def reason(self) -> str | None:
@@ -48,7 +45,7 @@ class AbortSignal:
             self._listeners.pop(key, None)
 
         with self._lock:
-            if not self._aborted:
+            if not self.aborted:
                 self._listeners[key] = listener
                 return forget
         listener()
@@ -80,9 +77,9 @@ class AbortSignal:
 
     def _abort(self, reason: str | None) -> None:
         with self._lock:
-            if self._aborted:
+            if self.aborted:
                 return
-            self._aborted = True
+            self.aborted = True
             self._reason = reason
             listeners = list(self._listeners.values())
             self._listeners.clear()
@@ -113,3 +110,8 @@ class AbortController:
     def abort(self, reason: str | None = None) -> None:
         """Say stop; saying it again does nothing."""
         self.signal._abort(reason)  # noqa: SLF001 - see _weakly
+
+
+def query_stopped() -> RequestError:
+    """Make the error for work that goes on after its query was stopped."""
+    return RequestError(ErrorCode.ABORTED, "the query was stopped")

@@ -1,7 +1,7 @@
 """The port to whoever decides about tool calls."""
 
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 
@@ -10,3 +10,6 @@ Approver: TypeAlias = Callable[[ApprovalRequest], Awaitable[Decision]]
 
 Cancelled when the query is aborted. An exception counts as a denial.
 """
+
+Unanswered: TypeAlias = Literal["stop", "deny"]
+"""What happens to an approval without an approver: the query rests, or the call is denied."""

@@ -1,6 +1,7 @@
-"""The ports of a store: a log, an index over it, leases, an inbox, blobs.
+"""The ports of a store: a log, an index over it, leases, an inbox, blobs and search.
 
-A store is the bundle of these five. `holdfast.testing` has the exam that each one passes.
+A store is the bundle of these six. `holdfast.testing.store_conformance` checks the promises in the
+docstrings on this page.
 """
 
 from collections.abc import AsyncGenerator, Collection, Sequence
@@ -10,7 +11,7 @@ import msgspec
 
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.ids import MessageId, PartId, SessionId
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +48,24 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """The `seq` of the last entry."""
 
 
+class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
+    """A text in which a search found all its words."""
+
+    session_id: SessionId
+    seq: int
+    """The entry that the text begins with: a prompt, the start of a part, or `session.opened`."""
+    message_id: MessageId | None = None
+    """The message of the text; None for a restored history, which is searched as one text."""
+    part_id: PartId | None = None
+    """The part of the answer; None for a prompt or a restored history."""
+    snippet: str = ""
+    """The piece of the text around the first of the words, on one line."""
+
+
 class SessionLog(Protocol):
     """Append-only logs, one per session.
+
+    Owns entries. Does not own the right to append, which is a lease's, nor what entries mean.
 
     - `append` is atomic and durable when it returns. Each `seq` must follow the one before; a gap
       or a foreign entry raises CONFLICT. Entries that are already stored under the same id and
@@ -61,6 +78,7 @@ class SessionLog(Protocol):
       taken by the same owner and project raises CONFLICT.
     - Reading never blocks a writer, in this process or another. Unknown entries come back as they
       were stored.
+    - `limit` counts the entries that can be read: fewer come back only at the end of the log.
     - Deleting is for a whole session; there is no other way to lose an entry.
     - A stored value that cannot be read harms its own record only: `inspect` reports it, every
       other record is read, and no operation on any session fails with anything but an AgentError.
@@ -104,7 +122,7 @@ class SessionIndex(Protocol):
         session_id: SessionId | None = None,
         name: str | None = None,
     ) -> SessionRecord | None:
-        """Find by id or by name; a session of somebody else is not found."""
+        """Find by id or by name; a session of another owner or project is not found."""
         ...
 
     async def browse(
@@ -114,7 +132,7 @@ class SessionIndex(Protocol):
         ...
 
     async def rebuild(self) -> int:
-        """Make the index anew from the logs; returns how many sessions it holds."""
+        """Derive the index again from the logs; returns how many sessions it holds."""
         ...
 
 
@@ -123,14 +141,14 @@ class Leases(Protocol):
 
     - `acquire` raises BUSY while another holder is alive, unless told to wait.
     - A lease whose holder died can be acquired; the new one has a higher epoch.
-    - A holder that is stopped keeps its lease for a while and then loses it, wherever it stands,
-      also inside an append. What it writes when it goes on is no part of the log, and it is FENCED.
-    - Those who wait get the lease in the order in which they asked, also in different processes;
-      while any of them waits, a free session is BUSY for one who does not. One that is cancelled,
-      whose process is gone or stopped, or that does not take a lease that is free is passed over.
-    - A lease that is granted has an owner from the first instant. An `acquire` that is cancelled,
-      wherever it was, holds nothing once it has raised: the session can be acquired at once. A
-      `release` that is cancelled releases all the same.
+    - A holder that is stopped keeps its lease for a while and then loses it, wherever it stopped,
+      also inside an append. What it writes when it continues is no part of the log; it is FENCED.
+    - Callers that wait get the lease in the order in which they asked, across processes. While any
+      of them waits, a free session is BUSY for a caller that does not wait. A waiting caller is
+      passed over when it is cancelled, when its process has ended or is stopped, and when it does
+      not take a lease that is free.
+    - An `acquire` that is cancelled at any point holds nothing once it has raised: the session can
+      be acquired at once. A `release` that is cancelled releases all the same.
     """
 
     async def acquire(
@@ -140,16 +158,16 @@ class Leases(Protocol):
         ...
 
     async def renew(self, lease: Lease) -> None:
-        """Stay the writer; raises FENCED when somebody else took over."""
+        """Stay the writer; raises FENCED when another holder took over."""
         ...
 
     async def release(self, lease: Lease) -> None:
-        """Let somebody else become the writer; doing it twice is fine."""
+        """Let another holder become the writer; doing it twice is fine."""
         ...
 
 
 class Inbox(Protocol):
-    """Commands from anyone to the process that holds a session.
+    """Commands from any process to the process that holds a session.
 
     - `put` is durable when it returns; putting the same command id again has no effect.
     - `pending` gives commands in the order they came, until an append consumes them; a command
@@ -164,7 +182,7 @@ class Inbox(Protocol):
         ...
 
     async def pending(self, session_id: SessionId) -> Sequence[Command]:
-        """Look at the commands that nobody has consumed."""
+        """Return the commands that are not consumed yet."""
         ...
 
     async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
@@ -184,8 +202,31 @@ class Blobs(Protocol):
         ...
 
 
+class Search(Protocol):
+    """Finds what users and models said, in the sessions of one owner.
+
+    - Searched are the texts of prompts, of answers whose turn has ended, and of histories that a
+      session was restored with; not reasoning, tool calls, tool results or discarded turns.
+    - A text is found when it holds every word of the query, in any order. A word is a run of
+      letters and digits; it is found as a whole, without regard to case and accents. A query word
+      with other characters inside, such as `don't`, is found where its pieces follow each other.
+    - A query has no operators. One without any word finds nothing.
+    - A text is found once the append that completes it has returned, through any handle, until its
+      session is deleted. Sessions of other owners are never found.
+    - A stored record that cannot be read is not found, and hides no other.
+    - The best hits come first: of two texts with the same number of words, the one that has the
+      words of the query more often.
+    """
+
+    async def find(
+        self, query: str, *, owner: str, project: str | None = None, limit: int = 50
+    ) -> Sequence[SearchHit]:
+        """Find texts in the sessions of a project, or of all projects of the owner."""
+        ...
+
+
 class Store(Protocol):
-    """The five ports of one place where sessions are kept."""
+    """The six ports of one place where sessions are kept."""
 
     @property
     def log(self) -> SessionLog:
@@ -209,9 +250,14 @@ class Store(Protocol):
 
     @property
     def blobs(self) -> Blobs:
-        """The big payloads."""
+        """The content too big for a log."""
+        ...
+
+    @property
+    def search(self) -> Search:
+        """The search over what was said."""
         ...
 
     async def close(self) -> None:
-        """Let go of files and threads; what was appended stays."""
+        """Close files and end threads; what was appended stays."""
         ...

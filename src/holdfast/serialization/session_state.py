@@ -36,11 +36,6 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
         return values
 
 
-def encode_state(state: SessionState) -> bytes:
-    """Write a state as JSON."""
-    return msgspec.json.encode(state)
-
-
 def decode_state(raw: bytes) -> SessionState:
     """Read a state; raises CONFIG_INVALID naming the version or the field that is wrong."""
     try:

@@ -17,7 +17,7 @@ def refuse_misfit(tools: ToolRegistry, asked: ApprovalRequested | None, decision
     if asked is None or not isinstance(decision, Approve) or decision.arguments is None:
         return
     call = ToolCallPart(call_id=asked.call_id, name=asked.tool, arguments=decision.arguments)
-    resolution = tools.resolve(call)
+    resolution = tools.current().resolve(call)
     if isinstance(resolution, InvalidInput):
         raise ToolError(
             ErrorCode.TOOL_INVALID_INPUT,

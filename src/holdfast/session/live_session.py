@@ -1,46 +1,43 @@
 """LiveSession: one session that this process holds: it takes prompts and runs them in order."""
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from holdfast.blocks.approval_coordinator import ApprovalCoordinator
-from holdfast.blocks.control_channel import ControlChannel
+from holdfast.blocks.control_channel.channel import ControlChannel
+from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.owned_tasks import OwnedTasks
-from holdfast.engine.query_input import QueryInput, Unanswered
-from holdfast.engine.scopes import SessionScope
-from holdfast.ports.approver import Approver
+from holdfast.engine.query_scope import QueryScope, SessionScope
+from holdfast.ports.approver import Approver, Unanswered
 from holdfast.ports.clock import Clock
+from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.runner import QueryInput, Runner
 from holdfast.ports.session_store import Lease, Store
 from holdfast.ports.stamps import Stamp
 from holdfast.session.branching import Branches
 from holdfast.session.changed_arguments import refuse_misfit
-from holdfast.session.command_pump import CommandPump, SessionVerbs
-from holdfast.session.observers import Observers
+from holdfast.session.commands import SessionCommands
+from holdfast.session.observers import observe
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.query_driver import QueryDriver
 from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.commands import CommandId, SendPrompt
-from holdfast.vocabulary.entries import PartStarted, SessionChanged
+from holdfast.vocabulary.commands import CommandId
+from holdfast.vocabulary.entries import PartStarted, QueryEnded, SessionChanged
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, StatusChanged
-from holdfast.vocabulary.ids import ApprovalId, SessionId, new_query_id
+from holdfast.vocabulary.ids import ApprovalId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
 from holdfast.vocabulary.status import Idle, Retrying, SessionStatus
 
-if TYPE_CHECKING:
-    from holdfast.engine.query_runner import QueryRunner
-
-_log = logging.getLogger(__name__)
+_log = scrubbed_logger(__name__)
 
 _FORCED_SECONDS = 0.5
 """How long a closing session waits for what it has cancelled."""
@@ -54,7 +51,7 @@ class SessionParts(msgspec.Struct, frozen=True, kw_only=True):
     """What sessions of one agent share."""
 
     store: Store
-    runner: "QueryRunner"
+    runner: Runner[QueryScope]
     tools: ToolRegistry
     clock: Clock
     runtime: RuntimeSettings
@@ -80,17 +77,14 @@ class LiveSession:
         self.closed = False
         self.channel = ControlChannel(limit=parts.runtime.buffer_size)
         self._tasks = OwnedTasks()
-        self._observers = Observers(
-            limit=parts.runtime.observer_buffer, head=lambda: self.recorder.fold.head
-        )
         self._closing: asyncio.Task[None] | None = None
         self._forced = False
         self.recorder = SessionRecorder(
             log=parts.store.log,
             lease=lease,
             fold=fold,
-            publish=self._publish,
-            room=self._room,
+            channel=self.channel,
+            appended=self._after_append,
         )
         self._approvals = ApprovalCoordinator(
             unanswered=self.recorder.unanswered, commit=self.recorder.commit, clock=parts.clock
@@ -98,8 +92,8 @@ class LiveSession:
         self._shown_status = self.status
         scope = SessionScope(
             session_id=self.session_id,
-            fold=lambda: self.recorder.fold,
-            recorder=self.recorder,
+            fold=fold,
+            waiting=self.recorder.waiting,
             approvals=self._approvals,
             tasks=self._tasks,
             set_status=self._set_status,
@@ -107,14 +101,18 @@ class LiveSession:
             unanswered=parts.unanswered,
         )
         driver = QueryDriver(
-            runner=parts.runner, session=scope, recorder=self.recorder, clock=parts.clock
+            runner=parts.runner,
+            session=scope,
+            recorder=self.recorder,
+            channel=self.channel,
+            clock=parts.clock,
         )
         self.queue = PromptQueue(
+            scope=scope,
             recorder=self.recorder,
+            channel=self.channel,
             drive=driver.drive,
-            tasks=self._tasks,
             stamp=self.stamp,
-            approvals=self._approvals,
             new_handle=self.new_handle,
         )
         self.branches = Branches(
@@ -124,26 +122,21 @@ class LiveSession:
             queue=self.queue,
             stamp=self.stamp,
         )
-        self._pump = self._new_pump()
+        self.commands = self._new_commands()
 
-    def _new_pump(self) -> CommandPump:
-        return CommandPump(
-            session_id=self.session_id,
+    def _new_commands(self) -> SessionCommands:
+        return SessionCommands(
+            self,
+            queue=self.queue,
             inbox=self._parts.store.inbox,
             recorder=self.recorder,
-            verbs=SessionVerbs(
-                abort=self.abort,
-                decide=self.decide,
-                prompt=self._take_prompt,
-                recover=self.queue.recover,
-            ),
             clock=self._parts.clock,
         )
 
     async def start(self) -> None:
         """Do what other processes asked for while nobody held the session, then listen to them."""
-        await self._pump.carry_out_pending()
-        self._tasks.start(self._pump.pump(), name="holdfast-commands")
+        await self.commands.carry_out_pending()
+        self._tasks.start(self.commands.pump(), name="holdfast-commands")
 
     @property
     def fold(self) -> SessionFold:
@@ -238,12 +231,22 @@ class LiveSession:
     def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Observe the session from a `seq` on."""
         self.check_open()
-        return self._observers.events(self._parts.store.log, self.session_id, after=after)
+        return observe(
+            self.channel,
+            self._parts.store.log,
+            self.session_id,
+            subscription=Subscription(limit=self._parts.runtime.observer_buffer, when_full="lag"),
+            after=after,
+            head=lambda: self.recorder.fold.head,
+        )
 
     def check_open(self) -> None:
         """Raise CLOSED once the session is closed."""
         if self.closed:
-            raise SessionError(ErrorCode.CLOSED, f"session {self.session_id} is closed")
+            raise self._closed_error()
+
+    def _closed_error(self) -> SessionError:
+        return SessionError(ErrorCode.CLOSED, f"session {self.session_id} is closed")
 
     async def close(self, *, force: bool = False) -> None:
         """Close the session; whoever closes it at the same time shares the outcome."""
@@ -253,9 +256,7 @@ class LiveSession:
             self.abort("the session is closed")
             self.channel.hurry(within=_LAST_EVENTS_SECONDS)
         if self._closing is None:
-            self.queue.close(
-                SessionError(ErrorCode.CLOSED, f"session {self.session_id} was closed")
-            )
+            self.queue.close(self._closed_error())
             owner = OwnedTasks()
             self._closing = owner.start(self._close(), name="holdfast-close")
         self.channel.excuse(closing=True)
@@ -273,22 +274,16 @@ class LiveSession:
         await self.queue.settle(within=drain)
         await self._tasks.cancel(within=_FORCED_SECONDS)
         await self.channel.close(within=_LAST_EVENTS_SECONDS if self._forced else drain)
-        self._observers.close()
         with suppress(AgentError):  # who failed to write has been told
             await self.recorder.commit(())  # what is on its way to the log comes before the release
+        self.recorder.close(self._closed_error())  # what comes later is not to meet the next holder
         await self._parts.store.leases.release(self._lease)
-
-    async def _take_prompt(self, command: SendPrompt) -> None:
-        """Take in a prompt that another process sent."""
-        message = command.message
-        query = QueryInput(query_id=message.query_id or new_query_id(), message=message)
-        await self.queue.admit(query, command.delivery, consumed=(command.id,))
 
     def _set_status(self, status: SessionStatus) -> None:
         self._status = status
         self._show_status()
         if isinstance(status, Retrying) and self.queue.current is not None:
-            self.queue.current.stream.phase = "reconnecting"
+            self.queue.current.phase = "reconnecting"
 
     def _show_status(self) -> None:
         status = self.status
@@ -296,25 +291,13 @@ class LiveSession:
             self._shown_status = status
             self.recorder.show([StatusChanged(status=status)])
 
-    def _publish(self, events: Sequence[Event]) -> None:
-        if not self.channel.closed:
-            self.channel.publish(events)
-        self._observers.publish(events)
+    def _after_append(self, events: Sequence[Event]) -> None:
+        """Do what follows from entries that are in the log now."""
         current = self.queue.current
-        if current is not None:
-            current.stream.publish(events)
-            if current.stream.phase in ("connecting", "reconnecting") and any(
-                isinstance(event, PartStarted) for event in events
-            ):
-                current.stream.phase = "connected"
+        if current is not None and any(isinstance(event, PartStarted) for event in events):
+            current.phase = "connected"
+        if current is not None and isinstance(events[-1], QueryEnded):
+            current.detach()  # nothing comes after its terminal event
         self._approvals.wake(events)
         if not self.queue.busy:
             self._show_status()  # what the session rests on, or what waits behind it, may be others
-
-    async def _room(self) -> None:
-        current = self.queue.current
-        if current is None:
-            await self.channel.room()
-        else:
-            await current.stream.room()
-            await self.channel.room(unless=(current.stopped,))

@@ -1,128 +1,128 @@
-"""Observers: any number of readers of one session, each with its own bounded buffer."""
+"""Observing a session: its events from any `seq` on, from the log and then as they happen."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
-from itertools import chain
+from contextlib import aclosing
 
-from holdfast.blocks.conversation.open_turn import OpenTurn
+from holdfast.blocks.control_channel.channel import ControlChannel
+from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.session_store import SessionLog
-from holdfast.vocabulary.entries import Entry, PartCheckpoint, PartEnded, PartStarted, TurnStarted
+from holdfast.vocabulary.entries import Entry, PartCheckpoint, PartEnded, TurnStarted
 from holdfast.vocabulary.events import Event, ObserverLagged
 from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.part_texts import PartTexts
+
+_PAGE = 256
+"""The most entries that are read back at once."""
 
 
-class _Observer:
-    """One reader's buffer."""
+async def observe(
+    channel: ControlChannel,
+    log: SessionLog,
+    session_id: SessionId,
+    *,
+    subscription: Subscription,
+    after: int,
+    head: Callable[[], int],
+) -> AsyncGenerator[Event, None]:
+    """Yield events after a `seq`: first from the log, then as they happen, none twice.
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._batches: list[Sequence[Event]] = []
-        self._count = 0
-        self._news = asyncio.Event()
-        self.lagged = False
-        self.ended = False
-
-    def offer(self, events: Sequence[Event]) -> None:
-        """Buffer a batch; a reader that was too far behind before it gets no more of them."""
-        if self._count > self._limit:
-            self.lagged = True
-            self._batches.clear()
-        if not self.lagged:
-            self._count += len(events)
-            self._batches.append(events)
-        self._news.set()
-
-    def end(self) -> None:
-        """Say that nothing more comes."""
-        self.ended = True
-        self._news.set()
-
-    async def take(self) -> list[Sequence[Event]]:
-        """Return the batches that came, waiting for the first; an empty list is the end."""
-        while not self._batches and not self.lagged and not self.ended:
-            self._news.clear()
-            await self._news.wait()
-        batches, self._batches, self._count = self._batches, [], 0
-        return batches
-
-
-class Observers:
-    """The readers of one session. Publishing never waits for them."""
-
-    def __init__(self, *, limit: int, head: Callable[[], int]) -> None:
-        self._limit = limit
-        self._head = head
-        """Tells the last `seq` that was published."""
-        self._observers: set[_Observer] = set()
-
-    def __len__(self) -> int:
-        return len(self._observers)
-
-    def publish(self, events: Sequence[Event]) -> None:
-        """Hand a batch to every reader; all share the one list."""
-        for observer in self._observers:
-            observer.offer(events)
-
-    def close(self) -> None:
-        """End every reader once it has read what there is."""
-        for observer in self._observers:
-            observer.end()
-
-    async def events(
-        self, log: SessionLog, session_id: SessionId, *, after: int
-    ) -> AsyncGenerator[Event, None]:
-        """Yield events after a `seq`: first from the log, then as they happen, none twice.
-
-        A reader that falls behind gets `ObserverLagged` and nothing more; reading again from the
-        `seq` it names loses nothing but live-only deltas.
-        """
-        observer, live = _Observer(self._limit), self._head()
-        self._observers.add(observer)
-        try:
-            seen = after
-            for entry in await read_events(log, session_id, after=after):
-                seen = entry.seq
-                yield entry
-            while batches := await observer.take():
-                for event in chain.from_iterable(batches):
-                    # What happened before the last entry that was seen, the log has shown already.
-                    fresh = live >= seen
-                    if isinstance(event, Entry) and event.seq:
-                        live = event.seq
-                        fresh = live > seen
-                        seen = max(seen, live)
-                    if fresh:
-                        yield event
-            if observer.lagged:
-                yield ObserverLagged(resume_after=seen)
-        finally:
-            self._observers.discard(observer)
+    `head` tells the last `seq` that was published. An observer whose `subscription` lagged gets
+    `ObserverLagged` and nothing more; reading again from the `seq` it names loses nothing but
+    live-only deltas.
+    """
+    live = head()
+    detach = channel.attach(subscription)
+    try:
+        seen = after
+        for entry in await read_events(log, session_id, after=after):
+            seen = entry.seq
+            yield entry
+        while batch := await subscription.next_batch():
+            for event in batch:
+                # What happened before the last entry that was seen, the log has shown already.
+                fresh = live >= seen
+                if isinstance(event, Entry) and event.seq:
+                    live = event.seq
+                    fresh = live > seen
+                    seen = max(seen, live)
+                if fresh:
+                    yield event
+        if subscription.lagged:
+            yield ObserverLagged(resume_after=seen)
+    finally:
+        detach()
 
 
 async def read_events(log: SessionLog, session_id: SessionId, *, after: int = 0) -> list[Entry]:
-    """Read entries as consumers see them: an ended part is whole."""
-    entries = await log.read(session_id, after=after)
-    composed = _compose(entries)
-    if after and any(isinstance(item, PartEnded) and item.offset for item in composed):
-        # A part began before `after`: its earlier increments are needed, too.
-        whole = _compose(await log.read(session_id))
-        return [entry for entry in whole if entry.seq > after]
-    return composed
+    """Read the entries after a `seq` as consumers see them: an ended part is whole."""
+    composer = _EntryComposer(log, session_id, after=after)
+    return await composer.compose(await log.read(session_id, after=after))
 
 
-def _compose(entries: Sequence[Entry]) -> list[Entry]:
-    turn: OpenTurn | None = None
-    composed: list[Entry] = []
-    for entry in entries:
+async def follow_entries(
+    log: SessionLog, session_id: SessionId, *, after: int = 0
+) -> AsyncGenerator[Entry, None]:
+    """Yield entries after a `seq` as consumers see them, then those that any process appends."""
+    composer = _EntryComposer(log, session_id, after=after)
+    async with aclosing(log.follow(session_id, after=after)) as pages:
+        async for page in pages:
+            for entry in await composer.compose(page):
+                yield entry
+
+
+class _EntryComposer:
+    """Composes the entries of a log as it is read: the entry of an ended part gets the whole part.
+
+    Owns the text of the parts that are still growing, so that every entry is read once. A part that
+    began before the entry it starts with needs its earlier text: that is read back once, no further
+    than to the start of the turn.
+    """
+
+    def __init__(self, log: SessionLog, session_id: SessionId, *, after: int) -> None:
+        self._log = log
+        self._session_id = session_id
+        self._unread = after
+        """Entries up to this `seq` were not read; 0 once they were read back."""
+        self._texts = PartTexts()
+
+    async def compose(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Return the entries that follow those of the last call, as consumers see them."""
+        composed: list[Entry] = []
+        for entry in entries:
+            if self._unread and self._begins_in_the_middle(entry):
+                await self._read_back()
+            composed.append(self._take(entry))
+        return composed
+
+    def _begins_in_the_middle(self, entry: Entry) -> bool:
+        if not isinstance(entry, PartCheckpoint | PartEnded):
+            return False
+        return entry.offset > 0 and entry.part_id not in self._texts
+
+    def _take(self, entry: Entry) -> Entry:
         match entry:
             case TurnStarted():
-                turn = OpenTurn(entry)
-            case PartStarted() if turn is not None:
-                turn.start(entry)
-            case PartCheckpoint() if turn is not None:
-                turn.grow(entry)
-            case PartEnded() if turn is not None:
-                composed.append(turn.compose(entry))
-                continue
-        composed.append(entry)
-    return composed
+                # Whatever of an earlier turn has not ended never will.
+                self._texts, self._unread = PartTexts(), 0
+            case PartCheckpoint():
+                self._texts.add(entry)
+            case PartEnded():
+                entry = self._texts.compose(entry)
+                self._texts.drop(entry.part_id)
+        return entry
+
+    async def _read_back(self) -> None:
+        """Read the entries before the first one, page by page, back to the start of the turn."""
+        stop, self._unread = self._unread, 0
+        pages: list[list[Entry]] = []
+        while stop > 0:
+            start = max(0, stop - _PAGE)
+            read = await self._log.read(self._session_id, after=start, limit=stop - start)
+            # Where entries are damaged, this number of good ones reaches further than wanted.
+            page = [entry for entry in read if entry.seq <= stop]
+            turns = [place for place, item in enumerate(page) if isinstance(item, TurnStarted)]
+            pages.append(page[turns[-1] + 1 :] if turns else page)
+            stop = 0 if turns else start
+        for page in reversed(pages):
+            for entry in page:
+                self._take(entry)

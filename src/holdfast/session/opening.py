@@ -1,10 +1,14 @@
 """Opening: a session becomes live, new or as the log left it."""
 
+import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
 
 import msgspec
 
+from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.session_store import Lease, SessionRecord
 from holdfast.ports.stamps import Stamp
 from holdfast.session.lineage import fold_log
@@ -61,7 +65,7 @@ async def _open(parts: SessionParts, request: SessionRequest, session_id: Sessio
             entries = [await _append_opening(parts, lease, request)]
         fold = await fold_log(parts.store.log, entries)
     except BaseException:
-        await parts.store.leases.release(lease)
+        await _to_its_end(parts.store.leases.release(lease))
         raise
     live = LiveSession(parts, lease, fold)
     try:
@@ -70,9 +74,21 @@ async def _open(parts: SessionParts, request: SessionRequest, session_id: Sessio
             await live.change({"settings": msgspec.to_builtins(request.settings)})
         await live.start()
     except BaseException:
-        await live.close(force=True)
+        await _to_its_end(live.close(force=True))
         raise
     return live
+
+
+async def _to_its_end(giving_back: Coroutine[Any, Any, None]) -> None:
+    """Wait until what was acquired is given back, however often the opening is cancelled meanwhile.
+
+    Each of those who cancel an opening goes on when it has ended, and nothing may be held then.
+    """
+    task = OwnedTasks().start(giving_back, name="holdfast-give-back")
+    while not task.done():
+        with suppress(asyncio.CancelledError):  # the opening ends with what it is given up for
+            await asyncio.wait({task})
+    task.result()
 
 
 def _refuse_long_name(request: SessionRequest) -> None:

@@ -5,10 +5,11 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
-from holdfast.blocks.approval_coordinator import ApprovalCoordinator
+from holdfast.blocks.approval_coordinator import NEW_PROMPT
+from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.error_classification import to_agent_error
-from holdfast.engine.owned_tasks import OwnedTasks
-from holdfast.engine.query_input import QueryInput
+from holdfast.engine.query_scope import SessionScope
+from holdfast.ports.runner import QueryInput
 from holdfast.ports.stamps import Stamp
 from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
@@ -25,8 +26,6 @@ from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Delivery
 
-_NEW_PROMPT = "a new prompt came"
-
 
 class PromptQueue:
     """Runs one query at a time; the others wait in the log.
@@ -40,22 +39,21 @@ class PromptQueue:
     def __init__(
         self,
         *,
+        scope: SessionScope,
         recorder: SessionRecorder,
+        channel: ControlChannel,
         drive: Callable[[QueryHandle], Awaitable[None]],
-        tasks: OwnedTasks,
         stamp: Stamp,
-        approvals: ApprovalCoordinator,
         new_handle: Callable[[QueryInput], QueryHandle],
     ) -> None:
         self._recorder = recorder
+        self._channel = channel
         self._drive = drive
-        self._tasks = tasks
+        self._tasks = scope.tasks
         self._stamp = stamp
-        self._approvals = approvals
+        self._approvals = scope.approvals
         self._new_handle = new_handle
         self._waiting: deque[QueryHandle] = deque()
-        self._unrecorded: set[QueryHandle] = set()
-        """Those of the waiting whose entry is on its way to the log."""
         self._claimed = False
         self._refusal: AgentError | None = None
         self._idle = asyncio.Event()
@@ -117,7 +115,7 @@ class PromptQueue:
             await self._let_wait(
                 handle,
                 "interrupt" if delivery == "interrupt" else "queue",
-                void=self._approvals.cancellations(_NEW_PROMPT),
+                void=self._approvals.cancellations(NEW_PROMPT),
                 consumed=consumed,
             )
         self._start_next()
@@ -128,7 +126,7 @@ class PromptQueue:
             await self._recorder.resynchronise()
             if handle.query.message is None:
                 self._adopt()
-            elif void := self._approvals.cancellations(_NEW_PROMPT):
+            elif void := self._approvals.cancellations(NEW_PROMPT):
                 await self._recorder.commit(void)
                 self._refuse_when_closed()
         self._start(handle)
@@ -150,7 +148,7 @@ class PromptQueue:
         fold = self._recorder.fold
         known = {item.input_id for item in self._waiting}
         adopted = []
-        for queued in fold.inputs.values() if fold.is_resting() else ():
+        for queued in self._recorder.waiting().values() if fold.is_resting() else ():
             if queued.input_id not in known:
                 query_id = queued.message.query_id or new_query_id()
                 handle = self._new_handle(QueryInput(query_id=query_id, message=queued.message))
@@ -195,7 +193,6 @@ class PromptQueue:
         self, handle: QueryHandle, entries: Sequence[Entry], consumed: Sequence[CommandId]
     ) -> None:
         """Write a waiting prompt to the log; one that cannot be written does not wait."""
-        self._unrecorded.add(handle)
         try:
             await self._recorder.commit(entries, consumed=consumed)
         except asyncio.CancelledError:
@@ -206,8 +203,6 @@ class PromptQueue:
             if handle in self._waiting:
                 self._waiting.remove(handle)
             raise
-        finally:
-            self._unrecorded.discard(handle)
 
     async def drain(self) -> tuple[UserMessage, ...]:
         """Take every waiting prompt out and return them; whoever waits for one hears of it."""
@@ -215,7 +210,11 @@ class PromptQueue:
         for item in handles:
             self._waiting.remove(item)
         await self._drain_entries(handles, "the queue was drained")
-        foreign = tuple(self._recorder.fold.inputs.values())
+        known: set[str | None] = {item.input_id for item in self._waiting}  # they came meanwhile
+        if self.current is not None:
+            known.add(self.current.query.input_id)  # it may be about to leave the queue
+        waiting = self._recorder.waiting().values()
+        foreign = tuple(item for item in waiting if item.input_id not in known)
         if foreign:
             await self._recorder.commit(
                 [
@@ -277,6 +276,7 @@ class PromptQueue:
 
     def _start(self, handle: QueryHandle) -> None:
         self.current = handle
+        handle.detach = self._channel.attach(handle.stream)
         self._tasks.start(self._run(handle), name="holdfast-driver")
 
     async def _run(self, handle: QueryHandle) -> None:
@@ -292,6 +292,7 @@ class PromptQueue:
                 raise
         finally:
             self.current = None
+            handle.detach()
             self._go_on(handle)
 
     def _go_on(self, ended: QueryHandle) -> None:
@@ -325,20 +326,22 @@ class PromptQueue:
         self._idle.set()
 
     async def _withdraw(self, handle: QueryHandle) -> None:
-        """Take a waiting query out; nothing happens to one that runs."""
+        """Take a waiting query out; nothing happens to one that runs.
+
+        A steering prompt that has joined the running query stays in it: only its caller is told.
+        """
         if handle in self._waiting:
             self._waiting.remove(handle)
             await self._drain_entries([handle], "its caller gave up")
 
     def _is_queued(self, handle: QueryHandle) -> bool:
-        recorded = handle.input_id is None or handle.input_id in self._recorder.fold.inputs
-        return recorded or handle in self._unrecorded
+        return handle.input_id is None or handle.input_id in self._recorder.waiting()
 
     async def _drain_entries(self, handles: list[QueryHandle], reason: str) -> None:
         drained = [
             InputDrained(**self._stamp(), input_id=item.input_id, reason=reason)
             for item in handles
-            if item.input_id is not None
+            if item.input_id is not None and self._is_queued(item)
         ]
         try:
             if drained:
@@ -359,11 +362,9 @@ def finish_without_running(handle: QueryHandle, error: AgentError) -> None:
     if error.result is None:
         error.result = result
     handle.finish(result, error)
-    handle.stream.end(error)
 
 
 def _finish_like(handle: QueryHandle, other: QueryHandle) -> None:
     """Give a prompt that joined another query the same end."""
     if other.result is not None:
         handle.finish(other.result, other.error)
-        handle.stream.end(other.error)

@@ -1,29 +1,34 @@
 """QueryDriver: runs one query to its end, whatever ends it, and records that end."""
 
 import asyncio
-import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.error_classification import to_agent_error
-from holdfast.engine.query_closing import closing_events, query_ended, result_of
-from holdfast.engine.scopes import QueryOutcome, QueryRecorder, QueryScope, SessionScope
+from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Clock
+from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.runner import QueryOutcome, Runner
 from holdfast.ports.stamps import Stamp
 from holdfast.session.query_handle import QueryHandle
-from holdfast.session.recorder import SessionRecorder
-from holdfast.vocabulary.entries import QueryEnded
+from holdfast.session.recorder import QueryRecorder, SessionRecorder
+from holdfast.vocabulary.entries import QueryEnded, ToolEnded, TurnEnded
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
+from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import AssistantMessage, Message
+from holdfast.vocabulary.parts import ProviderPart, TextPart
+from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.status import Busy, Failed, Idle
 
-if TYPE_CHECKING:
-    from holdfast.engine.query_runner import QueryRunner
-
-_log = logging.getLogger(__name__)
+_log = scrubbed_logger(__name__)
 
 _STOP_SECONDS = 0.5
 """How long the work of a query that was stopped is waited for."""
+
+_CANCELLED = "This call was cancelled while it ran. It may or may not have taken effect."
 
 
 class QueryDriver:
@@ -38,14 +43,16 @@ class QueryDriver:
     def __init__(
         self,
         *,
-        runner: "QueryRunner",
+        runner: Runner[QueryScope],
         session: SessionScope,
         recorder: SessionRecorder,
+        channel: ControlChannel,
         clock: Clock,
     ) -> None:
         self._runner = runner
         self._session = session
         self._recorder = recorder
+        self._channel = channel
         self._clock = clock
 
     async def drive(self, handle: QueryHandle) -> None:
@@ -53,7 +60,7 @@ class QueryDriver:
         handle.work_for_it()
         scope = self._scope_of(handle)
         self._session.set_status(Busy())
-        handle.stream.phase = "connecting"
+        handle.phase = "connecting"
         try:
             await self._recorder.resynchronise()
             await self._runner.start(scope)
@@ -66,7 +73,7 @@ class QueryDriver:
     async def _work(self, handle: QueryHandle, scope: QueryScope) -> QueryOutcome:
         """Let the query run in a task that can be stopped without stopping this one."""
         worker = self._session.tasks.start(self._runner.run(scope), name="holdfast-query")
-        handle.begin(worker, scope)
+        handle.begin(worker, scope.abort)
         try:
             await _until_over(handle, worker)
         finally:
@@ -77,7 +84,10 @@ class QueryDriver:
         threshold, abort = self._recorder.fold.settings.loop_threshold, AbortController()
         return QueryScope(
             session=self._session,
-            recorder=QueryRecorder(self._session.recorder, abort.signal),
+            fold=self._session.fold,
+            recorder=QueryRecorder(
+                self._recorder, self._channel, signal=abort.signal, stopped=handle.stopped
+            ),
             abort=abort,
             input=handle.query,
             stamp=Stamp(self._clock, query_id=handle.query.query_id),
@@ -89,11 +99,10 @@ class QueryDriver:
         duration_ms = max(1, int((self._clock.now() - scope.started_at) * 1000))
         ended, outcome = await self._record_end(scope, outcome, duration_ms)
         error = outcome.error
-        result: Any = result_of(scope, ended)
+        result: Any = _result_of(scope, ended)
         if error is not None and error.result is None:
             error.result = result
         handle.finish(result, error)
-        handle.stream.end(error)
         failed = error is not None and error.code is not ErrorCode.ABORTED
         self._session.set_status(Failed(error=error.report) if error and failed else Idle())
 
@@ -103,12 +112,12 @@ class QueryDriver:
         """Record the end; a store that cannot take it makes the end an error, still shown once."""
         try:
             await self._recorder.commit(())  # what a cancelled worker had staged comes first
-            events = closing_events(scope, outcome, duration_ms=duration_ms)
+            events = _closing_events(scope, outcome, duration_ms=duration_ms)
             await self._recorder.commit(events)
         except StoreError as error:
             if outcome.error is None or not isinstance(outcome.error, StoreError):
                 outcome = QueryOutcome(stop_reason="error", error=error)
-            ended = query_ended(scope, outcome, duration_ms=duration_ms)
+            ended = _query_ended(scope, outcome, duration_ms=duration_ms)
             self._recorder.show([ended])
             return ended, outcome
         last = self._recorder.fold.last_query
@@ -160,3 +169,101 @@ def _first_of(failure: BaseException) -> BaseException:
     while isinstance(failure, BaseExceptionGroup):
         failure = failure.exceptions[0]
     return failure
+
+
+def _closing_events(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int) -> list[Event]:
+    """Return what is to be recorded so that the query is at rest.
+
+    What was streamed is kept and marked as interrupted. A tool that was running is recorded as
+    cancelled. Approvals that wait are cancelled, unless the query rests because of them. Commit it
+    before the next wait: an answer that came in between would settle an approval twice.
+    """
+    out: list[Event] = []
+    fold = scope.fold
+    if fold.open_turn is not None:
+        if scope.turn is not None:
+            scope.turn.answer.close(out)
+        message_id = fold.open_turn.started.message_id
+        out.append(TurnEnded(**scope.turn_stamp(), message_id=message_id, interrupted=True))
+    rests = outcome.stop_reason == "approval"
+    resting = {asked.call_id for asked in fold.approvals.values()} if rests else set()
+    out.extend(
+        ToolEnded(
+            **scope.turn_stamp(),
+            call_id=call.part.call_id,
+            tool=call.part.name,
+            outcome="cancelled",
+            content=(TextPart(text=_CANCELLED),),
+        )
+        for call in fold.calls.values()
+        if call.state == "started" and call.part.call_id not in resting
+    )
+    if not rests:
+        reason = f"the query ended: {outcome.stop_reason}"
+        out.extend(scope.session.approvals.cancellations(reason))
+    out.append(_query_ended(scope, outcome, duration_ms=duration_ms))
+    return out
+
+
+def _query_ended(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int) -> QueryEnded:
+    """Return the terminal entry of a query."""
+    return QueryEnded(
+        **scope.stamp(),
+        stop_reason=outcome.stop_reason,
+        finish_reason=scope.finish_reason,
+        usage=scope.usage,
+        cost=scope.cost if scope.turns else None,
+        turns=scope.turns,
+        duration_ms=duration_ms,
+        message_id=scope.turn.message_id if scope.turn else None,
+        error=outcome.error.report if outcome.error else None,
+        stop_detail=outcome.stop_detail,
+    )
+
+
+def _result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
+    """Return what the caller gets."""
+    fold, turn = scope.fold, scope.turn
+    messages = _messages_of(scope, fold.messages())
+    answers = [item for item in messages if isinstance(item, AssistantMessage)]
+    return AgentResult(
+        text=_text_of(answers[-1]) if answers else "",
+        output=scope.output,
+        messages=messages,
+        tool_calls=tuple(call for answer in answers for call in answer.tool_calls),
+        usage=ended.usage,
+        cost=ended.cost,
+        provider=turn.plan.client.provider if turn else "",
+        model=turn.plan.model if turn else "",
+        session_id=scope.session.session_id,
+        message_id=answers[-1].id if answers else None,
+        stop_reason=ended.stop_reason,
+        stop_detail=ended.stop_detail,
+        finish_reason=ended.finish_reason,
+        turns=ended.turns,
+        duration_ms=ended.duration_ms,
+        pending=fold.pending_approvals(),
+        resumed=scope.input.resumes is not None,
+    )
+
+
+def _text_of(answer: AssistantMessage) -> str:
+    """Return what the model said; where it only refused, the words it refused with."""
+    return answer.text or "".join(
+        _refusal_in(part.payload) for part in answer.parts if isinstance(part, ProviderPart)
+    )
+
+
+def _refusal_in(payload: JsonObject) -> str:
+    """Find a refusal in an opaque part: providers put it on the part, or into its content."""
+    places = [payload, *(item for item in payload.get("content") or () if isinstance(item, dict))]
+    return "".join(str(place.get("refusal") or "") for place in places)
+
+
+def _messages_of(scope: QueryScope, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Return the tail of the conversation that this query, or the one it resumes, added."""
+    own = {scope.query_id, scope.input.resumes, *scope.joined}
+    first = len(messages)
+    while first and messages[first - 1].query_id in own:
+        first -= 1
+    return messages[first:]

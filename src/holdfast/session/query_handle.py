@@ -9,12 +9,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.blocks.event_stream import EventStream
-from holdfast.engine.query_input import QueryInput
-from holdfast.engine.scopes import QueryScope
+from holdfast.blocks.control_channel.subscription import Subscription
+from holdfast.ports.abort import AbortController
+from holdfast.ports.runner import QueryInput
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
 from holdfast.vocabulary.ids import InputId, SessionId
 from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.status import StreamPhase
 
 _worked_for: ContextVar["weakref.ref[QueryHandle] | None"] = ContextVar(
     "holdfast_query", default=None
@@ -45,16 +46,20 @@ class QueryHandle:
         """What waits in its session's queue."""
         self.asker: QueryHandle | None = query_in_context()
         self.total_timeout = total_timeout
-        self.stream = EventStream(limit=buffer_size)
+        self.stream = Subscription(limit=buffer_size)
         self.input_id: InputId | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._worker: asyncio.Task[Any] | None = None
-        self._scope: QueryScope | None = None
+        self._work: AbortController | None = None
         self._ended = asyncio.Event()
         self._result: AgentResult[Any] | None = None
         self._error: AgentError | None = None
         self._withdraw: Callable[[], object] = lambda: None
+        self.phase: StreamPhase = "idle"
+        """What its stream is doing."""
+        self.detach: Callable[[], None] = lambda: None
+        """Ends what its stream is told; while it does not run, nothing is."""
         self.timer: asyncio.Task[None] | None = None
         """What counts its time, from when it was submitted until it ends."""
         self.stop_error: AgentError | None = None
@@ -85,9 +90,9 @@ class QueryHandle:
         """Say that the current task, and whatever it starts, works for this query."""
         _worked_for.set(weakref.ref(self))
 
-    def begin(self, worker: "asyncio.Task[Any]", scope: QueryScope) -> None:
-        """Note who works on it now; a stop that came before takes effect at once."""
-        self._worker, self._scope = worker, scope
+    def begin(self, worker: "asyncio.Task[Any]", work: AbortController) -> None:
+        """Note what works on it now; a stop that came before takes effect at once."""
+        self._worker, self._work = worker, work
         if self.stop_error is not None:
             self._stop_now()
 
@@ -102,9 +107,12 @@ class QueryHandle:
 
     def finish(self, result: AgentResult[Any], error: AgentError | None) -> None:
         """Note how it ended; the stream ends, too."""
+        if not self.ended:
+            self.phase = "closed" if error is None else "error"
         self._result, self._error = result, error
-        self._worker = self._scope = self.asker = None
+        self._worker = self._work = self.asker = None
         self._ended.set()
+        self.stream.end(error)
         if self.timer is not None:
             self.timer.cancel()
 
@@ -125,9 +133,8 @@ class QueryHandle:
             self._stop_now()
 
     def _stop_now(self) -> None:
-        self.stream.release()
-        if self._scope is not None:
-            self._scope.abort.abort(self.stop_error.message if self.stop_error else None)
+        if self._work is not None:
+            self._work.abort(self.stop_error.message if self.stop_error else None)
         if self._worker is not None:
             self._worker.cancel()
         else:

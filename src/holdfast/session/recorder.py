@@ -6,7 +6,8 @@ appending the same entries twice has no effect.
 
 A command from another process leaves the inbox in the append that holds its effect, and in no
 other: `commit` takes both together. What is staged counts as happened for the next decision: it is
-appended before anything that is staged later. So an approval is answered once.
+appended before anything that is staged later. So an approval is answered once, and a prompt leaves
+the queue once.
 """
 
 import asyncio
@@ -14,20 +15,31 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.ports.abort import AbortSignal, query_stopped
 from holdfast.ports.session_store import Lease, SessionLog
 from holdfast.serialization.entries import refuse_unreadable
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, Entry
+from holdfast.vocabulary.entries import (
+    ApprovalRequested,
+    ApprovalSettled,
+    Entry,
+    InputDrained,
+    InputPromoted,
+    InputQueued,
+    QueryEnded,
+)
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError, without_secrets
-from holdfast.vocabulary.events import Event
-from holdfast.vocabulary.ids import ApprovalId
+from holdfast.vocabulary.events import Event, LiveEvent
+from holdfast.vocabulary.ids import ApprovalId, InputId
 
 
 class SessionRecorder:
     """Writes and shows the events of one session, in one order.
 
-    Owns the order, `seq` and the fold. Does not own who listens: `publish` does.
+    Owns the order, `seq` and the fold. Does not own the subscribers: the channel does. `appended`
+    is called with what was shown after each append.
     """
 
     def __init__(
@@ -36,24 +48,20 @@ class SessionRecorder:
         log: SessionLog,
         lease: Lease,
         fold: SessionFold,
-        publish: Callable[[Sequence[Event]], None],
-        room: Callable[[], Awaitable[None]],
+        channel: ControlChannel,
+        appended: Callable[[Sequence[Event]], None],
     ) -> None:
         self._log = log
         self._lease = lease
-        self._publish = publish
-        self._room = room
+        self._channel = channel
+        self._appended = appended
         self._staged: list[Event] = []
         self._consumed: list[CommandId] = []
         self._lock = asyncio.Lock()
         self._failure: AgentError | None = None
+        self._refusal: AgentError | None = None
         self._seq = fold.head
         self.fold = fold
-
-    async def record(self, events: Sequence[Event]) -> None:
-        """Make events durable, then visible; wait until the consumer has room."""
-        await self.commit(events)
-        await self._room()
 
     async def commit(self, events: Sequence[Event], *, consumed: Sequence[CommandId] = ()) -> None:
         """Make events durable, then visible, without waiting for any consumer.
@@ -61,17 +69,20 @@ class SessionRecorder:
         The commands whose effect the events are leave the inbox in the same append. Everything is
         staged before the first wait, so a decision and what it rests on cannot come apart.
         """
-        self._refuse_after_failure()
-        self._consumed.extend(consumed)
-        plain = self._stage(events) and not self._consumed
-        nothing_waits = len(self._staged) == len(events) and not self._lock.locked()
-        if plain and nothing_waits:
-            self._staged.clear()
-            self._publish(events)
+        if (over := self._refusal or self._failure) is not None:
+            raise over
+        must_store = bool(self._staged or self._consumed or consumed)
+        for event in events:
+            must_store = must_store or isinstance(event, Entry)
+        if not must_store:
+            self.show(events)
             return
+        self._stage(events)
+        self._consumed.extend(consumed)
         async with self._lock:
-            # Whoever had the lock before may have found the store failing: nothing goes on then.
-            self._refuse_after_failure()
+            # The store may have failed, or the session been given up, while the lock was another's.
+            if (over := self._refusal or self._failure) is not None:
+                raise over
             await self._flush()
 
     def unanswered(self) -> dict[ApprovalId, ApprovalRequested]:
@@ -80,9 +91,20 @@ class SessionRecorder:
         asked = self.fold.approvals
         return {key: entry for key, entry in asked.items() if key not in answered}
 
+    def waiting(self) -> dict[InputId, InputQueued]:
+        """Return the prompts that wait, by the log and by what is on its way there."""
+        inputs = self.fold.inputs.copy()
+        for item in () if self._failure else self._staged:
+            if isinstance(item, InputQueued):
+                inputs[item.input_id] = item
+            elif isinstance(item, InputPromoted | InputDrained):
+                inputs.pop(item.input_id, None)
+        return inputs
+
     def show(self, events: Sequence[Event]) -> None:
         """Show events at once: live-only ones, or an end that no store would take."""
-        self._publish(events)
+        if not self._channel.closed:
+            self._channel.publish(events)
 
     async def resynchronise(self) -> None:
         """Go on after a failed append: what the log holds is what happened."""
@@ -92,35 +114,30 @@ class SessionRecorder:
             self._staged.clear()
             self._consumed.clear()
             entries = await self._log.read(self._lease.session_id, after=self.fold.head)
-            self.fold.apply_all(entries)
+            for entry in entries:
+                self.fold.apply(entry)
             self._seq = self.fold.head
             self._failure = None
 
-    async def refold(self, fold: Callable[[], Awaitable[SessionFold]]) -> None:
+    def close(self, refusal: AgentError) -> None:
+        """Refuse whatever is still to be recorded: the session is given up."""
+        self._refusal = refusal
+
+    async def refold(self, derive: Callable[[], Awaitable[SessionFold]]) -> None:
         """Derive the session anew from its log, while nothing is appended to it."""
         async with self._lock:
-            self.fold = await fold()
+            self.fold.become(await derive())
 
-    def _refuse_after_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    def _stage(self, events: Sequence[Event]) -> bool:
-        """Queue events with their `seq`; True when none of them has to be stored.
-
-        All or none of them: one that could not be read back is refused before any is queued.
-        """
+    def _stage(self, events: Sequence[Event]) -> None:
+        """Queue events with their `seq`: all of them, or none if one could not be read back."""
         for event in events:
             if isinstance(event, Entry):
                 refuse_unreadable(event)
-        plain = True
         for event in events:
             if isinstance(event, Entry):
-                plain = False
                 self._seq += 1
                 event = msgspec.structs.replace(event, seq=self._seq)  # noqa: PLW2901
             self._staged.append(event)
-        return plain
 
     async def _flush(self) -> None:
         """Append and show everything that is staged. Called under the lock."""
@@ -147,5 +164,52 @@ class SessionRecorder:
                 self.fold.apply(event)
             else:
                 shown.append(event)
+            if isinstance(event, QueryEnded):
+                # What was staged after it is shown apart: it is no business of the query's.
+                self._show_appended(shown)
+                shown = []
         if shown:
-            self._publish(shown)
+            self._show_appended(shown)
+
+    def _show_appended(self, events: Sequence[Event]) -> None:
+        self.show(events)
+        self._appended(events)
+
+
+class QueryRecorder:
+    """The recorder as one query has it: from the moment the query is stopped nothing comes through.
+
+    What works for a query may be the user's and not let itself be cancelled (a hook, a provider).
+    It is left behind, and can neither append nor start anything: every effect is recorded first.
+    Only a query waits for its consumers, and no longer than until it is `stopped`.
+    """
+
+    def __init__(
+        self,
+        recorder: SessionRecorder,
+        channel: ControlChannel,
+        *,
+        signal: AbortSignal,
+        stopped: "asyncio.Future[None]",
+    ) -> None:
+        self._recorder = recorder
+        self._channel = channel
+        self._signal = signal
+        self._stopped = (stopped,)
+
+    async def record(self, events: Sequence[Event]) -> None:
+        """Make `events` durable, then visible; wait until no consumer is too far behind.
+
+        Raises:
+            RequestError: ABORTED once the query was stopped.
+
+        """
+        if self._signal.aborted:
+            raise query_stopped()
+        await self._recorder.commit(events)
+        await self._channel.wait_for_space(unless=self._stopped)
+
+    def show(self, events: Sequence[LiveEvent]) -> None:
+        """Show live-only events, unless the query was stopped."""
+        if not self._signal.aborted:
+            self._recorder.show(events)

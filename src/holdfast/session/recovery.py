@@ -1,10 +1,11 @@
 """Recovery: what an earlier process, or an earlier query, left unfinished."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.engine.query_input import QueryInput
+from holdfast.ports.runner import QueryInput
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entries import InputQueued
 from holdfast.vocabulary.errors import ErrorCode, SessionError
@@ -67,8 +68,8 @@ def _fate_of(call: "CallRecord") -> CallFate:
     return "not_started" if call.ended is None or call.outcome == "interrupted" else "done"
 
 
-def resume_input(fold: "SessionFold") -> QueryInput:
-    """Return the input that carries an unfinished query on, or the next prompt that waits.
+def resume_input(fold: "SessionFold", waiting: Iterable[InputQueued]) -> QueryInput:
+    """Return the input that carries an unfinished query on, or the next prompt of those that wait.
 
     Raises:
         SessionError: NOTHING_TO_SEND when every query has ended and nothing waits.
@@ -77,7 +78,7 @@ def resume_input(fold: "SessionFold") -> QueryInput:
     query_id = fold.unfinished_query()
     if query_id is not None:
         return QueryInput(query_id=new_query_id(), message=None, resumes=query_id)
-    for waiting in fold.inputs.values():
-        own_id = waiting.message.query_id or new_query_id()
-        return QueryInput(query_id=own_id, message=None, input_id=waiting.input_id)
+    for queued in waiting:
+        own_id = queued.message.query_id or new_query_id()
+        return QueryInput(query_id=own_id, message=None, input_id=queued.input_id)
     raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is no unfinished query")

@@ -1,23 +1,38 @@
-"""What may be appended to a log: the same answer in every store."""
+"""Rules of appending that are the same in every store: which entries fit, and what the index gets.
 
-from collections.abc import Callable, Sequence
+Stores call these functions under their own lock or transaction. Nothing here reads or writes.
+"""
 
-from holdfast.vocabulary.entries import Entry, SessionOpened
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from holdfast.ports.session_store import SessionRecord
+from holdfast.vocabulary.entries import Entry, SessionChanged, SessionOpened
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import EntryId, SessionId
 
+_CHANGEABLE = frozenset({"name", "title", "native_session_id"})
 
-def fresh_entries(
+
+def entries_to_store(
     entries: Sequence[Entry],
     *,
     head: int,
     id_at: Callable[[int], EntryId | None],
     is_stored: Callable[[EntryId], bool],
 ) -> Sequence[Entry]:
-    """Return the entries that are not stored yet; raises CONFLICT unless each one follows.
+    """Return the entries that are not stored yet.
 
-    `head` is the last stored `seq`, `id_at` tells what is stored there, `is_stored` whether an id
-    has a place anywhere in the log.
+    Args:
+        entries: What is to be appended.
+        head: The `seq` of the last stored entry.
+        id_at: Returns the id of the entry stored under a `seq`.
+        is_stored: Returns whether an id is stored anywhere in the log.
+
+    Raises:
+        StoreError: CONFLICT when an entry leaves a gap or contradicts a stored one.
+
     """
     known = 0
     while known < len(entries) and entries[known].seq <= head:
@@ -38,7 +53,7 @@ def fresh_entries(
     return fresh
 
 
-def refuse_foreign(session_id: SessionId, entries: Sequence[Entry]) -> None:
+def refuse_other_sessions(session_id: SessionId, entries: Sequence[Entry]) -> None:
     """Raise CONFLICT for an entry that opens another session than the one appended to."""
     for entry in entries:
         if isinstance(entry, SessionOpened) and entry.session_id != session_id:
@@ -47,12 +62,46 @@ def refuse_foreign(session_id: SessionId, entries: Sequence[Entry]) -> None:
             )
 
 
-def fenced(session_id: SessionId, holder: str | None) -> StoreError:
-    """Make the error of an append or renewal that came after somebody else took over."""
+def updated_record(record: SessionRecord | None, entries: Iterable[Entry]) -> SessionRecord | None:
+    """Return the index record of a session after `entries`; None before it was opened."""
+    for entry in entries:
+        record = _record_after(record, entry)
+    return record
+
+
+def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord | None:
+    if isinstance(entry, SessionOpened):
+        return SessionRecord(
+            id=entry.session_id,
+            owner=entry.owner,
+            project=entry.project,
+            name=entry.name,
+            title=entry.title,
+            model=entry.settings.model,
+            parent=entry.parent,
+            native_session_id=entry.native_session_id,
+            created=entry.time,
+            updated=entry.time,
+            head=entry.seq,
+        )
+    if record is None:
+        return None
+    changes = entry.changes if isinstance(entry, SessionChanged) else {}
+    named = {name: value for name, value in changes.items() if name in _CHANGEABLE}
+    if "model" in (settings := changes.get("settings") or {}):
+        named["model"] = settings["model"]
+    return msgspec.structs.replace(record, updated=entry.time, head=entry.seq, **named)
+
+
+def fenced_error(session_id: SessionId, holder: str | None) -> StoreError:
+    """Make the error of an append or renewal under a lease that is no longer valid.
+
+    `holder` is the present holder of the session; None when there is none.
+    """
     by = f" by {holder}" if holder else ""
     return StoreError(ErrorCode.FENCED, f"session {session_id} was given up or taken over{by}")
 
 
-def name_taken(name: str) -> StoreError:
+def name_taken_error(name: str) -> StoreError:
     """Make the error of a name that another session of the same owner and project has."""
     return StoreError(ErrorCode.CONFLICT, f"the name {name!r} is taken")

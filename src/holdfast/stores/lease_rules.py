@@ -1,31 +1,200 @@
-"""When a lease is lost: the same rule in every store."""
+"""Rules of leases that are the same in every store: who loses one, and in which order waiters win.
 
+Each caller that waits for a session has a ticket in the session's waiting line. Tickets sort by the
+time at which the caller asked, and name its process. A waiting caller tries to take the lease when
+no ticket of a running process sorts before its own. A caller that does not wait takes the lease
+only when the line has no ticket of a running process. Tickets of processes that have ended, are
+stopped or cannot be seen from here do not count. A running process that does not take a free lease
+is passed over after `PASS_OVER_SECONDS`.
+"""
+
+import asyncio
 import os
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Protocol, TypeVar
 
-from holdfast.stores.process_identity import Condition
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.ports.session_store import Lease
+from holdfast.stores.notifications import ChangeNotifier
+from holdfast.stores.processes import (
+    ProcessState,
+    monotonic_seconds,
+    parse_identity,
+    process_state,
+    this_process,
+)
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
 
 LEASE_SECONDS = 60.0
-"""How long a lease outlives the last sign of a holder that is stopped or cannot be seen."""
+"""How long a holder that is stopped or cannot be seen keeps its lease without renewing it."""
+PASS_OVER_SECONDS = 2.0
+_SHORTEST_WAIT = 0.03
+_JITTER = 0.04
+
+T = TypeVar("T")
 
 
-def may_be_replaced(condition: Condition, *, expired: bool) -> bool:
-    """Whether a holder in this condition has lost its lease.
+def is_lease_lost(state: ProcessState, *, expired: bool) -> bool:
+    """Return whether a holder whose process is in this state has lost its lease.
 
-    The dead lose it at once and the living keep it, whatever the clock says. Time decides only
-    about those who cannot be seen or cannot act.
+    A process that has ended loses it at once and a running one keeps it, whatever the clock says.
+    Time decides only for a process that is stopped or cannot be seen from here.
     """
-    return condition == "dead" or (condition in {"stopped", "unknown"} and expired)
+    return state == "dead" or (state in {"stopped", "unknown"} and expired)
 
 
-def held_already(
+def busy_error(
     session_id: SessionId, holder: str | None, *, process: int | None = None
 ) -> SessionError:
-    """Make the error of whoever wants a session that somebody holds."""
+    """Make the error of acquiring a session that another holder has."""
     if process == os.getpid():
         where = f"is open in this program already, held by {holder!r}"
     else:
         by = f" (process {process})" if process else ""
         where = f"is held by {holder!r}{by}; busy='wait' waits for it"
     return SessionError(ErrorCode.BUSY, f"session {session_id} {where}")
+
+
+class WaitersFirstError(SessionError):
+    """BUSY: the session is free, but another caller has waited longer for it."""
+
+    def __init__(self, session_id: SessionId, first: str) -> None:
+        super().__init__(
+            ErrorCode.BUSY,
+            f"session {session_id} is being handed to one who waited for it; "
+            "busy='wait' waits for it, too",
+        )
+        self.first = first
+        """The ticket that comes first."""
+
+
+class LinePosition:
+    """A caller's position in the waiting line, and which tickets it has passed over.
+
+    A caller that does not wait has a position without a ticket, behind all tickets.
+    """
+
+    def __init__(self, ticket: str | None) -> None:
+        self.ticket = ticket
+        self._passed_over: set[str] = set()
+        self._first: str | None = None
+        self._first_since = 0.0
+
+    def refuse_unless_first(self, session_id: SessionId, tickets: Iterable[str]) -> None:
+        """Raise WaitersFirstError when one of these tickets comes first. For free sessions only."""
+        for other in sorted(tickets):
+            if self.ticket is not None and other >= self.ticket:
+                return
+            if other not in self._passed_over and _state_of(other) == "alive":
+                raise WaitersFirstError(session_id, other)
+
+    def note_refusal(self, busy: SessionError) -> None:
+        """Remember which ticket came first; pass it over when it does not take the lease."""
+        first = busy.first if isinstance(busy, WaitersFirstError) else None
+        now = monotonic_seconds()
+        if first is None or first != self._first:
+            self._first, self._first_since = first, now
+        elif now - self._first_since >= PASS_OVER_SECONDS:
+            self._passed_over.add(first)
+
+
+NOT_WAITING = LinePosition(None)
+
+
+class WaitingLine(Protocol):
+    """Where a store keeps the tickets of the callers that wait for a session."""
+
+    async def join(self, session_id: SessionId, ticket: str) -> None:
+        """Store a ticket, and remove the tickets of processes that have ended."""
+        ...
+
+    def leave(self, session_id: SessionId, ticket: str) -> "Future[None]":
+        """Start removing a ticket, whether or not it is stored; CLOSED after closing."""
+        ...
+
+
+def is_abandoned(ticket: str) -> bool:
+    """Return whether the process of a ticket has ended."""
+    return _state_of(ticket) == "dead"
+
+
+async def wait_for_lease(
+    notifier: ChangeNotifier,
+    line: WaitingLine,
+    session_id: SessionId,
+    *,
+    attempt: Callable[[LinePosition], Awaitable[Lease]],
+) -> Lease:
+    """Try to acquire until the session is free and this caller is first in line.
+
+    A release by this process wakes the caller; a release by another is found by trying again.
+    """
+    ticket = f"{time.monotonic_ns():020d}-{secrets.token_hex(4)}-{this_process()}"
+    position = LinePosition(ticket)
+    if (lease := await _try_once(attempt, position)) is not None:
+        return lease
+    with notifier.watch(session_id) as waiter:
+        try:
+            await line.join(session_id, ticket)
+            while (lease := await _try_once(attempt, position)) is None:
+                await waiter.wait(_SHORTEST_WAIT + _JITTER * secrets.randbelow(1000) / 1000)
+        except BaseException:
+            # A cancelled caller raises only once its ticket is gone, so that it blocks no other.
+            with suppress(AgentError):
+                await finished(line.leave(session_id, ticket))
+            raise
+        with suppress(AgentError):  # a ticket that stays behind is void once its process ends
+            line.leave(session_id, ticket)
+        return lease
+
+
+async def lease_of_thread(asked: "Future[Lease]", give_back: Callable[[], "Future[None]"]) -> Lease:
+    """Return the lease that another thread was asked to acquire.
+
+    A caller that is cancelled raises only once the thread has released what it may have acquired.
+    `give_back` asks the thread for that; threads work in order, so it comes after the acquiring.
+    """
+    try:
+        return await asyncio.wrap_future(asked)
+    except asyncio.CancelledError:
+        with suppress(AgentError):  # a store that was closed meanwhile has released everything
+            await finished(give_back())
+        raise
+
+
+async def finished(work: "Future[T]") -> T:
+    """Wait for work of another thread.
+
+    The work goes on when the caller is cancelled; `wrap_future` would cancel it, too.
+    """
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def set_done(_: "Future[T]") -> None:
+        with suppress(RuntimeError):  # the caller's loop may have been closed meanwhile
+            loop.call_soon_threadsafe(done.set)
+
+    work.add_done_callback(set_done)
+    await done.wait()
+    return work.result()
+
+
+async def _try_once(
+    attempt: Callable[[LinePosition], Awaitable[Lease]], position: LinePosition
+) -> Lease | None:
+    try:
+        return await attempt(position)
+    except SessionError as error:
+        if error.code is not ErrorCode.BUSY:
+            raise
+        position.note_refusal(error)
+        return None
+
+
+def _state_of(ticket: str) -> ProcessState:
+    identity = parse_identity(ticket.split("-", 2)[-1])
+    return process_state(identity) if identity else "unknown"

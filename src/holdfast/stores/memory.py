@@ -1,16 +1,21 @@
-"""The store in memory: the same promises as any other, for as long as the process lives."""
+"""The store behind `memory`: keeps the promises of every store while the process lives."""
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from typing import Literal
 
-from holdfast.ports.session_store import Damage, Lease, SessionRecord
-from holdfast.stores.append_rules import fenced, fresh_entries, name_taken, refuse_foreign
-from holdfast.stores.blob_names import name_of_content, no_such_blob
-from holdfast.stores.index_record import update_record
-from holdfast.stores.lease_rules import held_already
-from holdfast.stores.turns import OutOfTurnError
+from holdfast.ports.session_store import Damage, Lease, SearchHit, SessionRecord
+from holdfast.stores.append_rules import (
+    entries_to_store,
+    fenced_error,
+    name_taken_error,
+    refuse_other_sessions,
+    updated_record,
+)
+from holdfast.stores.lease_rules import WaitersFirstError, busy_error
+from holdfast.stores.stored_records import blob_name, blob_not_found_error
+from holdfast.stores.text_search import TextScan
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import SessionError
@@ -32,35 +37,81 @@ class _Session:
         self.changed = asyncio.Event()
 
     def announce(self) -> None:
-        """Wake everyone who waits for a change."""
+        """Wake all tasks that wait for a change."""
         self.changed.set()
         self.changed = asyncio.Event()
 
 
-class MemoryStore:
-    """All five ports of a store over plain dictionaries. One event loop at a time uses it."""
+class _Sessions:
+    """All sessions of a store by id, and the ids of named sessions by owner, project and name."""
 
     def __init__(self) -> None:
-        self._sessions: dict[SessionId, _Session] = {}
+        self._by_id: dict[SessionId, _Session] = {}
+        self._names: dict[tuple[str, str, str], SessionId] = {}
+
+    def get(self, session_id: SessionId) -> _Session | None:
+        """Return a session; None when the store has nothing of it."""
+        return self._by_id.get(session_id)
+
+    def get_or_create(self, session_id: SessionId) -> _Session:
+        """Return a session; one that the store has nothing of is empty."""
+        return self._by_id.setdefault(session_id, _Session())
+
+    def all(self) -> Iterator[tuple[SessionId, _Session]]:
+        """Yield every session with its id; sessions may be removed meanwhile."""
+        yield from tuple(self._by_id.items())
+
+    def id_of_name(self, owner: str, project: str, name: str) -> SessionId | None:
+        """Return the session that has a name."""
+        return self._names.get((owner, project, name))
+
+    def set_record(self, session: _Session, record: SessionRecord | None) -> None:
+        """Replace what the index knows of a session, its name included."""
+        if (old := _name_key(session.record)) is not None:
+            self._names.pop(old, None)
+        session.record = record
+        if record is not None and (new := _name_key(record)) is not None:
+            self._names[new] = record.id
+
+    def remove(self, session_id: SessionId) -> None:
+        """Remove a session with its name."""
+        if (session := self._by_id.pop(session_id, None)) is not None:
+            self.set_record(session, None)
+            session.announce()
+
+
+def _name_key(record: SessionRecord | None) -> tuple[str, str, str] | None:
+    if record is None or record.name is None:
+        return None
+    return record.owner, record.project, record.name
+
+
+class MemoryStore:
+    """All ports of a store over plain dictionaries. One event loop at a time uses it."""
+
+    def __init__(self) -> None:
+        self._sessions = _Sessions()
         self.log = MemoryLog(self._sessions)
         self.index = MemoryIndex(self._sessions)
         self.leases = MemoryLeases(self._sessions)
         self.inbox = MemoryInbox(self._sessions)
         self.blobs = MemoryBlobs(self._sessions)
+        self.search = MemorySearch(self._sessions)
 
     def forget_all(self) -> None:
-        """Forget every session that nobody holds."""
-        for session_id in [key for key, item in self._sessions.items() if item.holder is None]:
-            del self._sessions[session_id]
+        """Remove every session without a holder."""
+        for session_id, session in self._sessions.all():
+            if session.holder is None:
+                self._sessions.remove(session_id)
 
     async def close(self) -> None:
-        """Forget nothing: the store lives as long as it is referenced."""
+        """Do nothing: the store keeps its sessions as long as it is referenced."""
 
 
 class MemoryLog:
     """The logs, as lists of the entries themselves."""
 
-    def __init__(self, sessions: dict[SessionId, _Session]) -> None:
+    def __init__(self, sessions: _Sessions) -> None:
         self._sessions = sessions
 
     async def append(
@@ -72,42 +123,30 @@ class MemoryLog:
     def append_now(
         self, lease: Lease, entries: Sequence[Entry], *, consumed: Sequence[CommandId] = ()
     ) -> None:
-        """Append without waiting, because nothing here has to be waited for."""
-        session = self._sessions.setdefault(lease.session_id, _Session())
+        """Append without awaiting: memory has nothing to wait for."""
+        session = self._sessions.get_or_create(lease.session_id)
         if session.holder is None or lease.epoch != session.epoch:
-            raise fenced(lease.session_id, session.holder)
-        refuse_foreign(lease.session_id, entries)
-        fresh = fresh_entries(
+            raise fenced_error(lease.session_id, session.holder)
+        refuse_other_sessions(lease.session_id, entries)
+        fresh = entries_to_store(
             entries,
             head=len(session.entries),
             id_at=lambda seq: session.entries[seq - 1].id if seq > 0 else None,
             is_stored=session.entry_ids.__contains__,
         )
-        record = session.record
-        for entry in fresh:
-            record = update_record(record, entry)
-        if record is not None and record.name is not None:
-            self._refuse_taken_name(record)
-        session.record = record
+        record = updated_record(session.record, fresh)
+        self._refuse_taken_name(record)
+        self._sessions.set_record(session, record)
         session.entries.extend(fresh)
         session.entry_ids.update(entry.id for entry in fresh)
         session.commands |= dict.fromkeys(consumed)
         session.announce()
 
-    def _refuse_taken_name(self, record: SessionRecord) -> None:
-        for other in self._sessions.values():
-            taken = other.record
-            if (
-                taken
-                and taken.id != record.id
-                and (taken.owner, taken.project, taken.name)
-                == (
-                    record.owner,
-                    record.project,
-                    record.name,
-                )
-            ):
-                raise name_taken(str(record.name))
+    def _refuse_taken_name(self, record: SessionRecord | None) -> None:
+        if record is not None and record.name is not None:
+            bearer = self._sessions.id_of_name(record.owner, record.project, record.name)
+            if bearer not in {None, record.id}:
+                raise name_taken_error(record.name)
 
     async def read(
         self, session_id: SessionId, *, after: int = 0, limit: int | None = None
@@ -122,7 +161,7 @@ class MemoryLog:
         self, session_id: SessionId, *, after: int = 0
     ) -> AsyncGenerator[list[Entry], None]:
         """Yield entries as they are appended, until closed."""
-        session = self._sessions.setdefault(session_id, _Session())
+        session = self._sessions.get_or_create(session_id)
         while True:
             changed = session.changed
             if page := session.entries[after:]:
@@ -132,20 +171,19 @@ class MemoryLog:
                 await changed.wait()
 
     async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
-        """Report nothing: memory does not rot."""
+        """Report nothing: objects in memory are never damaged."""
         del session_id
         return ()
 
     async def delete(self, session_id: SessionId) -> None:
         """Remove a session with everything that belongs to it."""
-        if (session := self._sessions.pop(session_id, None)) is not None:
-            session.announce()
+        self._sessions.remove(session_id)
 
 
 class MemoryIndex:
-    """The index: the records that the log keeps up to date."""
+    """Finds sessions by the records that each append updates."""
 
-    def __init__(self, sessions: dict[SessionId, _Session]) -> None:
+    def __init__(self, sessions: _Sessions) -> None:
         self._sessions = sessions
 
     async def find(
@@ -156,9 +194,12 @@ class MemoryIndex:
         session_id: SessionId | None = None,
         name: str | None = None,
     ) -> SessionRecord | None:
-        """Find by id or by name; a session of somebody else is not found."""
-        for record in self._records(owner, project):
-            if record.id == session_id or (name is not None and record.name == name):
+        """Find by id or by name; a session of another owner or project is not found."""
+        named = None if name is None else self._sessions.id_of_name(owner, project, name)
+        for candidate in (session_id, named):
+            session = None if candidate is None else self._sessions.get(candidate)
+            record = None if session is None else session.record
+            if record is not None and (record.owner, record.project) == (owner, project):
                 return record
         return None
 
@@ -166,73 +207,69 @@ class MemoryIndex:
         self, owner: str, project: str, *, limit: int | None = None, after: SessionId | None = None
     ) -> Sequence[SessionRecord]:
         """List sessions, the last updated first."""
-        records = sorted(
-            self._records(owner, project), key=lambda item: (item.updated, item.id), reverse=True
-        )
+        records = [
+            session.record
+            for _, session in self._sessions.all()
+            if session.record and (session.record.owner, session.record.project) == (owner, project)
+        ]
+        records.sort(key=lambda record: (record.updated, record.id), reverse=True)
         if after is not None:
             places = [place for place, record in enumerate(records) if record.id == after]
             records = records[places[0] + 1 :] if places else []
         return records[:limit]
 
     async def rebuild(self) -> int:
-        """Make the records anew from the logs."""
-        for session in self._sessions.values():
-            session.record = None
-            for entry in session.entries:
-                session.record = update_record(session.record, entry)
-        return sum(session.record is not None for session in self._sessions.values())
-
-    def _records(self, owner: str, project: str) -> list[SessionRecord]:
-        return [
-            session.record
-            for session in self._sessions.values()
-            if session.record and (session.record.owner, session.record.project) == (owner, project)
-        ]
+        """Derive the records again from the logs."""
+        records = 0
+        for _, session in self._sessions.all():
+            self._sessions.set_record(session, updated_record(None, session.entries))
+            records += session.record is not None
+        return records
 
 
 class MemoryLeases:
-    """Leases among the sessions of one process."""
+    """Leases among the holders in one process."""
 
-    def __init__(self, sessions: dict[SessionId, _Session]) -> None:
+    def __init__(self, sessions: _Sessions) -> None:
         self._sessions = sessions
         # Epochs never repeat, not even for a session that is deleted and made again.
         self._last_epoch = 0
         self._lines: dict[SessionId, list[object]] = {}
-        """Those who ask for a session, in the order in which they did."""
+        """One ticket per caller that asks for a session, in the order in which they asked."""
 
     async def acquire(
         self, session_id: SessionId, holder: str, *, busy: Literal["wait", "reject"] = "reject"
     ) -> Lease:
         """Become the writer of a session."""
-        turn = object()
+        ticket = object()
         line = self._lines.setdefault(session_id, [])
-        line.append(turn)
+        line.append(ticket)
         try:
             while True:
-                session = self._sessions.setdefault(session_id, _Session())
-                is_first = session.holder is None and line[0] is turn
+                session = self._sessions.get_or_create(session_id)
+                is_first = session.holder is None and line[0] is ticket
                 if is_first or session.holder == holder:
-                    return self._taken(session, session_id, holder)
+                    return self._grant(session, session_id, holder)
                 if busy == "reject":
                     raise self._refusal(session_id, session.holder)
                 await session.changed.wait()
         finally:
-            self._leave(session_id, turn)
+            self._leave(session_id, ticket)
 
     async def renew(self, lease: Lease) -> None:
-        """Stay the writer; raises FENCED when somebody else took over."""
+        """Stay the writer; raises FENCED when another holder took over."""
         session = self._sessions.get(lease.session_id)
         if session is None or session.holder is None or session.epoch != lease.epoch:
-            raise fenced(lease.session_id, session.holder if session else None)
+            raise fenced_error(lease.session_id, session.holder if session else None)
 
     async def release(self, lease: Lease) -> None:
-        """Let somebody else become the writer."""
+        """Let another holder become the writer."""
         session = self._sessions.get(lease.session_id)
         if session is not None and session.epoch == lease.epoch:
             session.holder = None
             session.announce()
 
-    def _taken(self, session: _Session, session_id: SessionId, holder: str) -> Lease:
+    def _grant(self, session: _Session, session_id: SessionId, holder: str) -> Lease:
         session.holder = holder
         self._last_epoch += 1
         session.epoch = self._last_epoch
@@ -240,12 +277,12 @@ class MemoryLeases:
 
     def _refusal(self, session_id: SessionId, holder: str | None) -> SessionError:
         if holder is None:
-            return OutOfTurnError(session_id, "")
-        return held_already(session_id, holder, process=os.getpid())
+            return WaitersFirstError(session_id, "")
+        return busy_error(session_id, holder, process=os.getpid())
 
-    def _leave(self, session_id: SessionId, turn: object) -> None:
-        """Leave the line, and let the next one see that it is its turn."""
-        self._lines[session_id].remove(turn)
+    def _leave(self, session_id: SessionId, ticket: object) -> None:
+        """Remove a ticket, and wake the other waiters: one of them is first now."""
+        self._lines[session_id].remove(ticket)
         if not self._lines[session_id]:
             del self._lines[session_id]
         elif (session := self._sessions.get(session_id)) is not None:
@@ -255,43 +292,72 @@ class MemoryLeases:
 class MemoryInbox:
     """Commands for the holder of a session."""
 
-    def __init__(self, sessions: dict[SessionId, _Session]) -> None:
+    def __init__(self, sessions: _Sessions) -> None:
         self._sessions = sessions
 
     async def put(self, session_id: SessionId, command: Command) -> None:
         """Leave a command for the holder."""
-        session = self._sessions.setdefault(session_id, _Session())
+        session = self._sessions.get_or_create(session_id)
         session.commands.setdefault(command.id, command)
         session.announce()
 
     async def pending(self, session_id: SessionId) -> Sequence[Command]:
-        """Look at the commands that nobody has consumed."""
+        """Return the commands that are not consumed yet."""
         session = self._sessions.get(session_id)
         commands = session.commands.values() if session else ()
         return tuple(command for command in commands if command is not None)
 
     async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
         """Wait for a command that is not among those `seen`."""
-        session = self._sessions.setdefault(session_id, _Session())
+        session = self._sessions.get_or_create(session_id)
         while all(command.id in seen for command in await self.pending(session_id)):
             await session.changed.wait()
 
 
 class MemoryBlobs:
-    """Big payloads by their SHA-256."""
+    """Content by its SHA-256."""
 
-    def __init__(self, sessions: dict[SessionId, _Session]) -> None:
+    def __init__(self, sessions: _Sessions) -> None:
         self._sessions = sessions
 
     async def put(self, session_id: SessionId, content: bytes) -> str:
         """Store content and return its name."""
-        name = name_of_content(content)
-        self._sessions.setdefault(session_id, _Session()).blobs[name] = content
+        name = blob_name(content)
+        self._sessions.get_or_create(session_id).blobs[name] = content
         return name
 
     async def get(self, session_id: SessionId, name: str) -> bytes:
         """Return content; raises NOT_FOUND."""
         session = self._sessions.get(session_id)
         if session is None or name not in session.blobs:
-            raise no_such_blob(session_id, name)
+            raise blob_not_found_error(session_id, name)
         return session.blobs[name]
+
+
+class MemorySearch:
+    """Finds texts by reading the logs of all sessions of an owner."""
+
+    def __init__(self, sessions: _Sessions) -> None:
+        self._sessions = sessions
+
+    async def find(
+        self, query: str, *, owner: str, project: str | None = None, limit: int = 50
+    ) -> Sequence[SearchHit]:
+        """Find texts that hold every word of the query, the best first."""
+        logs = [
+            (session_id, tuple(session.entries))
+            for session_id, session in self._sessions.all()
+            if session.record is not None
+            and session.record.owner == owner
+            and project in {None, session.record.project}
+        ]
+
+        def scan() -> list[SearchHit]:
+            texts = TextScan(query, limit=limit)
+            if not texts.is_pointless:
+                for session_id, entries in logs:
+                    texts.scan(session_id, entries)
+            return texts.hits()
+
+        # Large logs take a while, so the event loop does not wait for them.
+        return await asyncio.to_thread(scan)

@@ -1,35 +1,47 @@
-"""Files and folders that only their owner can read, made so that they survive a power cut."""
+"""Files and folders that only their owner can read, created durably, with typed errors.
 
+Durable creation needs two syncs: one of the file, which its writer makes, and one of the folder
+that lists it, which the functions here make. Without the second a power cut can remove the file.
+"""
+
+import contextlib
+import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
+
+from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 
+# EFBIG is a limit on the size of a file; for the program that writes, the disk is full.
+FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
 
 def open_or_create(path: Path, flags: int) -> int:
-    """Open a file, made durably if it is new."""
+    """Open a file and return its descriptor; a new file is listed in its folder durably."""
     try:
         return os.open(path, flags | _FLAGS)
     except FileNotFoundError:
-        make_folder(path.parent)
+        create_folder(path.parent)
     descriptor = os.open(path, flags | _FLAGS | os.O_CREAT, FILE_MODE)
     sync_folder(path.parent)
     return descriptor
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder and those above it, durably."""
+def create_folder(path: Path) -> None:
+    """Create a folder and its missing parents durably."""
     if path.is_dir():
         return
-    make_folder(path.parent)
+    create_folder(path.parent)
     path.mkdir(mode=FOLDER_MODE, exist_ok=True)
     sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:
-    """Make durable which files a folder holds."""
+    """Make the list of files in a folder durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -37,18 +49,62 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def read_whole(path: Path) -> bytes:
-    """Return the content of a file; a missing one is empty."""
+def read_or_empty(path: Path) -> bytes:
+    """Return the content of a file; a missing file is empty."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
         return b""
 
 
+def read_range(descriptor: int, offset: int = 0, *, stop: int | None = None) -> bytes:
+    """Return the bytes between `offset` and `stop`, or the end of the file."""
+    end = os.fstat(descriptor).st_size
+    end = end if stop is None else min(stop, end)
+    pieces = []
+    while offset < end and (piece := os.pread(descriptor, end - offset, offset)):
+        pieces.append(piece)
+        offset += len(piece)
+    return b"".join(pieces)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all bytes; `os.write` may write fewer than it was given."""
+    view = memoryview(content)
+    while view:
+        # A short write comes before an error; the next call raises it.
+        view = view[os.write(descriptor, view) :]
+
+
 def remove_durably(path: Path) -> None:
-    """Remove a file that may be missing, and make that durable."""
+    """Remove a file durably; a missing file is no error."""
     try:
         path.unlink()
     except FileNotFoundError:
         return
     sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def translated_os_errors(path: Path) -> Iterator[None]:
+    """Raise every OSError of the block as a StoreError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise store_error_of(error, path) from error
+
+
+def store_error_of(error: OSError, path: Path) -> StoreError:
+    """Translate an error of the operating system."""
+    reason = error.strerror or type(error).__name__
+    if error.errno in FULL_ERRORS:
+        return StoreError(ErrorCode.FULL, f"there is no space left to write {path}: {reason}")
+    return StoreError(ErrorCode.UNAVAILABLE, f"{path} cannot be used: {reason}")
+
+
+def replaced_file_error(path: Path) -> StoreError:
+    """Make the error of a write into a file that is no longer the one under its name."""
+    return StoreError(
+        ErrorCode.UNAVAILABLE,
+        f"{path} was deleted, moved or replaced while it was open; what was written is not kept",
+    )

@@ -9,11 +9,11 @@ from holdfast.sync.agent import (
     run_agent,
     run_agent_stream,
 )
-from holdfast.sync.query_stream import QueryStream
-from holdfast.sync.session import AgentSession
+from holdfast.sync.session import AgentRemote, AgentSession, QueryStream
 
 __all__ = [
     "Agent",
+    "AgentRemote",
     "AgentSession",
     "QueryStream",
     "create_agent_session",

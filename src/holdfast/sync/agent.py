@@ -4,23 +4,29 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from holdfast import administration
-from holdfast.agent import one_call
-from holdfast.agent.agent import Agent as AsyncAgent
-from holdfast.agent.keywords import AgentOptions, Prompt, QueryOptions, SessionOptions
-from holdfast.agent.one_call import CreateSessionOptions, OneCallOptions
+from holdfast.agent import agent as asynchronous
+from holdfast.agent.agent_options import (
+    AgentOptions,
+    CreateSessionOptions,
+    OneCallOptions,
+    Prompt,
+    QueryOptions,
+    SessionOptions,
+)
+from holdfast.agent.option_checks import takes
 from holdfast.sync.background_loop import LoopAccess, background_loop
-from holdfast.sync.query_stream import QueryStream
-from holdfast.sync.session import AgentSession
+from holdfast.sync.session import AgentRemote, AgentSession, QueryStream
 from holdfast.vocabulary.local_models import LocalModel, OnPull
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
 
 
+@takes(AgentOptions)
 class Agent:
     """The blocking face of an agent; see `holdfast.Agent`."""
 
     def __init__(self, model: str = "", /, **options: Unpack[AgentOptions]) -> None:
-        self._inner = AsyncAgent(model, **options)
+        self._inner = asynchronous.Agent(model, **options)
         self._access = LoopAccess()
 
     @property
@@ -34,39 +40,49 @@ class Agent:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    @takes(QueryOptions)
     def run(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
         """Answer one prompt in a session of its own."""
         return self._access.call(self._inner.run(prompt, **options))
 
+    @takes(QueryOptions)
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Answer one prompt in a session of its own, and watch the answer come."""
         return QueryStream(self._inner.stream(prompt, **options), self._access)
 
+    @takes(SessionOptions)
     def session(
         self, reference: str | None = None, **options: Unpack[SessionOptions]
     ) -> AgentSession:
         """Return a session by its name or id: a new one, or as the store has it."""
         return AgentSession(self._inner.session(reference, **options), self._access)
 
+    def remote(self, reference: str) -> AgentRemote:
+        """Reach a session that another process holds, by its name or id."""
+        return AgentRemote(self._access.call(self._inner.remote(reference)), self._access)
+
     def close(self) -> None:
         """Close every session, then what they share."""
         self._access.close(self._inner.close)
 
 
+@takes(OneCallOptions)
 def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentResult[Any]:
     """Answer one prompt."""
-    return LoopAccess().call(one_call.run_agent(prompt, **options))
+    return LoopAccess().call(asynchronous.run_agent(prompt, **options))
 
 
+@takes(OneCallOptions)
 def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> QueryStream[Any]:
     """Answer one prompt and watch the answer come."""
-    return QueryStream(one_call.run_agent_stream(prompt, **options), LoopAccess())
+    return QueryStream(asynchronous.run_agent_stream(prompt, **options), LoopAccess())
 
 
+@takes(CreateSessionOptions)
 def create_agent_session(**options: Unpack[CreateSessionOptions]) -> AgentSession:
     """Open a session with an agent of its own; closing the session closes the agent."""
     access = LoopAccess()
-    return AgentSession(access.call(one_call.create_agent_session(**options)), access)
+    return AgentSession(access.call(asynchronous.create_agent_session(**options)), access)
 
 
 def pull_model(name: str, *, folder: Path | None = None, progress: OnPull | None = None) -> Path:

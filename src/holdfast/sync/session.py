@@ -1,18 +1,22 @@
-"""AgentSession, blocking: every method is its async twin, waited for."""
+"""AgentSession, AgentRemote and QueryStream, blocking: each is its async twin, waited for."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Self, TypeVar, Unpack
+from itertools import islice
+from typing import Any, Generic, Self, TypeVar, Unpack
 
-from holdfast.agent.keywords import Prompt, QueryOptions, SettingsOptions
+from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions
+from holdfast.agent.option_checks import takes
+from holdfast.agent.query_stream import QueryStream as AsyncQueryStream
 from holdfast.agent.session import AgentSession as AsyncAgentSession
+from holdfast.agent.verbs import AgentRemote as AsyncAgentRemote
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.recovery import Unfinished
 from holdfast.session.snapshots import SessionSnapshot
 from holdfast.sync.background_loop import LoopAccess
-from holdfast.sync.query_stream import QueryStream
 from holdfast.vocabulary.approvals import ApprovalScope
-from holdfast.vocabulary.events import Event
-from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.events import Event, TextDelta
+from holdfast.vocabulary.ids import QueryId, SessionId
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
@@ -21,14 +25,117 @@ from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.status import SessionStatus
 
 EventT = TypeVar("EventT", bound=Event)
+OutputT = TypeVar("OutputT")
+InnerT = TypeVar("InnerT", bound=AsyncAgentSession | AsyncAgentRemote)
 
 
-class AgentSession:
-    """The blocking face of a session; see `holdfast.AgentSession`."""
+class QueryStream(Generic[OutputT]):
+    """The blocking face of a query's stream; see `holdfast.QueryStream`."""
 
-    def __init__(self, inner: AsyncAgentSession, access: LoopAccess) -> None:
+    def __init__(self, inner: AsyncQueryStream[Any], access: LoopAccess) -> None:
         self._inner = inner
         self._access = access
+
+    @property
+    def phase(self) -> str:
+        """What the stream is doing."""
+        return self._inner.phase
+
+    def __enter__(self) -> Self:
+        self._access.call(self._inner.__aenter__())
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Event]:
+        for batch in self.batches():
+            yield from batch
+
+    def text(self) -> Iterator[str]:
+        """Iterate over the answer's text as it comes."""
+        for event in self:
+            if isinstance(event, TextDelta):
+                yield event.text
+
+    def take(self, count: int) -> Iterator[Event]:
+        """Iterate over the first events, then stop the query."""
+        if count <= 0:
+            return
+        events = iter(self)
+        try:
+            yield from islice(events, count)
+        finally:
+            self.close()
+
+    def batches(self) -> Iterator[list[Event]]:
+        """Iterate over events as they come in, many at a time: one hop to the loop for each."""
+        return self._access.iterate(self._inner.batches())
+
+    def result(self) -> AgentResult[OutputT]:
+        """Let the query run to its end and return what came of it."""
+        return self._access.call(self._inner.result())
+
+    def abort(self, reason: str | None = None) -> None:
+        """Stop the query, from any thread; what was streamed is kept."""
+        self._inner.abort(reason)
+
+    def close(self) -> None:
+        """Leave the stream: a query that still runs is aborted, and its end waited for."""
+        self._access.close(self._inner.aclose)
+
+
+class _SessionVerbs(Generic[InnerT]):
+    """What a session can be told without waiting for an answer, blocking."""
+
+    def __init__(self, inner: InnerT, access: LoopAccess) -> None:
+        self._inner = inner
+        self._access = access
+
+    @takes(SendOptions)
+    def send(self, prompt: Prompt, **options: Unpack[SendOptions]) -> QueryId:
+        """Send a prompt without waiting for the answer, and return the id of its query."""
+        return self._access.call(self._inner.send(prompt, **options))
+
+    def steer(self, prompt: Prompt) -> None:
+        """Say something into the running query; when none runs, it becomes a query."""
+        self._access.call(self._inner.steer(prompt))
+
+    def approve(
+        self,
+        approval_id: str,
+        *,
+        arguments: Json | None = None,
+        scope: ApprovalScope = "once",
+        by: str | None = None,
+    ) -> None:
+        """Let a waiting tool call run, with other arguments if given."""
+        self._access.call(self._inner.approve(approval_id, arguments=arguments, scope=scope, by=by))
+
+    def deny(self, approval_id: str, reason: str | None = None, *, by: str | None = None) -> None:
+        """Refuse a waiting tool call; the model is told why."""
+        self._access.call(self._inner.deny(approval_id, reason, by=by))
+
+
+class AgentRemote(_SessionVerbs[AsyncAgentRemote]):
+    """The blocking face of a session in another process; see `holdfast.AgentRemote`."""
+
+    @property
+    def session_id(self) -> SessionId:
+        """The session's id."""
+        return self._inner.session_id
+
+    def abort(self, reason: str | None = None) -> None:
+        """Ask for the running query to be stopped."""
+        self._access.call(self._inner.abort(reason))
+
+    def events(self, *, after: int = 0) -> Iterator[Entry]:
+        """Read what happened after a `seq`, then what happens, until closed."""
+        return self._access.iterate(self._inner.events(after=after))
+
+
+class AgentSession(_SessionVerbs[AsyncAgentSession]):
+    """The blocking face of a session; see `holdfast.AgentSession`."""
 
     def __enter__(self) -> Self:
         self._access.call(self._inner.__aenter__())
@@ -66,14 +173,17 @@ class AgentSession:
         """Return what the session is at this moment, as a value."""
         return self._inner.snapshot()
 
+    @takes(QueryOptions)
     def chat(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
         """Send a prompt and wait for the answer."""
         return self._access.call(self._inner.chat(prompt, **options))
 
+    @takes(QueryOptions)
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
         return QueryStream(self._inner.stream(prompt, **options), self._access)
 
+    @takes(QueryOptions)
     def resume(self, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Carry an unfinished query on."""
         return QueryStream(self._inner.resume(**options), self._access)
@@ -81,10 +191,6 @@ class AgentSession:
     def count_tokens(self, prompt: Prompt | None = None) -> TokenCount:
         """Count the tokens that the next request would hold; with a prompt, if it were said now."""
         return self._access.call(self._inner.count_tokens(prompt))
-
-    def steer(self, prompt: Prompt) -> None:
-        """Say something into the running query; when none runs, it becomes a query."""
-        self._access.call(self._inner.steer(prompt))
 
     def drain_queue(self) -> tuple[UserMessage, ...]:
         """Take every prompt that waits out of the queue and return them."""
@@ -98,21 +204,7 @@ class AgentSession:
         """Stop the running query: from any thread, any number of times; what came is kept."""
         self._inner.abort(reason)
 
-    def approve(
-        self,
-        approval_id: str,
-        *,
-        arguments: Json | None = None,
-        scope: ApprovalScope = "once",
-        by: str | None = None,
-    ) -> None:
-        """Let a tool call run, with other arguments if given."""
-        self._access.call(self._inner.approve(approval_id, arguments=arguments, scope=scope, by=by))
-
-    def deny(self, approval_id: str, reason: str | None = None, *, by: str | None = None) -> None:
-        """Refuse a tool call; the model is told why."""
-        self._access.call(self._inner.deny(approval_id, reason, by=by))
-
+    @takes(SettingsOptions)
     def configure(self, **options: Unpack[SettingsOptions]) -> None:
         """Change settings, from the next turn on."""
         self._access.call(self._inner.configure(**options))
@@ -142,6 +234,11 @@ class AgentSession:
     def on(self, kind: type[EventT], handler: Callable[[EventT], Any]) -> Callable[[], None]:
         """Call `handler`, in the loop's thread, for every event of a kind."""
         return self._inner.on(kind, handler)
+
+    def open(self) -> Self:
+        """Open the session if it is not open yet, and return it."""
+        self._access.call(self._inner.open())
+        return self
 
     def close(self, *, force: bool = False) -> None:
         """Close the session."""

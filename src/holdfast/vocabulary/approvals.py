@@ -1,6 +1,6 @@
 """Approvals: the question put to a person before a tool runs, and the answers."""
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -45,7 +45,10 @@ class Deny(msgspec.Struct, frozen=True):
 Decision: TypeAlias = Approve | Deny
 
 
-def check_decision(decision: Decision) -> Decision:
+DecisionT = TypeVar("DecisionT", bound=Approve | Deny)
+
+
+def check_decision(decision: DecisionT) -> DecisionT:
     """Return a decision that somebody made by hand, with every field of the type it declares.
 
     Raises:

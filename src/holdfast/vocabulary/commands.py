@@ -5,12 +5,17 @@ from typing import NewType, TypeAlias
 import msgspec
 
 from holdfast.vocabulary.approvals import ApprovalScope
-from holdfast.vocabulary.ids import ApprovalId, InputId
+from holdfast.vocabulary.ids import ApprovalId, InputId, new_id
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.settings import Delivery
 
 CommandId = NewType("CommandId", str)
+
+
+def new_command_id() -> CommandId:
+    """Return a new id of a command; later ones sort behind earlier ones."""
+    return CommandId(new_id("cmd"))
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):

@@ -125,6 +125,8 @@ class QueryEnded(Entry, frozen=True, kw_only=True, tag="query.ended"):
     duration_ms: int = 0
     message_id: MessageId | None = None
     error: ErrorReport | None = None
+    stop_detail: str | None = None
+    """Which limit was reached, or which tool call was repeated."""
 
 
 class TurnStarted(Entry, frozen=True, kw_only=True, tag="turn.started"):

@@ -15,6 +15,8 @@ _SHOWN = 8
 _LONG_ENOUGH_TO_SHOW_SOME = 16
 _SHORTEST_KNOWN = 6
 """Shorter values are in too many words to be taken out of texts."""
+_SHORTEST_OWN = 4
+"""The same for the secrets of one request, which are few; no service gives out shorter ones."""
 _MOST_KNOWN = 1000
 """How many values are remembered; the one that was not used for longest is forgotten first."""
 _STAND_INS = frozenset({"ollama", "lm-studio", "not-needed", "no-key", "none-needed", "dummy-key"})
@@ -116,9 +118,10 @@ def remember_url(url: str) -> None:
 def scrub(text: str, secrets: Iterable[Secret] = ()) -> str:
     """Take what is secret, and whatever else looks like a credential, out of somebody else's text.
 
-    `secrets` are taken out even if they are short, or were forgotten.
+    `secrets` are taken out even if they were forgotten, and down to `_SHORTEST_OWN` characters.
     """
-    values = {secret.reveal() for secret in secrets if secret}.union(_known.copy())
+    own = (secret.reveal() for secret in secrets)
+    values = {value for value in own if len(value) >= _SHORTEST_OWN}.union(_known.copy())
     # The longest first: one secret may be the beginning of another.
     for value in sorted((each for each in values if each in text), key=len, reverse=True):
         text = text.replace(value, REDACTED)

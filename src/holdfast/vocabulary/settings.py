@@ -1,12 +1,21 @@
-"""Settings: what outlives a query. A session's settings are a fold of its log."""
+"""Settings: what outlives a query. A session's settings are a fold of its log.
 
-from typing import Literal, TypeAlias
+Each field is the one declaration of an option: its sentence, default, bounds and variable. The
+options of an agent, the configuration file, the environment and the documentation derive from it.
+"""
+
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.vocabulary.option_declarations import Option
+
 Thinking: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 CacheTtl: TypeAlias = Literal["5m", "1h"]
+OnLoop: TypeAlias = Literal["ask", "deny"]
 Delivery: TypeAlias = Literal["queue", "steer", "reject", "interrupt"]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+PermissionMode: TypeAlias = Literal["ask", "auto", "plan", "deny"]
 
 
 class _Values(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -16,18 +25,34 @@ class _Values(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class RetrySettings(_Values, frozen=True, kw_only=True):
     """How a failed model call is repeated within one turn."""
 
-    max_retries: int = 5
-    """Repeats after the first call; 0 means none."""
-    first_delay: float = 2.0
-    factor: float = 2.0
-    longest_delay: float = 30.0
-    jitter: float = 0.1
-    """Share by which each wait is made shorter or longer at random."""
-    longest_retry_after: float = 60.0
-    """A provider that asks for more than this has limited the account, not the moment."""
-    interruption_retries: int = 2
-    """Own budget for streams that broke off."""
-    interruption_delay: float = 2.0
+    max_retries: Annotated[
+        int,
+        Option(
+            "Repeats after the first call; 0 means none.", least=0, most=100, variable="MAX_RETRIES"
+        ),
+    ] = 5
+    first_delay: Annotated[float, Option("Seconds before the first repeat.", least=0)] = 2.0
+    factor: Annotated[
+        float, Option("How much longer each wait is than the one before.", least=1)
+    ] = 2.0
+    longest_delay: Annotated[float, Option("Seconds that no wait exceeds.", least=0)] = 30.0
+    jitter: Annotated[
+        float,
+        Option("Share by which each wait is made shorter or longer at random.", least=0, most=1),
+    ] = 0.1
+    longest_retry_after: Annotated[
+        float,
+        Option(
+            "Seconds; a provider that asks for more has limited the account, not the moment.",
+            least=0,
+        ),
+    ] = 60.0
+    interruption_retries: Annotated[
+        int, Option("Repeats of a stream that broke off; a budget of its own.", least=0, most=100)
+    ] = 2
+    interruption_delay: Annotated[
+        float, Option("Seconds before a stream that broke off is repeated.", least=0)
+    ] = 2.0
 
 
 RATE_LIMIT_RETRIES = RetrySettings(max_retries=10, first_delay=5.0, factor=1.5, longest_delay=60.0)
@@ -40,10 +65,9 @@ NETWORK_RETRIES = RetrySettings(max_retries=3, first_delay=1.0, factor=2.0, long
 class ModelStep(_Values, frozen=True, kw_only=True):
     """One model of a fallback plan."""
 
-    model: str
-    thinking: Thinking | None = None
-    max_attempts: int = 2
-    """Calls in all, the first included."""
+    model: Annotated[str, Option("`provider/model`, or a short name of the configuration file.")]
+    thinking: Annotated[Thinking | None, Option("How much this model thinks first.")] = None
+    max_attempts: Annotated[int, Option("Calls in all, the first included.")] = 2
 
 
 class Limits(_Values, frozen=True, kw_only=True):
@@ -53,90 +77,275 @@ class Limits(_Values, frozen=True, kw_only=True):
     the others is a broken or hostile peer: PROTOCOL, and what was said until then is kept.
     """
 
-    turns: int | None = None
-    tokens: int | None = None
-    cost: float | None = None
-    """In US dollars; a query whose cost is unknown is not stopped by it."""
-    seconds: float | None = None
-    tool_calls: int | None = None
-    part_characters: int | None = 32 * 1024 * 1024
-    """Of one part: a text, a train of thought, a tool call's arguments, a provider's own part."""
-    answer_characters: int | None = 64 * 1024 * 1024
-    """Of all parts of one answer."""
-    answer_parts: int | None = 10_000
-    """How many parts one answer may have, tool calls included."""
-    reply_bytes: int | None = 256 * 1024 * 1024
-    """Of one answer as it travels, with everything around it."""
+    turns: Annotated[
+        int | None, Option("Requests to a model in one query.", least=1, variable="MAX_TURNS")
+    ] = 50
+    tokens: Annotated[int | None, Option("Tokens that one query uses.", least=1)] = None
+    cost: Annotated[
+        float | None,
+        Option(
+            "US dollars that one query costs; an unknown cost stops nothing.",
+            least=0,
+            variable="MAX_COST",
+        ),
+    ] = None
+    seconds: Annotated[float | None, Option("Seconds that one query takes.", least=0)] = None
+    tool_calls: Annotated[int | None, Option("Tool calls in one query.", least=0)] = None
+    part_characters: Annotated[
+        int | None,
+        Option(
+            "Characters of one part: a text, a train of thought, a tool call's arguments, a "
+            "provider's own part (as JSON).",
+            least=1,
+        ),
+    ] = 32 * 1024 * 1024
+    answer_characters: Annotated[
+        int | None, Option("Characters of all parts of one answer.", least=1)
+    ] = 64 * 1024 * 1024
+    answer_parts: Annotated[
+        int | None, Option("Parts of one answer, tool calls included.", least=1)
+    ] = 10_000
+    reply_bytes: Annotated[
+        int | None,
+        Option("Bytes of one answer as it travels, with everything around it.", least=1),
+    ] = 256 * 1024 * 1024
 
 
 class Timeouts(_Values, frozen=True, kw_only=True):
     """How long a provider may be silent, in seconds."""
 
-    connect: float = 10.0
-    first_byte: float = 60.0
-    between_bytes: float = 60.0
-    """Longest silence inside a stream, keep-alives included."""
-    content: float = 120.0
-    """Longest time without content, whatever else arrives; also for all of an error's body."""
+    connect: Annotated[
+        float, Option("Seconds to connect.", least=0.001, variable="CONNECT_TIMEOUT")
+    ] = 10.0
+    first_byte: Annotated[
+        float,
+        Option(
+            "Seconds from the request to the first byte of the reply.",
+            least=0.001,
+            variable="FIRST_BYTE_TIMEOUT",
+        ),
+    ] = 60.0
+    between_bytes: Annotated[
+        float,
+        Option(
+            "Seconds of silence inside a reply, keep-alives included.",
+            least=0.001,
+            variable="BETWEEN_BYTES_TIMEOUT",
+        ),
+    ] = 60.0
+    content: Annotated[
+        float,
+        Option(
+            "Seconds without content, whatever else arrives; also for all of an error's body.",
+            least=0.001,
+            variable="CONTENT_TIMEOUT",
+        ),
+    ] = 120.0
 
 
 class CompactionSettings(_Values, frozen=True, kw_only=True):
     """When a provider may compact the conversation itself."""
 
-    enabled: bool = False
-    input_tokens: int | None = None
-    pause_after: bool = False
+    enabled: Annotated[bool, Option("Whether the provider may compact.")] = False
+    input_tokens: Annotated[
+        int | None, Option("Tokens of input from which on it does; None is the provider's own.")
+    ] = None
+    pause_after: Annotated[bool, Option("Whether the answer ends after a compaction.")] = False
 
 
 class Settings(_Values, frozen=True, kw_only=True):
     """What a session sends with every request until it is changed."""
 
-    model: str = ""
-    """`provider/model`."""
-    thinking: Thinking | None = None
-    system_prompts: tuple[str, ...] = ()
-    max_tokens: int | None = None
-    temperature: float | None = None
-    stop: tuple[str, ...] = ()
-    seed: int | None = None
-    betas: dict[str, bool] = msgspec.field(default_factory=dict)
-    """Raw feature switches of the provider, merged over what we ask for ourselves."""
-    cache_ttl: CacheTtl | None = "1h"
-    """Lifetime of the prompt cache where the provider offers one; None turns it off."""
-    cached_reminders: tuple[str, ...] = ()
-    """Notes that lead the conversation and come back after a compaction."""
-    compaction: CompactionSettings = CompactionSettings()
-    parallel_tools: bool = False
-    """Whether the tools of one turn run at once; otherwise in the model's order."""
-    parallel_tool_calls: bool = True
-    """Whether a model may ask for several tools in one turn, where its provider can be told."""
-    allowed_tools: tuple[str, ...] | None = None
-    """Names that may be used; None means all, an empty tuple none."""
-    denied_tools: tuple[str, ...] = ()
-    loop_threshold: int | None = 3
-    """Which identical tool call in a query counts as a loop; None never."""
-    limits: Limits = Limits()
-    retry: RetrySettings = RetrySettings()
-    fallbacks: tuple[ModelStep, ...] = ()
-    timeouts: Timeouts = Timeouts()
+    model: Annotated[
+        str,
+        Option(
+            "The model to use, as `provider/model` or by a short name of the configuration file; "
+            "without one, what a key that is found allows, else a small local model.",
+            variable="MODEL",
+        ),
+    ] = ""
+    thinking: Annotated[
+        Thinking | None,
+        Option("How much the model thinks first; None is its own default.", variable="THINKING"),
+    ] = None
+    system_prompts: Annotated[
+        tuple[str, ...],
+        Option("The system prompt: one text or several.", variable="SYSTEM_PROMPT", whole=True),
+    ] = ()
+    max_tokens: Annotated[
+        int | None,
+        Option(
+            "The longest answer, in tokens; 0 or None leave it to the provider.",
+            least=0,
+            variable="MAX_TOKENS",
+        ),
+    ] = None
+    temperature: Annotated[
+        float | None, Option("How random answers are; handed on as it is.", variable="TEMPERATURE")
+    ] = None
+    stop: Annotated[
+        tuple[str, ...], Option("Texts that end an answer where they appear in it.")
+    ] = ()
+    seed: Annotated[
+        int | None, Option("Makes answers repeatable, where a provider can.", variable="SEED")
+    ] = None
+    betas: Annotated[
+        dict[str, bool],
+        Option("Raw feature switches of the provider, merged over those that Holdfast sets."),
+    ] = msgspec.field(default_factory=dict)
+    cache_ttl: Annotated[
+        CacheTtl | None,
+        Option(
+            "How long a prompt cache lives where the provider offers one; None turns it off.",
+            variable="CACHE_TTL",
+        ),
+    ] = "1h"
+    cached_reminders: Annotated[
+        tuple[str, ...],
+        Option("Notes that lead the conversation and come back after a compaction."),
+    ] = ()
+    compaction: Annotated[
+        CompactionSettings, Option("When the provider may compact the conversation itself.")
+    ] = CompactionSettings()
+    parallel_tools: Annotated[
+        bool,
+        Option("Whether the tools of one turn run side by side; otherwise in the model's order."),
+    ] = False
+    parallel_tool_calls: Annotated[
+        bool,
+        Option("Whether the model may call several tools in one answer, where it can be told."),
+    ] = True
+    allowed_tools: Annotated[
+        tuple[str, ...] | None,
+        Option(
+            "Names of tools that the model may use; None allows all, an empty list none.",
+            variable="ALLOWED_TOOLS",
+        ),
+    ] = None
+    denied_tools: Annotated[
+        tuple[str, ...],
+        Option("Names of tools that it may not use; a denial wins.", variable="DENIED_TOOLS"),
+    ] = ()
+    loop_threshold: Annotated[
+        int | None,
+        Option(
+            "Which identical tool call in a row is a loop, when all results before it were the "
+            "same, too; None: never.",
+            least=2,
+        ),
+    ] = 3
+    on_loop: Annotated[
+        OnLoop,
+        Option(
+            'What happens to that call: "ask" asks the approver where there is one; otherwise, and '
+            'with "deny", it is not run and the model is told so. If the model insists, the query '
+            "ends with the stop reason `loop`."
+        ),
+    ] = "ask"
+    limits: Annotated[
+        Limits,
+        Option(
+            "What one query may use, and how much one answer may hold; on the last turn that they "
+            "allow, the model gets no tools and is asked to wrap up."
+        ),
+    ] = Limits()
+    retry: Annotated[
+        RetrySettings, Option("How a failed model call is repeated within a turn.")
+    ] = RetrySettings()
+    fallbacks: Annotated[
+        tuple[ModelStep, ...], Option("Models to go on with when one fails, in their order.")
+    ] = ()
+    timeouts: Annotated[Timeouts, Option("How long a provider may be silent.")] = Timeouts()
 
 
 class RuntimeSettings(_Values, frozen=True, kw_only=True):
     """How sessions are held in a process, whatever they talk about.
 
-    The first four are for the pool of sessions and for compaction, which read them once they are
-    there.
+    The planned fields are names that this version knows and refuses: nothing would read them.
     """
 
-    max_concurrent_sessions: int = 10
-    session_timeout: float = 1800.0
-    """Seconds without use after which a pooled session is closed."""
-    auto_compaction: bool = True
-    cross_session_context: bool = True
-    buffer_size: int = 100
-    """Events that a pulled stream may be ahead of its consumer, or of an async handler."""
-    observer_buffer: int = 1024
-    """Events an observer may lag behind before it is told to resume from its `seq`."""
-    checkpoint_bytes: int = 4096
-    checkpoint_seconds: float = 1.0
-    close_drain_seconds: float = 15.0
+    buffer_size: Annotated[
+        int,
+        Option(
+            "Events that a pulled stream may be ahead of its consumer, or of an async handler.",
+            least=1,
+        ),
+    ] = 100
+    observer_buffer: Annotated[
+        int,
+        Option(
+            "Events an observer may lag behind before it is told to resume from its `seq`.",
+            least=1,
+        ),
+    ] = 1024
+    checkpoint_bytes: Annotated[
+        int, Option("Streamed bytes after which they are stored.", least=1)
+    ] = 4096
+    checkpoint_seconds: Annotated[
+        float, Option("Seconds after which streamed text is stored.", least=0)
+    ] = 1.0
+    close_drain_seconds: Annotated[
+        float,
+        Option(
+            "Seconds that a closing session lets its query run on.",
+            least=0,
+            variable="CLOSE_DRAIN_TIMEOUT",
+        ),
+    ] = 15.0
+    max_concurrent_sessions: Annotated[
+        int | None, Option("Sessions in a pool.", variable="MAX_SESSIONS", planned=True)
+    ] = None
+    session_timeout: Annotated[
+        float | None,
+        Option(
+            "Seconds without use after which a pooled session is closed.",
+            variable="SESSION_TIMEOUT",
+            planned=True,
+        ),
+    ] = None
+    auto_compaction: Annotated[
+        bool | None, Option("Whether long conversations are compacted.", planned=True)
+    ] = None
+    cross_session_context: Annotated[
+        bool | None, Option("Whether sessions hear of each other.", planned=True)
+    ] = None
+
+
+class AgentDefaults(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """What an agent is told beside settings: its store, and the owner of its sessions."""
+
+    store: Annotated[
+        str,
+        Option(
+            "Where sessions are kept: `memory`, `jsonl:DIR`, `sqlite:FILE`, or a store object, "
+            "which its owner closes.",
+            variable="STORE",
+        ),
+    ] = "memory"
+    owner: Annotated[str, Option("Whose sessions these are.", variable="OWNER")] = "local"
+    project: Annotated[
+        str | None,
+        Option(
+            "What its sessions belong to; None is the working folder. A session's name is unique "
+            "within its owner and project.",
+            variable="PROJECT",
+        ),
+    ] = None
+    log: Annotated[
+        LogLevel | None,
+        Option("Level of the logger `holdfast`; None leaves it as it is.", variable="LOG"),
+    ] = None
+    permission_mode: Annotated[
+        PermissionMode | None,
+        Option(
+            "`ask`: tools ask as they are marked. The others are refused until there are rules for "
+            "tools.",
+            variable="PERMISSION_MODE",
+        ),
+    ] = None
+    claude_executable: Annotated[
+        str | None,
+        Option("Program of the native agent.", variable="CLAUDE_EXECUTABLE", planned=True),
+    ] = None

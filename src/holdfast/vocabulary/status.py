@@ -1,6 +1,6 @@
 """What a session is doing right now."""
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -42,3 +42,8 @@ class Failed(_Status, frozen=True, kw_only=True, tag="error"):
 
 
 SessionStatus: TypeAlias = Idle | Busy | Retrying | Failed
+
+StreamPhase: TypeAlias = Literal[
+    "idle", "connecting", "connected", "reconnecting", "closed", "error"
+]
+"""What the stream of one query is doing."""

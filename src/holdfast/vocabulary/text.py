@@ -19,9 +19,9 @@ def writable_or_none(text: str | None) -> str | None:
     return None if text is None else writable(text)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Ask for the known name that a mistyped one may have been; empty if none is close."""
+def unknown_name(name: str, known: Iterable[str]) -> str:
+    """Say that a name is not known, and which known one may have been meant."""
     from difflib import get_close_matches  # noqa: PLC0415 - for those who mistype only
 
     close = get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else ""
+    return f"unknown; did you mean {close[0]!r}?" if close else "unknown"

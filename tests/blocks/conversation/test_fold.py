@@ -55,7 +55,8 @@ EXTRAS = RequestExtras(model="one")
 def lives_of(log: LogWriter) -> Iterator[SessionFold]:
     """Yield the session as its holder has it after each entry."""
     fold = SessionFold()
-    fold.apply_all(log.inherited)
+    for entry in log.inherited:
+        fold.apply(entry)
     for count, entry in enumerate(log.entries, 1):
         fold.apply(entry)
         if isinstance(entry, Rewound):

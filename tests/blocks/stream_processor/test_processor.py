@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import ErrorCode, PartEnded, PartStarted, SessionError, TextDelta, TextPart
-from holdfast.blocks.stream_processor.assembly import Assembly
+from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
 from holdfast.blocks.stream_processor.processor import ProcessedStream, StreamProcessor
 from holdfast.ports.stamps import Stamp
 from holdfast.testing import FakeClock, calls, reasoning, says
@@ -65,18 +65,18 @@ async def process(*parts: StreamPart) -> ProcessedStream:
     return await StreamProcessor(clock=FakeClock()).process(in_batches(parts))
 
 
-def an_assembly() -> Assembly:
-    return Assembly(stamp=Stamp(FakeClock()), provider="scripted", model="one")
+def an_assembler() -> AnswerAssembler:
+    return AnswerAssembler(stamp=Stamp(FakeClock()), provider="scripted", model="one")
 
 
-def assembled(batches: Sequence[Sequence[StreamPart]], saves: set[int]) -> Assembly:
-    assembly = an_assembly()
+def assembled(batches: Sequence[Sequence[StreamPart]], saves: set[int]) -> AnswerAssembler:
+    answer = an_assembler()
     for place, batch in enumerate(batches):
-        assembly.feed(batch, [])
+        answer.feed(batch, [])
         if place in saves:
-            assembly.checkpoint([])
-    assembly.close([])
-    return assembly
+            answer.checkpoint([])
+    answer.close([])
+    return answer
 
 
 def split_text(parts: Sequence[StreamPart], size: int) -> list[StreamPart]:
@@ -108,11 +108,11 @@ def test_an_answer_is_the_same_however_its_stream_is_cut_and_saved(
 def test_what_is_saved_in_pieces_adds_up_to_the_text_and_is_saved_once(
     size: int, saves: set[int]
 ) -> None:
-    assembly, out = an_assembly(), list[Event]()
+    answer, out = an_assembler(), list[Event]()
     for place, part in enumerate(split_text(says("The quick brown fox"), size)):
-        assembly.feed([part], out)
+        answer.feed([part], out)
         if place in saves:
-            assembly.checkpoint(out)
+            answer.checkpoint(out)
     saved = ""
     for event in out:
         if isinstance(event, PartCheckpoint):
@@ -126,7 +126,7 @@ def test_what_is_saved_in_pieces_adds_up_to_the_text_and_is_saved_once(
 
 def test_every_delta_says_where_it_begins() -> None:
     out: list[Event] = []
-    an_assembly().feed(RICH, out)
+    an_assembler().feed(RICH, out)
     seen: dict[str, int] = {}
     for event in out:
         if isinstance(event, TextDelta | ReasoningDelta | ToolInputDelta):

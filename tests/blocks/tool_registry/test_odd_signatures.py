@@ -75,7 +75,7 @@ def _takes(hint: Any, **default: Any) -> Callable[..., object]:
 
 async def _call(function: Callable[..., object], **arguments: Any) -> str:
     made = tool(function)
-    resolution = ToolRegistry([made]).resolve(call("1", made.name, **arguments))
+    resolution = ToolRegistry([made]).current().resolve(call("1", made.name, **arguments))
     if isinstance(resolution, InvalidInput):
         return f"refused: {resolution.message}"
     assert isinstance(resolution, Ready)

@@ -19,7 +19,9 @@ from holdfast.blocks.tool_registry.registry import (
     NotFound,
     Ready,
     Succeeded,
+    ToolInput,
     ToolRegistry,
+    ToolSet,
 )
 from holdfast.blocks.tool_registry.running import image
 from holdfast.ports.tool_hooks import OutputTransform
@@ -60,13 +62,17 @@ def a_context(seen: list[Any] | None = None) -> ToolContext:
     )
 
 
+def offered(*tools: ToolInput) -> ToolSet:
+    return ToolRegistry(tools).current()
+
+
 async def run(
     function: Callable[..., object],
     transform: OutputTransform | None = None,
     **arguments: Any,
 ) -> Succeeded | FunctionFailed:
     made = tool(function)
-    resolution = ToolRegistry([made]).resolve(call("1", made.name, **arguments))
+    resolution = offered(made).resolve(call("1", made.name, **arguments))
     assert isinstance(resolution, Ready), resolution
     return await resolution.run(a_context(), transform=transform)
 
@@ -88,13 +94,13 @@ def look(path: str, depth: int = 1) -> str:
 
 
 def test_a_known_tool_with_good_input_is_ready() -> None:
-    resolution = ToolRegistry([look]).resolve(call("1", "look", path="a"))
+    resolution = offered(look).resolve(call("1", "look", path="a"))
     assert isinstance(resolution, Ready)
-    assert resolution.parsed == resolution.tool.signature.parameters(path="a")
+    assert (resolution.tool.spec.name, resolution.arguments) == ("look", {"path": "a"})
 
 
 def test_an_unknown_tool_is_not_found() -> None:
-    assert ToolRegistry([look]).resolve(call("1", "other")) == NotFound("other")
+    assert offered(look).resolve(call("1", "other")) == NotFound("other")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +114,7 @@ def test_an_unknown_tool_is_not_found() -> None:
     ],
 )
 def test_input_that_does_not_fit_names_the_field(arguments: dict[str, Any], named: str) -> None:
-    resolution = ToolRegistry([look]).resolve(call("1", "look", **arguments))
+    resolution = offered(look).resolve(call("1", "look", **arguments))
     assert isinstance(resolution, InvalidInput)
     assert named in resolution.message
 
@@ -118,7 +124,7 @@ def test_a_model_of_pydantic_s_refuses_what_does_not_fit() -> None:
     def pay(money: Money) -> None:
         """Pay."""
 
-    resolution = ToolRegistry([pay]).resolve(call("1", "pay", money={"amount": -1}))
+    resolution = offered(pay).resolve(call("1", "pay", money={"amount": -1}))
     assert isinstance(resolution, InvalidInput)
     assert "amount" in resolution.message
 
@@ -128,17 +134,17 @@ def test_a_constraint_refuses_what_does_not_fit() -> None:
     def draw(sides: Annotated[int, msgspec.Meta(ge=3)]) -> None:
         """Draw."""
 
-    assert isinstance(ToolRegistry([draw]).resolve(call("1", "draw", sides=2)), InvalidInput)
+    assert isinstance(offered(draw).resolve(call("1", "draw", sides=2)), InvalidInput)
 
 
 def test_arguments_that_were_not_json_are_invalid_input() -> None:
     broken = ToolCallPart(call_id=CallId("1"), name="look", invalid='{"path": ')
-    assert isinstance(ToolRegistry([look]).resolve(broken), InvalidInput)
+    assert isinstance(offered(look).resolve(broken), InvalidInput)
 
 
 def test_other_arguments_can_be_given_in_place_of_the_model_s() -> None:
     broken = ToolCallPart(call_id=CallId("1"), name="look", invalid='{"path": ')
-    resolution = ToolRegistry([look]).resolve(broken, arguments={"path": "b"})
+    resolution = offered(look).resolve(broken, arguments={"path": "b"})
     assert isinstance(resolution, Ready)
 
 
@@ -151,7 +157,7 @@ async def test_input_is_parsed_once_however_often_it_runs() -> None:
         """Show."""
         return item.value
 
-    resolution = ToolRegistry([show]).resolve(call("1", "show", item={"value": 3}))
+    resolution = offered(show).resolve(call("1", "show", item={"value": 3}))
     assert isinstance(resolution, Ready)
     await resolution.run(a_context())
     await resolution.run(a_context())
@@ -160,8 +166,9 @@ async def test_input_is_parsed_once_however_often_it_runs() -> None:
 
 def test_schemas_are_made_once_and_shared() -> None:
     registry = ToolRegistry([look])
-    assert registry.wire_tools is registry.wire_tools
-    assert registry.view(allowed=["look"]).wire_tools[0] is registry.wire_tools[0]
+    tools = registry.current()
+    assert registry.current().wire_tools is tools.wire_tools
+    assert tools.view(allowed=["look"]).wire_tools[0] is tools.wire_tools[0]
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
@@ -209,13 +216,13 @@ def smell() -> None:
 def test_a_view_keeps_what_is_allowed_and_not_denied(
     allowed: list[str] | None, denied: list[str], left: list[str]
 ) -> None:
-    view = ToolRegistry([look, taste, smell]).view(allowed, denied)
+    view = offered(look, taste, smell).view(allowed, denied)
     assert [spec.name for spec in view.wire_tools] == left
     assert len(view) == len(left)
 
 
 def test_what_a_view_left_out_is_not_found() -> None:
-    view = ToolRegistry([look, taste]).view(denied=["look"])
+    view = offered(look, taste).view(denied=["look"])
     assert view.resolve(call("1", "look", path="a")) == NotFound("look")
 
 
@@ -257,7 +264,7 @@ async def test_a_generator_reports_what_it_yields_and_returns_its_result() -> No
         return "counted"
 
     seen: list[Any] = []
-    ready = ToolRegistry([count]).resolve(call("1", "count", to=3))
+    ready = offered(count).resolve(call("1", "count", to=3))
     assert isinstance(ready, Ready)
     outcome = await ready.run(a_context(seen))
     assert (outcome, seen) == (Succeeded((TextPart(text="counted"),)), [0, 1, 2])
@@ -269,7 +276,7 @@ async def test_the_last_value_of_an_async_generator_is_its_result() -> None:
             yield number
 
     seen: list[Any] = []
-    ready = ToolRegistry([count]).resolve(call("1", "count", to=3))
+    ready = offered(count).resolve(call("1", "count", to=3))
     assert isinstance(ready, Ready)
     outcome = await ready.run(a_context(seen))
     assert (outcome, seen) == (Succeeded((TextPart(text="2"),)), [0, 1])
@@ -289,7 +296,7 @@ async def test_a_tool_that_asks_for_it_gets_the_context() -> None:
         return f"{context.session_id} {context.call_id} {context.signal.aborted}"
 
     seen: list[Any] = []
-    ready = ToolRegistry([whoami]).resolve(call("1", "whoami"))
+    ready = offered(whoami).resolve(call("1", "whoami"))
     assert isinstance(ready, Ready)
     assert await ready.run(a_context(seen)) == Succeeded((TextPart(text="s 1 False"),))
     assert seen == ["half"]

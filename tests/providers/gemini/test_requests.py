@@ -5,11 +5,20 @@ import json
 import pytest
 
 from holdfast.providers.wire.gemini import PROTOCOL
-from holdfast.providers.wire.gemini.dialects import GEMINI_API, VERTEX
+from holdfast.providers.wire.gemini.dialects import (
+    GEMINI_API,
+    THINKING_RULES,
+    VERTEX,
+    thinking_config,
+)
 from holdfast.providers.wire.gemini.messages import UNSIGNED
-from holdfast.providers.wire.gemini.request import RequestEncoder, encode_count, encode_request
-from holdfast.providers.wire.gemini.schemas import json_schema, openapi_schema
-from holdfast.providers.wire.gemini.thinking import ROWS, thinking_config
+from holdfast.providers.wire.gemini.request import (
+    RequestEncoder,
+    encode_count,
+    encode_request,
+    json_schema,
+    openapi_schema,
+)
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.requests import ModelRequest
@@ -97,7 +106,7 @@ def test_a_model_with_a_path_of_its_own_keeps_it() -> None:
     assert encode_request(request).path.startswith("v1beta/tunedModels/mine:stream")
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.models)
+@pytest.mark.parametrize("row", THINKING_RULES, ids=lambda row: row.models)
 def test_every_level_of_thinking_has_a_value_for_every_model_that_thinks(row: object) -> None:
     assert {*row.values} == {  # type: ignore[attr-defined]
         *("off", "minimal", "low", "medium", "high", "xhigh", "max"),

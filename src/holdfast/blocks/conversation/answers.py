@@ -49,6 +49,8 @@ class CallRecord(msgspec.Struct, kw_only=True):
     reason: str | None = None
     approved: Json | None = None
     """The arguments that were approved, until the call is started: an approval is used once."""
+    approved_hash: str | None = None
+    """The digest under which they were asked about; None when the answer brought its own."""
     ended: ToolResultPart | None = None
     """The answer that it has for good."""
 
@@ -60,7 +62,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
     def start(self, *, idempotent: bool) -> None:
         """Note that the call was started, perhaps not for the first time."""
         if self.ended is None:
-            self.state, self.approved = "started", None
+            self.state, self.approved, self.approved_hash = "started", None, None
             self.idempotent = idempotent and self.idempotent is not False
 
     def end(self, outcome: ToolOutcome, content: tuple[ResultContent, ...]) -> None:
@@ -78,7 +80,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
         """Let the call be as if nobody had approved it."""
         if self.state == "approved":
             self.state = "waiting" if self.idempotent is None else "started"
-            self.reason = self.approved = None
+            self.reason = self.approved = self.approved_hash = None
 
     @property
     def outcome(self) -> ToolOutcome:

@@ -83,10 +83,12 @@ class SessionFold:
         self.usage = Usage()
         self.cost: Decimal | None = Decimal(0)
 
-    def apply_all(self, entries: Iterable[Entry]) -> None:
-        """Apply entries in order."""
-        for entry in entries:
-            self.apply(entry)
+    def become(self, other: "SessionFold") -> None:
+        """Take over everything from another fold.
+
+        In place, because queries and sessions hold on to this object.
+        """
+        vars(self).update(vars(other))
 
     def apply(self, entry: Entry) -> None:
         """Apply one entry; kinds that change nothing here are passed over."""
@@ -329,9 +331,9 @@ class SessionFold:
         call.reason = entry.reason
         call.state = "approved" if entry.decision == "approved" else "denied"
         if entry.arguments is not None or requested is None:
-            call.approved = entry.arguments
+            call.approved, call.approved_hash = entry.arguments, None
         else:
-            call.approved = requested.arguments
+            call.approved, call.approved_hash = requested.arguments, requested.arguments_hash
 
     def _on_tool_started(self, entry: ToolStarted) -> None:
         call = self.calls.get(entry.call_id)
@@ -383,7 +385,7 @@ class SessionFold:
 def fold_entries(entries: Sequence[Entry], *, inherited: Sequence[Entry] = ()) -> SessionFold:
     """Fold a log into a session, on top of what it inherits from the one it was forked from."""
     fold = SessionFold()
-    fold.apply_all(inherited)
-    fold.apply_all(current_path(entries))
+    for entry in (*inherited, *current_path(entries)):
+        fold.apply(entry)
     fold.head = entries[-1].seq if entries else 0
     return fold

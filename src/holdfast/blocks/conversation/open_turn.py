@@ -2,28 +2,25 @@
 
 from collections.abc import Iterator
 
-import msgspec
-
 from holdfast.vocabulary.entries import PartCheckpoint, PartEnded, PartStarted, TurnStarted
 from holdfast.vocabulary.ids import PartId
 from holdfast.vocabulary.messages import AssistantMessage
+from holdfast.vocabulary.part_texts import PartTexts
 from holdfast.vocabulary.parts import CompactionPart, Part, ReasoningPart, TextPart
 from holdfast.vocabulary.usage import Usage
-
-_GrowingPart = TextPart | ReasoningPart | CompactionPart
 
 
 class OpenTurn:
     """Collects the parts of one answer from part entries.
 
-    Owns composition: text in the log is in increments, and here it becomes whole again.
+    Owns the order and the kinds of the parts; `PartTexts` puts their text together.
     """
 
     def __init__(self, started: TurnStarted) -> None:
         self.started = started
         self._parts: dict[PartId, Part | None] = {}
         self._kinds: dict[PartId, str] = {}
-        self._pieces: dict[PartId, list[str]] = {}
+        self._texts = PartTexts()
         self._composed: tuple[PartEnded, PartEnded] | None = None
         """The last entry that was composed: it is shown first and applied next."""
 
@@ -34,26 +31,19 @@ class OpenTurn:
 
     def grow(self, entry: PartCheckpoint) -> None:
         """Add an increment of text."""
-        self._pieces.setdefault(entry.part_id, []).append(entry.text)
+        self._texts.add(entry)
 
     def end(self, entry: PartEnded) -> None:
         """Complete a part."""
         self._parts[entry.part_id] = self.compose(entry).part
-        self._pieces.pop(entry.part_id, None)
+        self._texts.drop(entry.part_id)
         self._composed = None
 
     def compose(self, entry: PartEnded) -> PartEnded:
         """Return the entry with the whole part, as consumers see it."""
-        if not entry.offset or not isinstance(entry.part, _GrowingPart):
-            return entry
-        if self._composed is not None and self._composed[0] is entry:
-            return self._composed[1]
-        text = "".join((*self._pieces.get(entry.part_id, ()), entry.part.text))
-        whole = msgspec.structs.replace(
-            entry, offset=0, part=msgspec.structs.replace(entry.part, text=text)
-        )
-        self._composed = entry, whole
-        return whole
+        if self._composed is None or self._composed[0] is not entry:
+            self._composed = entry, self._texts.compose(entry)
+        return self._composed[1]
 
     def message(
         self,
@@ -89,7 +79,7 @@ class OpenTurn:
                 yield kept
 
     def _unfinished(self, part_id: PartId) -> Part | None:
-        text = "".join(self._pieces.get(part_id, ()))
+        text = self._texts.text_of(part_id)
         match self._kinds[part_id]:
             case "text":
                 return TextPart(id=part_id, text=text)

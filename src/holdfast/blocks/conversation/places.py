@@ -37,7 +37,8 @@ def _last_place(
     entries: Sequence[Entry], message_id: MessageId, inherited: Sequence[Entry]
 ) -> int | None:
     fold = SessionFold()
-    fold.apply_all(inherited)
+    for entry in inherited:
+        fold.apply(entry)
     found: int | None = None
     for entry in entries:
         fold.apply(entry)

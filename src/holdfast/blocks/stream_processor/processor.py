@@ -1,17 +1,16 @@
-"""StreamProcessor: runs a whole stream through an assembly, with handlers for its events."""
+"""StreamProcessor: puts the answers of whole streams together, with handlers for their events."""
 
 from collections.abc import AsyncIterable, Callable, Sequence
 from typing import TypeVar
 
 import msgspec
 
-from holdfast.blocks.stream_processor.assembly import Assembly
+from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
 from holdfast.ports.clock import Clock
 from holdfast.ports.stamps import Stamp
-from holdfast.vocabulary.errors import ErrorCode, ProviderError, SessionError
+from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.parts import CompactionPart, Part
-from holdfast.vocabulary.settings import Limits
 from holdfast.vocabulary.stream_parts import StreamFinished, StreamPart
 from holdfast.vocabulary.usage import Usage
 
@@ -34,8 +33,9 @@ class ProcessedStream(msgspec.Struct, frozen=True, kw_only=True):
 class StreamProcessor:
     """Puts answers together. Handlers are subscribed once and fire for every stream.
 
-    Owns nothing of any stream between two of them: per-stream state is in the `Assembly`. Does not
-    own the log (the recorder does) or what happens next (the query runner does).
+    For programs that use no session: it runs a stream to its end. Owns nothing of any stream
+    between two of them: what belongs to one is in its `AnswerAssembler`, which a turn of a session
+    uses directly.
     """
 
     def __init__(self, *, clock: Clock) -> None:
@@ -53,12 +53,6 @@ class StreamProcessor:
         self._handlers.append(call)
         return lambda: self._handlers.remove(call)
 
-    def begin(
-        self, *, stamp: Stamp, provider: str, model: str, limits: Limits | None = None
-    ) -> Assembly:
-        """Return the assembly for one answer; any number may be in progress."""
-        return Assembly(stamp=stamp, provider=provider, model=model, limits=limits or Limits())
-
     async def process(
         self,
         stream: AsyncIterable[Sequence[StreamPart]],
@@ -70,42 +64,36 @@ class StreamProcessor:
 
         Raises:
             SessionError: STREAM_BUSY while another stream is being processed.
-            ProviderError: PROTOCOL when the answer exceeds the bounds of `Limits`.
+            ProviderError: PROTOCOL when the answer cannot be kept, or exceeds a bound of `Limits`.
 
         """
         if self._busy:
             raise SessionError(ErrorCode.STREAM_BUSY, "this processor is at work on another stream")
         self._busy = True
         out: list[Event]
-        assembly = self.begin(stamp=Stamp(self._clock), provider=provider, model=model)
+        answer = AnswerAssembler(stamp=Stamp(self._clock), provider=provider, model=model)
         try:
             async for batch in stream:
                 out = []
-                assembly.feed(batch, out)
-                self.emit(out)
-                if assembly.excess is not None:
-                    raise too_much(assembly.excess, provider)
+                answer.feed(batch, out)
+                self._emit(out)
+                if answer.failure is not None:
+                    raise answer.failure
         finally:
             self._busy = False
             out = []
-            assembly.close(out)
-            self.emit(out)
-        finished = assembly.finished
+            answer.close(out)
+            self._emit(out)
+        finished = answer.finished
         return ProcessedStream(
-            parts=assembly.parts,
+            parts=answer.parts,
             finished=finished,
             usage=finished.usage if finished else Usage(),
         )
 
-    def emit(self, events: Sequence[Event]) -> None:
+    def _emit(self, events: Sequence[Event]) -> None:
         """Give events to the handlers, in order."""
         if self._handlers:
             for event in events:
                 for handler in self._handlers:
                     handler(event)
-
-
-def too_much(excess: str, provider: str) -> ProviderError:
-    """Make the error for an answer that holds more than it may."""
-    message = f"the answer holds {excess}; the rest of it was not read"
-    return ProviderError(ErrorCode.PROTOCOL, message, provider=provider or None)

@@ -1,18 +1,25 @@
-"""ToolRegistry: finds a tool, parses its input once, and runs it."""
+"""ToolRegistry: the tools that are offered now. Finds one, parses its input once, and runs it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import msgspec
 
-from holdfast.blocks.tool_registry.running import call_function, to_content
+from holdfast.blocks.tool_registry.running import to_content
 from holdfast.blocks.tool_registry.tool import Tool, as_tool
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.tool_context import ToolContext
 from holdfast.ports.tool_hooks import OutputTransform
+from holdfast.ports.tool_source import OfferedTool, PreparedCall, ToolSource
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import ResultContent, ToolCallPart
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
+
+ToolInput: TypeAlias = Tool | Callable[..., object] | ToolSource
+"""What a user may put in a list of tools."""
+
+_log = scrubbed_logger(__name__)
 
 
 class Succeeded(msgspec.Struct, frozen=True):
@@ -22,7 +29,7 @@ class Succeeded(msgspec.Struct, frozen=True):
 
 
 class FunctionFailed(msgspec.Struct, frozen=True):
-    """The tool's function raised."""
+    """The tool raised."""
 
     message: str
 
@@ -34,13 +41,13 @@ class Ready(msgspec.Struct, frozen=True):
     repeat is `afresh`.
     """
 
-    tool: Tool
-    parsed: msgspec.Struct
+    tool: OfferedTool
     arguments: JsonObject
+    prepared: PreparedCall
 
     def afresh(self) -> "Ready":
         """Return the same call with its input as it was before the tool ran on it."""
-        return Ready(self.tool, self.tool.signature.parse(self.arguments), self.arguments)
+        return Ready(self.tool, self.arguments, self.tool.prepare(self.arguments))
 
     @property
     def rules(self) -> ToolRules:
@@ -51,13 +58,10 @@ class Ready(msgspec.Struct, frozen=True):
         self, context: ToolContext, *, transform: OutputTransform | None = None
     ) -> Succeeded | FunctionFailed:
         """Run the tool on the input that was parsed. A cancelled run raises CancelledError."""
-        arguments = {name: getattr(self.parsed, name) for name in self.parsed.__struct_fields__}
-        if self.tool.signature.context_parameter is not None:
-            arguments[self.tool.signature.context_parameter] = context
         try:
-            value = await call_function(self.tool.function, arguments, context)
+            value = await self.prepared(context)
             if transform is not None:
-                value = transform(self.tool.name, value)
+                value = transform(self.tool.spec.name, value)
             return Succeeded(to_content(value))
         except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model hears of it
             return FunctionFailed(_message_of(error))
@@ -79,20 +83,15 @@ class InvalidInput(msgspec.Struct, frozen=True):
 Resolution: TypeAlias = Ready | NotFound | InvalidInput
 
 
-class ToolRegistry:
-    """Holds the tools of an agent, by name.
+class ToolSet:
+    """The tools that are offered in one turn, by name. Does not change.
 
-    Owns schemas and parsing. Does not own approval, the conversation or call ids: the dispatcher
+    Owns finding and parsing. Does not own approval, the conversation or call ids: the dispatcher
     stands between `resolve` and `run`.
     """
 
-    def __init__(self, tools: Iterable[Tool | Callable[..., object]] = ()) -> None:
-        self._tools: dict[str, Tool] = {}
-        for value in tools:
-            item = as_tool(value)
-            if item.name in self._tools:
-                raise ConfigError(ErrorCode.CONFIG_INVALID, f"two tools are called {item.name!r}")
-            self._tools[item.name] = item
+    def __init__(self, tools: Iterable[OfferedTool] = ()) -> None:
+        self._tools = {item.spec.name: item for item in tools}
         self.wire_tools: tuple[ToolSpec, ...] = tuple(item.spec for item in self._tools.values())
 
     def __len__(self) -> int:
@@ -101,14 +100,12 @@ class ToolRegistry:
     def __contains__(self, name: object) -> bool:
         return name in self._tools
 
-    def view(
-        self, allowed: Iterable[str] | None = None, denied: Iterable[str] = ()
-    ) -> "ToolRegistry":
-        """Return a registry without what is not allowed; a denial wins over an allowance."""
+    def view(self, allowed: Iterable[str] | None = None, denied: Iterable[str] = ()) -> "ToolSet":
+        """Return the set without what is not allowed; a denial wins over an allowance."""
         if allowed is None and not denied:
             return self
         kept = set(self._tools if allowed is None else allowed) - set(denied)
-        return ToolRegistry(item for name, item in self._tools.items() if name in kept)
+        return ToolSet(item for name, item in self._tools.items() if name in kept)
 
     def resolve(self, call: ToolCallPart, *, arguments: Json = None) -> Resolution:
         """Find the tool of a call and parse its input, or the arguments given instead."""
@@ -119,10 +116,52 @@ class ToolRegistry:
             return InvalidInput(call.name, "the arguments are not a JSON object")
         given = call.arguments if arguments is None else arguments
         try:
-            parsed = item.signature.parse(given)
+            return Ready(item, given, item.prepare(given))
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             return InvalidInput(call.name, str(error))
-        return Ready(item, parsed, given)
+
+
+class ToolRegistry:
+    """Holds the sources of an agent's tools. Functions and tools that are given are one source.
+
+    Owns which tool has a name: of two sources that offer the same name, the one that was given
+    first. Does not own the lists: each source does, and may change its own at any time.
+    """
+
+    def __init__(self, tools: Iterable[ToolInput] = ()) -> None:
+        static: dict[str, Tool] = {}
+        self._sources: list[ToolSource] = []
+        for value in tools:
+            if isinstance(value, ToolSource) and not isinstance(value, Tool):
+                self._sources.append(value)
+                continue
+            item = as_tool(value)
+            if item.name in static:
+                raise ConfigError(ErrorCode.CONFIG_INVALID, f"two tools are called {item.name!r}")
+            static[item.name] = item
+        self._static = tuple(static.values())
+        self._lists: list[Sequence[OfferedTool]] = []
+        self._current = ToolSet(self._static)
+
+    def current(self) -> ToolSet:
+        """Return what the sources offer now; the same set as long as nothing changed."""
+        lists = [source.tools() for source in self._sources]
+        known = self._lists
+        if len(lists) != len(known) or any(map(_is_other, lists, known)):
+            self._lists, self._current = lists, self._join(lists)
+        return self._current
+
+    def _join(self, lists: Iterable[Sequence[OfferedTool]]) -> ToolSet:
+        joined: dict[str, OfferedTool] = {item.name: item for item in self._static}
+        for item in (item for offered in lists for item in offered):
+            name = item.spec.name
+            if joined.setdefault(name, item) is not item:
+                _log.warning("a tool is left out: an earlier source has one called %r, too", name)
+        return ToolSet(joined.values())
+
+
+def _is_other(first: object, second: object) -> bool:
+    return first is not second
 
 
 def _message_of(error: Exception) -> str:

@@ -2,14 +2,19 @@
 
 import inspect
 import re
-from collections.abc import Callable
-from typing import TypedDict, Unpack, overload
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypedDict, Unpack, overload
 
 import msgspec
 
+from holdfast.blocks.tool_registry.running import call_function
 from holdfast.blocks.tool_registry.signature import Signature, name_of, read_signature
+from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tool_source import PreparedCall
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.option_declarations import Option, declared_keys, showing
+from holdfast.vocabulary.text import unknown_name
 from holdfast.vocabulary.tools import ApprovalMode, Effect, ToolRules, ToolSpec
 
 _NAME = r"[A-Za-z0-9_-]{1,128}"
@@ -18,14 +23,35 @@ _NAME = r"[A-Za-z0-9_-]{1,128}"
 class ToolOptions(TypedDict, total=False):
     """What `@tool` may be told."""
 
-    name: str
-    description: str
-    approval: ApprovalMode
-    timeout: float | None
-    idempotent: bool
-    retry: int
-    effect: Effect
-    input_examples: tuple[JsonObject, ...]
+    name: Annotated[
+        str, Option("The name that a model calls it by.", shown="<the function's name>")
+    ]
+    description: Annotated[
+        str, Option("What it does, for the model.", shown="<the function's docstring>")
+    ]
+    approval: Annotated[
+        ApprovalMode, Option("Whether a person is asked before each call.", default="never")
+    ]
+    timeout: Annotated[
+        float | None, Option("Seconds that a call may take; 0 or None: any.", default=None)
+    ]
+    idempotent: Annotated[bool, Option("Whether it may be run again after a crash.", default=False)]
+    retry: Annotated[
+        int,
+        Option("How often it is repeated when it fails; only if it is idempotent.", default=0),
+    ]
+    effect: Annotated[
+        Effect,
+        Option(
+            "What it does to the world, which whoever approves a call is told.", default="external"
+        ),
+    ]
+    input_examples: Annotated[
+        tuple[JsonObject, ...], Option("Examples of its arguments for the model.", default=())
+    ]
+
+
+TOOL_OPTIONS = declared_keys(ToolOptions.__annotations__)
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +67,18 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         """The name that a model calls it by."""
         return self.spec.name
 
+    def prepare(self, arguments: JsonObject) -> PreparedCall:
+        """Parse the arguments of a call; see `OfferedTool` for what this promises."""
+        parsed = self.signature.parse(arguments)
+
+        def run(context: ToolContext) -> Awaitable[object]:
+            given = {name: getattr(parsed, name) for name in parsed.__struct_fields__}
+            if self.signature.context_parameter is not None:
+                given[self.signature.context_parameter] = context
+            return call_function(self.function, given, context)
+
+        return run
+
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Call the function, as if it were no tool."""
         return self.function(*args, **kwargs)
@@ -52,15 +90,11 @@ def tool(function: Callable[..., object], /) -> Tool: ...
 def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., object]], Tool]: ...
 
 
+@showing(TOOL_OPTIONS)
 def tool(
     function: Callable[..., object] | None = None, /, **options: Unpack[ToolOptions]
 ) -> Tool | Callable[[Callable[..., object]], Tool]:
-    """Make a tool of a plain typed function; its docstring tells the model what it does.
-
-    Options are `name`, `description`, `approval` ("never" or "ask"), `timeout` in seconds,
-    `idempotent`, `retry` (only for idempotent tools) and `effect` ("read", "write" or "external"),
-    which whoever approves a call is told.
-    """
+    """Make a tool of a plain typed function; its docstring tells the model what it does."""
     if function is not None:
         return make_tool(function, options)
     return lambda decorated: make_tool(decorated, options)
@@ -76,8 +110,8 @@ def make_tool(function: Callable[..., object], options: ToolOptions) -> Tool:
     if isinstance(function, Tool):
         function = function.function
     name = str(options.get("name") or name_of(function))
-    if unknown := set(options) - set(ToolOptions.__annotations__):
-        raise TypeError(f"tool {name!r} has no option {', '.join(sorted(unknown))}")
+    for unknown in sorted(set(options) - set(TOOL_OPTIONS)):
+        raise TypeError(f"tool {name!r}: {unknown} is {unknown_name(unknown, TOOL_OPTIONS)}")
     if not re.fullmatch(_NAME, name):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
@@ -109,19 +143,14 @@ def _make_spec(name: str, signature: Signature, options: ToolOptions) -> ToolSpe
 
 def _check_rules(name: str, options: ToolOptions) -> ToolRules:
     """Check the rules at the door: one that is misspelt must not quietly be none."""
-    retries, idempotent = options.get("retry", 0), options.get("idempotent", False)
-    if retries and not idempotent:
+    told = {name: item.default for name, item in TOOL_OPTIONS.items()} | dict(options)
+    if told["retry"] and not told["idempotent"]:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
             f"tool {name!r} asks for retries; only a tool with idempotent=True may have them",
         )
-    rules = {
-        "approval": options.get("approval", "never"),
-        "timeout": options.get("timeout"),
-        "idempotent": idempotent,
-        "retries": retries,
-        "effect": options.get("effect", "external"),
-    }
+    rules = {field: told[field] for field in ("approval", "timeout", "idempotent", "effect")}
+    rules["retries"] = told["retry"]
     try:
         return msgspec.convert(rules, ToolRules)
     except msgspec.ValidationError as error:

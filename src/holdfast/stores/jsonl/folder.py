@@ -1,60 +1,75 @@
-"""The folder of a jsonl store: where each file is, and how files come to be.
+"""The folder of a jsonl store: the names of its files, their locks, and the files of blobs.
 
     sessions/<id>.jsonl     the log
-    leases/<id>.lock        who may append, since when (epoch), how far the log once reached
+    leases/<id>.lock        the lock file: holder, epoch, how far the log once reached
     inbox/<id>.jsonl        commands from other processes
-    blobs/<id>/<sha256>     big payloads
+    blobs/<id>/<sha256>     content too big for a line
     quarantine/<id>.jsonl   what was cut off a log, with the offset it had
-    waiting/<id>.<ticket>   empty; who waits for a lease, in the order in which they asked
-    takeovers/<id>.*        files on their way into the place of others
+    waiting/<id>.<ticket>   empty files, one for each caller that waits for a lease
+    takeovers/<id>.*        files that are about to replace others
     index.json              a cache of what the logs say; deleting it loses nothing
+    index.lock              locked while a name is taken
 
-Files are made 0600 and folders 0700. A new file is durable only once its folder is synced.
+Files are created 0600 and folders 0700. A new file is durable only once its folder is synced.
 """
 
 import contextlib
+import errno
+import fcntl
+import functools
 import os
+import secrets
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.stores.private_files import open_or_create, read_or_empty, sync_folder, write_all
+from holdfast.stores.processes import monotonic_seconds
+from holdfast.stores.stored_records import FindBlob
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
 from holdfast.vocabulary.ids import SessionId, parse_session_id
+
+LOCK_TIMEOUT_SECONDS = 30.0
+OPENING_LOCK_TIMEOUT_SECONDS = 2.0
+_FIRST_RETRY_SECONDS = 0.001
+_LONGEST_RETRY_SECONDS = 0.05
 
 SideFolder: TypeAlias = Literal["waiting", "takeovers"]
 
 
 class SessionFolder:
-    """Names the files of sessions and opens them. A file name is made of a checked id only."""
+    """Names the files of sessions. Only a valid session id becomes part of a file name."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def log(self, session_id: SessionId) -> Path:
-        """Name the log of a session."""
+        """Return the path of a session's log."""
         return self.root / "sessions" / f"{_checked(session_id)}.jsonl"
 
     def lease(self, session_id: SessionId) -> Path:
-        """Name the lock file of a session."""
+        """Return the path of a session's lock file."""
         return self.root / "leases" / f"{_checked(session_id)}.lock"
 
     def inbox(self, session_id: SessionId) -> Path:
-        """Name the file of commands for a session."""
+        """Return the path of the commands for a session."""
         return self.root / "inbox" / f"{_checked(session_id)}.jsonl"
 
     def blobs(self, session_id: SessionId) -> Path:
-        """Name the folder of a session's big payloads."""
+        """Return the folder of a session's blobs."""
         return self.root / "blobs" / _checked(session_id)
 
     def quarantine(self, session_id: SessionId) -> Path:
-        """Name the file of what was cut off a log."""
+        """Return the path of what was cut off a session's log."""
         return self.root / "quarantine" / f"{_checked(session_id)}.jsonl"
 
-    def named(self, folder: SideFolder, session_id: SessionId, ending: str) -> Path:
-        """Name one of any number of files of a session: a ticket, or what is to replace a file."""
+    def side_file(self, folder: SideFolder, session_id: SessionId, ending: str) -> Path:
+        """Return the path of one of any number of side files of a session."""
         return self.root / folder / f"{_checked(session_id)}.{ending}"
 
-    def all_in(self, folder: SideFolder, session_id: SessionId) -> dict[str, Path]:
-        """Return all such files of a session, by the end of their names."""
+    def side_files(self, folder: SideFolder, session_id: SessionId) -> dict[str, Path]:
+        """Return the side files that a session has, by the ending of their names."""
         start = f"{_checked(session_id)}."
         found: dict[str, Path] = {}
         with contextlib.suppress(FileNotFoundError), os.scandir(self.root / folder) as files:
@@ -70,11 +85,11 @@ class SessionFolder:
 
     @property
     def index_lock(self) -> Path:
-        """The file whose lock guards names."""
+        """The file that is locked while a name is taken."""
         return self.root / "index.lock"
 
     def logs(self) -> dict[SessionId, os.stat_result]:
-        """Return all sessions that have a log, each with what its file looks like."""
+        """Return the `stat` of every log, by session."""
         found: dict[SessionId, os.stat_result] = {}
         with contextlib.suppress(FileNotFoundError), os.scandir(self.root / "sessions") as files:
             for file in files:
@@ -89,3 +104,74 @@ def _checked(session_id: SessionId) -> str:
     if parse_session_id(session_id) is None:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{session_id!r} is not a session id")
     return session_id
+
+
+class StillLockedError(StoreError):
+    """UNAVAILABLE: another process kept a file locked until the timeout."""
+
+
+@contextlib.contextmanager
+def locked(descriptor: int, path: Path, *, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
+    """Hold the lock of an open file; raises StillLockedError after the timeout."""
+    deadline = monotonic_seconds() + timeout
+    wait = _FIRST_RETRY_SECONDS
+    while not try_lock(descriptor):
+        if monotonic_seconds() >= deadline:
+            raise StillLockedError(
+                ErrorCode.UNAVAILABLE, f"another process keeps {path} locked for {timeout:g} s"
+            )
+        threading.Event().wait(wait * (1 + secrets.randbelow(1000) / 1000))
+        wait = min(wait * 2, _LONGEST_RETRY_SECONDS)
+    try:
+        yield
+    finally:
+        unlock(descriptor)
+
+
+def try_lock(descriptor: int) -> bool:
+    """Lock an open file for this descriptor alone; False when another descriptor has the lock."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
+            return False
+        raise
+    return True
+
+
+def unlock(descriptor: int) -> None:
+    """Release the lock of an open file, also for forks that inherited the descriptor."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def save_blob(folder: Path, name: str, content: bytes) -> None:
+    """Store content durably under its name; raises OSError."""
+    path = folder / name
+    # A damaged file of that name is replaced by the right content.
+    if path.exists() and read_or_empty(path) == content:
+        return
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    descriptor = open_or_create(temporary, os.O_WRONLY | os.O_TRUNC)
+    try:
+        write_all(descriptor, content)
+        os.fsync(descriptor)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+    temporary.rename(path)
+    sync_folder(path.parent)
+
+
+def find_blob(folder: Path, name: str) -> bytes | None:
+    """Return the content stored under a name, unchecked; None when there is none."""
+    try:
+        return (folder / name).read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def blob_finder(folder: Path) -> FindBlob:
+    """Return the function that finds the blobs in a folder."""
+    return functools.partial(find_blob, folder)

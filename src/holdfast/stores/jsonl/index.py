@@ -1,18 +1,22 @@
-"""The index of a jsonl store: the summaries of its logs."""
+"""The index and the search of a jsonl store: both read the logs through their summaries."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from holdfast.ports.session_store import SessionRecord
-from holdfast.stores.file_failures import translating
-from holdfast.stores.jsonl.room import JsonlRoom
+from holdfast.ports.session_store import SearchHit, SessionRecord
+from holdfast.stores.jsonl.resources import JsonlResources
+from holdfast.stores.private_files import translated_os_errors
+from holdfast.stores.text_search import SEARCHABLE_KINDS, TextScan
+from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import SessionId, parse_session_id
+
+_PAGE = 256
 
 
 class JsonlIndex:
-    """Finds sessions by what their logs say."""
+    """Finds sessions by what their logs say. Stores nothing itself: `Summaries` do."""
 
-    def __init__(self, room: JsonlRoom) -> None:
-        self._room = room
+    def __init__(self, resources: JsonlResources) -> None:
+        self._resources = resources
 
     async def find(
         self,
@@ -22,14 +26,16 @@ class JsonlIndex:
         session_id: SessionId | None = None,
         name: str | None = None,
     ) -> SessionRecord | None:
-        """Find by id or by name; a session of somebody else is not found."""
-        return await self._room.lanes.read(lambda: self._find((owner, project), session_id, name))
+        """Find by id or by name; a session of another owner or project is not found."""
+        return await self._resources.threads.read(
+            lambda: self._find((owner, project), session_id, name)
+        )
 
     async def browse(
         self, owner: str, project: str, *, limit: int | None = None, after: SessionId | None = None
     ) -> Sequence[SessionRecord]:
         """List sessions, the last updated first."""
-        records = await self._room.lanes.read(lambda: self._records((owner, project)))
+        records = await self._resources.threads.read(lambda: self._records((owner, project)))
         records.sort(key=lambda record: (record.updated, record.id), reverse=True)
         if after is not None:
             places = [place for place, record in enumerate(records) if record.id == after]
@@ -37,8 +43,8 @@ class JsonlIndex:
         return records[:limit]
 
     async def rebuild(self) -> int:
-        """Make the index anew from the logs."""
-        return await self._room.lanes.read(self._rebuild)
+        """Derive the index again from the logs."""
+        return await self._resources.threads.read(self._rebuild)
 
     def _find(
         self, owned: tuple[str, str], session_id: SessionId | None, name: str | None
@@ -49,8 +55,8 @@ class JsonlIndex:
                 return record
         if name is None:
             return None
-        # A name that was seen before is most likely still that session's.
-        for known in self._room.summaries.named(name):
+        # A session that had the name at the last look most likely still has it.
+        for known in self._resources.summaries.named(name):
             record = self._record(known)
             if record is not None and (record.owner, record.project, record.name) == (*owned, name):
                 return record
@@ -58,15 +64,50 @@ class JsonlIndex:
         return next(named, None)
 
     def _record(self, session_id: SessionId) -> SessionRecord | None:
-        with translating(self._room.folder.root):
-            return self._room.summaries.of(session_id).record
+        with translated_os_errors(self._resources.folder.root):
+            return self._resources.summaries.of(session_id).record
 
     def _records(self, owned: tuple[str, str]) -> list[SessionRecord]:
-        with translating(self._room.folder.root):
-            records = self._room.summaries.records()
+        with translated_os_errors(self._resources.folder.root):
+            records = self._resources.summaries.records()
         return [record for record in records if (record.owner, record.project) == owned]
 
     def _rebuild(self) -> int:
-        with translating(self._room.folder.root):
-            self._room.summaries.forget()
-            return len(self._room.summaries.records())
+        with translated_os_errors(self._resources.folder.root):
+            self._resources.summaries.forget()
+            return len(self._resources.summaries.records())
+
+
+class JsonlSearch:
+    """Finds texts by reading the logs of all sessions of an owner, a page of entries at a time."""
+
+    def __init__(self, resources: JsonlResources) -> None:
+        self._resources = resources
+
+    async def find(
+        self, query: str, *, owner: str, project: str | None = None, limit: int = 50
+    ) -> Sequence[SearchHit]:
+        """Find texts that hold every word of the query, the best first."""
+
+        def scan() -> list[SearchHit]:
+            texts = TextScan(query, limit=limit)
+            if texts.is_pointless:
+                return []
+            with translated_os_errors(self._resources.folder.root):
+                records = self._resources.summaries.records()
+            for record in records:
+                if record.owner == owner and project in {None, record.project}:
+                    texts.scan(record.id, self._searchable_entries(record.id))
+            return texts.hits()
+
+        return await self._resources.threads.read(scan)
+
+    def _searchable_entries(self, session_id: SessionId) -> Iterator[Entry]:
+        after, is_last = 0, False
+        while not is_last:
+            page = self._resources.summaries.read_entries(
+                session_id, after=after, limit=_PAGE, kinds=SEARCHABLE_KINDS
+            )
+            yield from page
+            is_last = len(page) < _PAGE
+            after = page[-1].seq if page else after

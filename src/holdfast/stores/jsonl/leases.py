@@ -7,28 +7,37 @@ from concurrent.futures import Future
 from typing import Literal
 
 from holdfast.ports.session_store import Lease
-from holdfast.stores.append_rules import fenced
-from holdfast.stores.file_failures import translating
-from holdfast.stores.jsonl.lease_file import read_lease
-from holdfast.stores.jsonl.room import JsonlRoom
+from holdfast.stores.append_rules import fenced_error
+from holdfast.stores.jsonl.lock_file import read_lease_state
+from holdfast.stores.jsonl.resources import JsonlResources
 from holdfast.stores.jsonl.session_writer import SessionWriter
-from holdfast.stores.lease_rules import held_already
-from holdfast.stores.private_files import open_or_create
-from holdfast.stores.ticker import Ticker
-from holdfast.stores.turns import NOT_WAITING, Turn, is_abandoned, wait_for_lease
-from holdfast.stores.waiting import carried_out, granted
+from holdfast.stores.lease_rules import (
+    NOT_WAITING,
+    LinePosition,
+    busy_error,
+    finished,
+    is_abandoned,
+    lease_of_thread,
+    wait_for_lease,
+)
+from holdfast.stores.notifications import PeriodicThread
+from holdfast.stores.private_files import open_or_create, translated_os_errors
 from holdfast.vocabulary.ids import SessionId
 
 
 class JsonlLeases:
-    """One writer per session; the lock of a process that died is free at once.
+    """One writer per session, across processes.
 
-    Time counts only for a holder that is stopped; leases held in this process are renewed in time.
+    Owns the renewal of the leases that this store holds. A process that ends loses its locks at
+    once; one that is stopped loses its lease when it expires.
     """
 
-    def __init__(self, room: JsonlRoom) -> None:
-        self._room = room
-        self._renewals = Ticker("holdfast-renew", room.lease_seconds / 3, self._renew_all)
+    def __init__(self, resources: JsonlResources) -> None:
+        self._resources = resources
+        self._folder = resources.folder
+        self._renewals = PeriodicThread(
+            "holdfast-renew", resources.lease_seconds / 3, self._renew_all
+        )
 
     async def acquire(
         self, session_id: SessionId, holder: str, *, busy: Literal["wait", "reject"] = "reject"
@@ -36,105 +45,108 @@ class JsonlLeases:
         """Become the writer of a session."""
         if busy == "wait":
             return await wait_for_lease(
-                self._room.bells,
+                self._resources.notifier,
                 self,
                 session_id,
-                attempt=lambda turn: self._try_acquire(session_id, holder, turn),
+                attempt=lambda position: self._try_acquire(session_id, holder, position),
             )
         return await self._try_acquire(session_id, holder)
 
     async def renew(self, lease: Lease) -> None:
-        """Stay the writer; raises FENCED when somebody else took over."""
-        await self._room.lanes.write(lease.session_id, lambda: self._renew(lease))
+        """Stay the writer; raises FENCED when another holder took over."""
+        await self._resources.threads.write(lease.session_id, lambda: self._renew(lease))
 
     async def release(self, lease: Lease) -> None:
-        """Let somebody else become the writer; doing it twice is fine."""
-        await carried_out(self._ask_to_release(lease.session_id, lambda: self._release(lease)))
+        """Let another holder become the writer; doing it twice is fine."""
+        await finished(self._ask_to_release(lease.session_id, lambda: self._release(lease)))
 
     def stop_renewing(self) -> None:
-        """Let what is held here expire, or be given up."""
+        """Renew no lease from now on."""
         self._renewals.stop()
 
     async def join(self, session_id: SessionId, ticket: str) -> None:
-        """Keep a ticket, and forget those of processes that are gone."""
-        self._room.tickets.add(self._room.folder.named("waiting", session_id, ticket))
-        await self._room.lanes.write(session_id, lambda: self._join(session_id, ticket))
+        """Store a ticket, and remove the tickets of processes that have ended."""
+        self._resources.tickets.add(self._folder.side_file("waiting", session_id, ticket))
+        await self._resources.threads.write(session_id, lambda: self._join(session_id, ticket))
 
     def leave(self, session_id: SessionId, ticket: str) -> "Future[None]":
-        """Ask for a ticket to be forgotten."""
-        path = self._room.folder.named("waiting", session_id, ticket)
-        return self._room.lanes.ask(session_id, lambda: self._room.forget_ticket(path))
+        """Start removing a ticket."""
+        path = self._folder.side_file("waiting", session_id, ticket)
+        return self._resources.threads.submit(
+            session_id, lambda: self._resources.remove_ticket(path)
+        )
 
     def _join(self, session_id: SessionId, ticket: str) -> None:
-        path = self._room.folder.named("waiting", session_id, ticket)
-        with translating(path):
-            for other, file in self._room.folder.all_in("waiting", session_id).items():
+        path = self._folder.side_file("waiting", session_id, ticket)
+        with translated_os_errors(path):
+            for other, file in self._folder.side_files("waiting", session_id).items():
                 if is_abandoned(other):
                     file.unlink(missing_ok=True)
             os.close(open_or_create(path, os.O_WRONLY))
 
     async def _try_acquire(
-        self, session_id: SessionId, holder: str, turn: Turn = NOT_WAITING
+        self, session_id: SessionId, holder: str, position: LinePosition = NOT_WAITING
     ) -> Lease:
         gained: list[Lease] = []
 
         def acquire() -> Lease:
-            gained.append(self._acquire(session_id, holder, turn))
+            gained.append(self._acquire(session_id, holder, position))
             return gained[0]
 
         def give_back() -> None:
             for lease in gained:
                 self._release(lease)
 
-        return await granted(
-            self._room.lanes.ask(session_id, acquire),
+        return await lease_of_thread(
+            self._resources.threads.submit(session_id, acquire),
             lambda: self._ask_to_release(session_id, give_back),
         )
 
     def _ask_to_release(self, session_id: SessionId, release: Callable[[], None]) -> "Future[None]":
-        """Ask for a release, after which those who wait for the session are woken."""
-        released = self._room.lanes.ask(session_id, release)
-        released.add_done_callback(lambda _: self._room.bells.ring(session_id))
+        """Start a release; callers that wait for the session are woken after it."""
+        released = self._resources.threads.submit(session_id, release)
+        released.add_done_callback(lambda _: self._resources.notifier.notify(session_id))
         return released
 
-    def _acquire(self, session_id: SessionId, holder: str, turn: Turn) -> Lease:
-        with translating(self._room.folder.lease(session_id)):
-            writer = self._room.writers.get(session_id)
+    def _acquire(self, session_id: SessionId, holder: str, position: LinePosition) -> Lease:
+        with translated_os_errors(self._folder.lease(session_id)):
+            writer = self._resources.writers.get(session_id)
             if writer is not None and writer.is_current():
                 if writer.holder != holder:
-                    raise held_already(session_id, writer.holder, process=os.getpid())
+                    raise busy_error(session_id, writer.holder, process=os.getpid())
                 writer.acquire_again()
                 return writer.lease
             if writer is not None:
-                writer.drop()
+                writer.close()
             writer = SessionWriter(
-                self._room.folder,
+                self._folder,
                 session_id,
                 holder=holder,
-                lease_seconds=self._room.lease_seconds,
+                lease_seconds=self._resources.lease_seconds,
             )
-            writer.acquire(above=self._room.deleted_epochs.get(session_id, 0), turn=turn)
-            self._room.writers[session_id] = writer
+            above = self._resources.deleted_epochs.get(session_id, 0)
+            writer.acquire(above=above, position=position)
+            self._resources.writers[session_id] = writer
             self._renewals.start()
             return writer.lease
 
     def _renew_all(self) -> None:
-        for writer in tuple(self._room.writers.values()):
-            self._room.lanes.submit(
+        for writer in tuple(self._resources.writers.values()):
+            self._resources.threads.submit_unless_closed(
                 writer.session_id, functools.partial(writer.renew, writer.epoch)
             )
 
     def _renew(self, lease: Lease) -> None:
-        with translating(self._room.folder.lease(lease.session_id)):
-            writer = self._room.writers.get(lease.session_id)
+        with translated_os_errors(self._folder.lease(lease.session_id)):
+            writer = self._resources.writers.get(lease.session_id)
             if writer is None:
-                now = read_lease(self._room.folder.lease(lease.session_id))
-                raise fenced(lease.session_id, now.holder)
+                now = read_lease_state(self._folder.lease(lease.session_id))
+                raise fenced_error(lease.session_id, now.holder)
             writer.renew(lease.epoch)
 
     def _release(self, lease: Lease) -> None:
-        with translating(self._room.folder.lease(lease.session_id)):
-            writer = self._room.writers.get(lease.session_id)
+        with translated_os_errors(self._folder.lease(lease.session_id)):
+            writer = self._resources.writers.get(lease.session_id)
             if writer is not None and writer.epoch == lease.epoch:
-                del self._room.writers[lease.session_id]
+                del self._resources.writers[lease.session_id]
                 writer.release()

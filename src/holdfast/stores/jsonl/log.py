@@ -1,4 +1,4 @@
-"""The logs of a jsonl store."""
+"""The logs of a jsonl store: appending, reading, following, inspecting and deleting."""
 
 import contextlib
 import os
@@ -6,84 +6,88 @@ import shutil
 from collections.abc import AsyncGenerator, Iterator, Sequence
 
 from holdfast.ports.session_store import Damage, Lease, SessionRecord
-from holdfast.stores.append_rules import fenced, name_taken
-from holdfast.stores.file_failures import translating
-from holdfast.stores.jsonl.content_files import finder_in
-from holdfast.stores.jsonl.file_lock import locked, try_lock
-from holdfast.stores.jsonl.inbox import damaged_commands
-from holdfast.stores.jsonl.lease_file import read_lease
-from holdfast.stores.jsonl.log_file import LogFile, read_from
-from holdfast.stores.jsonl.quarantine import read_quarantine
-from holdfast.stores.jsonl.room import JsonlRoom
-from holdfast.stores.jsonl.scan import DamagedBytes, entries_of, scan_log
+from holdfast.stores.append_rules import fenced_error, name_taken_error
+from holdfast.stores.jsonl.folder import blob_finder, locked, try_lock
+from holdfast.stores.jsonl.lines import DamagedBytes, damaged_commands, quarantined_in
+from holdfast.stores.jsonl.lock_file import read_lease_state
+from holdfast.stores.jsonl.log_file import LogFile
+from holdfast.stores.jsonl.resources import JsonlResources
+from holdfast.stores.jsonl.scan import decode_entries, scan_log
 from holdfast.stores.jsonl.session_writer import SessionWriter
-from holdfast.stores.private_files import open_or_create, read_whole, remove_durably, sync_folder
-from holdfast.stores.waiting import follow_log
+from holdfast.stores.notifications import follow_log
+from holdfast.stores.private_files import (
+    open_or_create,
+    read_or_empty,
+    remove_durably,
+    sync_folder,
+    translated_os_errors,
+)
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry, SessionChanged, SessionOpened
 from holdfast.vocabulary.ids import SessionId
 
 
 class JsonlLog:
-    """One file per session; what an append returns from has been synced."""
+    """One file per session. An append returns once its lines are synced."""
 
-    def __init__(self, room: JsonlRoom) -> None:
-        self._room = room
-        self._folder = room.folder
+    def __init__(self, resources: JsonlResources) -> None:
+        self._resources = resources
+        self._folder = resources.folder
 
     async def append(
         self, lease: Lease, entries: Sequence[Entry], *, consumed: Sequence[CommandId] = ()
     ) -> None:
         """Append entries that already have their `seq`."""
-        await self._room.lanes.write(
+        await self._resources.threads.write(
             lease.session_id, lambda: self._append(lease, entries, consumed)
         )
-        self._room.bells.ring(lease.session_id)
+        self._resources.notifier.notify(lease.session_id)
 
     async def read(
         self, session_id: SessionId, *, after: int = 0, limit: int | None = None
     ) -> list[Entry]:
         """Read entries in order; an unknown session has none."""
-        return await self._room.lanes.read(lambda: self._read(session_id, after, limit))
+        return await self._resources.threads.read(
+            lambda: self._resources.summaries.read_entries(session_id, after=after, limit=limit)
+        )
 
     def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[list[Entry], None]:
         """Yield entries as they are appended, by any process, until closed."""
-        return follow_log(self._room.bells, self, session_id=session_id, after=after)
+        return follow_log(self._resources.notifier, self, session_id=session_id, after=after)
 
     async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         """Report what cannot be read, and what was moved aside."""
-        return await self._room.lanes.read(lambda: self._inspect(session_id))
+        return await self._resources.threads.read(lambda: self._inspect(session_id))
 
     async def delete(self, session_id: SessionId) -> None:
         """Remove a session with everything that belongs to it."""
-        await self._room.lanes.write(session_id, lambda: self._delete(session_id))
-        self._room.bells.ring(session_id)
+        await self._resources.threads.write(session_id, lambda: self._delete(session_id))
+        self._resources.notifier.notify(session_id)
 
     def _append(
         self, lease: Lease, entries: Sequence[Entry], consumed: Sequence[CommandId]
     ) -> None:
-        writer = self._room.writers.get(lease.session_id)
-        with translating(self._folder.log(lease.session_id)):
+        writer = self._resources.writers.get(lease.session_id)
+        with translated_os_errors(self._folder.log(lease.session_id)):
             if writer is None:
-                raise fenced(
-                    lease.session_id, read_lease(self._folder.lease(lease.session_id)).holder
-                )
-            after = self._renamed(writer, lease, entries)
-            if after is None:
+                holder = read_lease_state(self._folder.lease(lease.session_id)).holder
+                raise fenced_error(lease.session_id, holder)
+            renamed = self._record_of_new_name(writer, lease, entries)
+            if renamed is None:
                 writer.append(lease.epoch, entries, consumed)
                 return
-            # Only who holds this lock takes names, so nobody can take one between look and write.
+            # Names are taken only under this lock, so the name stays free until it is written.
             with self._name_lock():
-                self._refuse_taken_name(after)
+                self._refuse_taken_name(renamed)
                 writer.append(lease.epoch, entries, consumed)
 
-    def _renamed(
+    def _record_of_new_name(
         self, writer: SessionWriter, lease: Lease, entries: Sequence[Entry]
     ) -> SessionRecord | None:
         """Return the record of a session that takes another name with these entries."""
         if not any(isinstance(entry, SessionOpened | SessionChanged) for entry in entries):
             return None
-        # Whoever was taken over hears that, not how far the log has come without it.
+        # First: a writer that was taken over gets FENCED, not a CONFLICT with the newer log.
         writer.renew(lease.epoch)
         after = writer.record_after(writer.fresh(entries))
         before = writer.record.name if writer.record else None
@@ -100,38 +104,20 @@ class JsonlLog:
 
     def _refuse_taken_name(self, record: SessionRecord) -> None:
         wanted = (record.owner, record.project, record.name)
-        for other in self._room.summaries.records():
+        for other in self._resources.summaries.records():
             if other.id != record.id and (other.owner, other.project, other.name) == wanted:
-                raise name_taken(str(record.name))
-
-    def _read(self, session_id: SessionId, after: int, limit: int | None) -> list[Entry]:
-        path = self._folder.log(session_id)
-        with translating(path):
-            summary = self._room.summaries.of(session_id)
-            seq, offset = summary.start_for(after)
-            stop = summary.stop_for(None if limit is None else after + limit)
-            try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-            except FileNotFoundError:
-                return []
-            try:
-                content = read_from(descriptor, offset, stop=stop)
-            finally:
-                os.close(descriptor)
-            scan = scan_log(content, offset=offset, after=seq)
-            decoded = entries_of(scan, finder_in(self._folder.blobs(session_id)))
-        entries = [entry for entry in decoded if entry.seq > after]
-        return entries if limit is None else entries[:limit]
+                raise name_taken_error(str(record.name))
 
     def _inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         path = self._folder.log(session_id)
-        with translating(path):
-            scan = scan_log(read_whole(path))
-            entries_of(scan, finder_in(self._folder.blobs(session_id)))
-            found = [*read_quarantine(self._folder.quarantine(session_id)), *scan.damaged]
-            reached = read_lease(self._folder.lease(session_id)).head
+        with translated_os_errors(path):
+            scan = scan_log(read_or_empty(path))
+            decode_entries(scan, blob_finder(self._folder.blobs(session_id)))
+            quarantine = read_or_empty(self._folder.quarantine(session_id))
+            found = [*quarantined_in(quarantine), *scan.damaged]
+            reached = read_lease_state(self._folder.lease(session_id)).head
             if not self._is_held(session_id):
-                # A writer at work may just be writing; only without one is a tail torn.
+                # A holder may be writing just now; only without one is the tail really torn.
                 if scan.torn is not None:
                     found.append(scan.torn)
                 if scan.head < reached:
@@ -139,7 +125,7 @@ class JsonlLog:
                     found.append(DamagedBytes(scan.end, 0, reason))
             inbox = self._folder.inbox(session_id)
             marks = [(path, mark) for mark in found]
-            marks += [(inbox, mark) for mark in damaged_commands(read_whole(inbox))]
+            marks += [(inbox, mark) for mark in damaged_commands(read_or_empty(inbox))]
         return tuple(
             Damage(session_id=session_id, place=f"byte {mark.offset} of {file}", reason=mark.reason)
             for file, mark in marks
@@ -156,10 +142,10 @@ class JsonlLog:
             os.close(descriptor)
 
     def _delete(self, session_id: SessionId) -> None:
-        if (writer := self._room.writers.pop(session_id, None)) is not None:
-            self._room.deleted_epochs[session_id] = writer.epoch
-            writer.drop()
-        with translating(self._folder.log(session_id)):
+        if (writer := self._resources.writers.pop(session_id, None)) is not None:
+            self._resources.deleted_epochs[session_id] = writer.epoch
+            writer.close()
+        with translated_os_errors(self._folder.log(session_id)):
             if not self._folder.log(session_id).exists():
                 self._remove_files(session_id)
                 return
@@ -173,7 +159,7 @@ class JsonlLog:
             sync_folder(blobs.parent)
         remove_durably(self._folder.inbox(session_id))
         remove_durably(self._folder.quarantine(session_id))
-        # The lease goes before the log, so that a holder is fenced instead of missing its log. A
+        # The lock file goes before the log, so that a holder gets FENCED and not UNAVAILABLE. A
         # crash before the last line leaves a session that can be deleted again.
         remove_durably(self._folder.lease(session_id))
         remove_durably(self._folder.log(session_id))

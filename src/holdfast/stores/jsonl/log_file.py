@@ -1,7 +1,7 @@
-"""The log of a session, for its writer: an append is on the disk or was never there.
+"""The log of a session as its writer uses it: durable appends, and repair after a crash.
 
-The file is opened for each use, so that a thousand live sessions cost no descriptors here and no
-descriptor outlives an error. Whoever uses it holds its lock meanwhile.
+An append is on the disk or was never there. The file is opened for each use, so that a thousand
+live sessions need no descriptors here and no descriptor outlives an error.
 """
 
 import contextlib
@@ -9,31 +9,49 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.stores.file_failures import store_error_of
-from holdfast.stores.jsonl.file_lock import PATIENCE_SECONDS, locked
-from holdfast.stores.private_files import open_or_create, read_whole, sync_folder
+from holdfast.stores.jsonl.folder import LOCK_TIMEOUT_SECONDS, locked
+from holdfast.stores.jsonl.lines import (
+    DamagedBytes,
+    encode_append,
+    encode_consumption,
+    encode_quarantined,
+)
+from holdfast.stores.jsonl.scan import LogScan, find_unreadable_end, scan_log
+from holdfast.stores.private_files import (
+    open_or_create,
+    read_or_empty,
+    read_range,
+    store_error_of,
+    sync_folder,
+    write_all,
+)
+from holdfast.stores.stored_records import FindBlob
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 
 class LogFile:
-    """Knows which file a log is and where its last whole append ends."""
+    """Knows which file a log is and where its last whole append ends.
+
+    `create`, `replace` and `open` yield a descriptor for the duration of a block. `create` and
+    `open` hold the lock of the log meanwhile.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.end = 0
         self._inode = 0
         self._is_clean = True
-        """Whether nothing but whole, synced appends is in the file."""
+        """Whether the file holds nothing but whole, synced appends."""
 
     @contextlib.contextmanager
-    def create(self, *, patience: float = PATIENCE_SECONDS) -> Iterator[int]:
-        """Open the file, new or old, and hold its lock."""
+    def create(self, *, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[int]:
+        """Open the file, creating it if it is missing."""
         while True:
             descriptor = open_or_create(self.path, os.O_RDWR | os.O_APPEND)
             try:
-                with locked(descriptor, self.path, patience=patience):
+                with locked(descriptor, self.path, timeout=timeout):
                     self._inode = os.fstat(descriptor).st_ino
-                    # Whoever had the lock before may have deleted the session.
+                    # The process that had the lock before may have deleted the session.
                     if self.is_in_place():
                         yield descriptor
                         return
@@ -42,14 +60,14 @@ class LogFile:
 
     @contextlib.contextmanager
     def replace(self, fresh: Path) -> Iterator[int]:
-        """Copy the log to a new file, without its lock, and put that in its place at the end.
+        """Copy the log to a new file, without its lock, and rename that to the log at the end.
 
-        Whatever another writer still does to the old file is then done to a file without a name.
+        What another process still writes to the old file then goes into a file without a name.
         """
         descriptor = open_or_create(fresh, os.O_RDWR | os.O_APPEND)
         try:
             self._inode = os.fstat(descriptor).st_ino
-            _write(descriptor, read_whole(self.path))
+            write_all(descriptor, read_or_empty(self.path))
             yield descriptor
             os.fsync(descriptor)
             fresh.rename(self.path)
@@ -60,7 +78,7 @@ class LogFile:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[int | None]:
-        """Open the file that was opened before and hold its lock; None when it is gone."""
+        """Open the file that was created or replaced before; None when it is gone."""
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -77,16 +95,16 @@ class LogFile:
         """Write lines at the end and sync them, or leave the file as it was."""
         self._clean_up(descriptor)
         try:
-            _write(descriptor, lines)
+            write_all(descriptor, lines)
             os.fdatasync(descriptor)
         except OSError as error:
             self._is_clean = False
-            self._undo()
+            self._undo_append()
             raise store_error_of(error, self.path) from error
         self.end += len(lines)
 
     def settle(self, descriptor: int, end: int) -> None:
-        """Take `end` for the end of the log, durably: a writer that died may not have synced."""
+        """Make `end` the end of the log, durably: a writer that died may not have synced."""
         if os.fstat(descriptor).st_size > end:
             self.cut(descriptor, end)
         else:
@@ -94,11 +112,18 @@ class LogFile:
             self.end = end
 
     def cut(self, descriptor: int, end: int) -> None:
-        """Drop everything from `end` on, durably."""
+        """Remove everything from `end` on, durably."""
         os.ftruncate(descriptor, end)
         os.fsync(descriptor)
         self.end = end
         self._is_clean = True
+
+    def is_in_place(self) -> bool:
+        """Return whether the file under this name is the one that was opened."""
+        try:
+            return self.path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return False
 
     def _clean_up(self, descriptor: int) -> None:
         size = os.fstat(descriptor).st_size
@@ -107,16 +132,16 @@ class LogFile:
         elif size != self.end:
             raise StoreError(
                 ErrorCode.CONFLICT,
-                f"{self.path} has {size} bytes instead of {self.end}: somebody changed it",
+                f"{self.path} has {size} bytes instead of {self.end}: another program changed it",
             )
 
-    def _undo(self) -> None:
-        """Take back an append that failed.
+    def _undo_append(self) -> None:
+        """Remove what a failed append wrote.
 
-        After a failed sync nobody knows which pages reached the disk, and a later sync of the same
-        descriptor may not tell. So the file is opened anew and cut back to what was synced; if
-        that fails, too, the next append tries it before it writes anything. A file that was put
-        in the place of this one belongs to another writer and is not touched.
+        After a failed sync it is unknown which pages reached the disk, and a later sync of the
+        same descriptor may succeed without writing them. So the file is opened again and cut back
+        to what was synced. If that fails, too, the next append tries it before it writes. A file
+        that has replaced this one belongs to another writer and is not touched.
         """
         with contextlib.suppress(OSError):
             fresh = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -126,27 +151,58 @@ class LogFile:
             finally:
                 os.close(fresh)
 
-    def is_in_place(self) -> bool:
-        """Whether the file under this name is the one that was opened."""
+
+class LogRepair:
+    """Makes the end of a log fit for the next append.
+
+    What is cut off is copied to the quarantine first, durably.
+    """
+
+    def __init__(self, log: LogFile, descriptor: int, *, quarantine: Path) -> None:
+        self._log = log
+        self._descriptor = descriptor
+        self._quarantine_path = quarantine
+
+    def repair(self, *, reached: int, find_blob: FindBlob) -> LogScan:
+        """Cut off a torn tail, sync what a dead writer may have left, and return what is left.
+
+        `reached` is the `seq` that the log is known to have had.
+        """
+        content = read_range(self._descriptor)
+        scan = scan_log(content)
+        if scan.torn is not None:
+            self._quarantine(scan.torn, content[scan.torn.offset :])
+        if scan.head < reached:
+            reason = f"the log ends with entry {scan.head}, but had reached {reached}"
+            self._quarantine(DamagedBytes(scan.end, 0, reason), b"")
+        self._log.settle(self._descriptor, scan.end)
+        if scan.is_unterminated:
+            self._log.append(self._descriptor, b"\n")
+        return self._cut_unreadable_end(scan, find_blob)
+
+    def _cut_unreadable_end(self, scan: LogScan, find_blob: FindBlob) -> LogScan:
+        """Cut off entries at the end whose blobs are gone; consumed commands stay consumed."""
+        lost = find_unreadable_end(scan, find_blob)
+        if lost is None:
+            return scan
+        content = read_range(self._descriptor, stop=scan.end)
+        reason = f"the payload of entry {lost.seq} is gone, and nothing after it can be read"
+        damage = DamagedBytes(lost.offset, scan.end - lost.offset, reason)
+        self._quarantine(damage, content[lost.offset :])
+        self._log.cut(self._descriptor, lost.offset)
+        head, epoch = scan_log(content[: lost.offset]).head, scan.lines[-1].line.epoch
+        if lost.kept:
+            lines = encode_append(lost.kept, epoch=epoch, consumed=lost.consumed)
+            self._log.append(self._descriptor, lines)
+        elif lost.consumed:
+            lines = encode_consumption(lost.consumed, head=head, epoch=epoch)
+            self._log.append(self._descriptor, lines)
+        return scan_log(read_range(self._descriptor))
+
+    def _quarantine(self, damage: DamagedBytes, content: bytes) -> None:
+        descriptor = open_or_create(self._quarantine_path, os.O_WRONLY | os.O_APPEND)
         try:
-            return self.path.stat().st_ino == self._inode
-        except FileNotFoundError:
-            return False
-
-
-def read_from(descriptor: int, offset: int = 0, *, stop: int | None = None) -> bytes:
-    """Return what is between `offset` and `stop`, or the end of the file."""
-    end = os.fstat(descriptor).st_size
-    end = end if stop is None else min(stop, end)
-    pieces = []
-    while offset < end and (piece := os.pread(descriptor, end - offset, offset)):
-        pieces.append(piece)
-        offset += len(piece)
-    return b"".join(pieces)
-
-
-def _write(descriptor: int, lines: bytes) -> None:
-    written = os.write(descriptor, lines)
-    while written < len(lines):
-        # A short write is the last one before an error; asking again brings the reason.
-        written += os.write(descriptor, lines[written:])
+            write_all(descriptor, encode_quarantined(damage, content))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,48 +1,46 @@
-"""Finds what can be read in the bytes of a log: the lines, the damage, and where it ends.
+"""Finds what can be read in the bytes of a log: the good lines, the damage, and where it ends.
 
-A damaged line is reported and skipped; later lines are still read. Appends count as a whole: the
-lines of one that is cut off by the end of the file are a torn tail, not part of the log.
+A damaged line is reported and skipped; later lines are still read. An append counts only as a
+whole: when the end of the file cuts one off, its lines are a torn tail and no part of the log.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.stores.big_entries import FindContent, restored
-from holdfast.stores.jsonl.lines import LINE_START, LogLine, parse_log_line
+from holdfast.stores.jsonl.lines import (
+    LINE_START,
+    DamagedBytes,
+    LogLine,
+    kind_of,
+    parse_log_line,
+)
+from holdfast.stores.stored_records import FindBlob, from_stored_body
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import StoreError
 
 
 class FoundLine(msgspec.Struct, frozen=True):
-    """A good line, where it starts, and whether an append starts with it."""
+    """A good line, its offset, and whether it is the first of an append."""
 
     offset: int
     line: LogLine
     starts_append: bool
 
 
-class DamagedBytes(msgspec.Struct, frozen=True):
-    """Bytes that are no line."""
-
-    offset: int
-    length: int
-    reason: str
-
-
 class UnreadableEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """Entries at the end of a log that cannot be put together."""
+    """Entries at the end of a log whose lines are good but whose blobs cannot be read."""
 
     offset: int
     """Where the append begins that holds the first of them."""
     seq: int
-    """The first of them."""
+    """The `seq` of the first of them."""
     kept: list[tuple[int, bytes]]
-    """What is before it in the same append, by `seq`."""
+    """The entries before it in the same append, as pairs of `seq` and stored entry."""
     consumed: list[CommandId]
-    """What was consumed from there on."""
+    """The commands that were consumed from there on."""
 
 
 @dataclass(slots=True)
@@ -50,53 +48,64 @@ class LogScan:
     """What a stretch of a log holds."""
 
     end: int
-    """Where the log ends: after the last whole append."""
+    """The offset after the last whole append."""
     head: int
     """The last `seq`."""
     lines: list[FoundLine] = field(default_factory=list)
     damaged: list[DamagedBytes] = field(default_factory=list)
     torn: DamagedBytes | None = None
-    """What was cut off at the end of the file."""
+    """The append that the end of the file cuts off."""
     is_unterminated: bool = False
-    """Whether only the last line end is missing."""
+    """Whether the last line is good and only its line end is missing."""
 
 
 def scan_log(content: bytes, *, offset: int = 0, after: int = 0) -> LogScan:
-    """Read `content`, which begins at `offset` with the append that follows `seq` `after`."""
+    """Scan `content`, which starts at `offset` with the append that follows `seq` `after`."""
     scanner = _Scanner(LogScan(end=offset, head=after))
     position = 0
     while position < len(content):
         newline = content.find(b"\n", position)
         stop = newline if newline >= 0 else len(content)
         piece = content[position:stop]
-        if newline < 0 or not scanner.take_whole_line(offset + position, piece):
-            scanner.take(offset + position, piece, is_ended=newline >= 0)
+        if newline < 0 or not scanner.take_next_line(offset + position, piece):
+            scanner.take_piece(offset + position, piece, is_ended=newline >= 0)
         position = stop + 1
     return scanner.finish(offset + len(content))
 
 
-def entries_of(scan: LogScan, find: FindContent) -> list[Entry]:
-    """Decode the entries; a line that is sealed but holds no entry becomes damage."""
+def decode_entries(
+    scan: LogScan,
+    find_blob: FindBlob,
+    *,
+    after: int = 0,
+    kinds: Collection[str] | None = None,
+) -> list[Entry]:
+    """Decode the entries after a `seq`, all or only those of some kinds.
+
+    A good line whose entry cannot be decoded is added to the damage.
+    """
     entries = []
     for found in scan.lines:
-        if found.line.has_entry:
+        line = found.line
+        # What is not wanted is not decoded: it may have a large blob.
+        if line.has_entry and line.seq > after and (kinds is None or kind_of(line) in kinds):
             try:
-                entries.append(restored(bytes(found.line.entry), find))
+                entries.append(from_stored_body(bytes(line.entry), find_blob))
             except StoreError as error:
                 scan.damaged.append(DamagedBytes(found.offset, 0, error.message))
     return entries
 
 
-def unreadable_end(scan: LogScan, find: FindContent) -> UnreadableEnd | None:
-    """Find the entries at the end of a log whose lines are good but whose payloads are gone.
+def find_unreadable_end(scan: LogScan, find_blob: FindBlob) -> UnreadableEnd | None:
+    """Return the entries at the end of a log whose blobs are gone; None when there are none.
 
-    Whatever the next writer appends would take the place of an entry that is still there.
+    They have to go before a writer appends: it would give their `seq` to other entries.
     """
     lines = scan.lines
     first = len(lines)
     for place in range(len(lines) - 1, -1, -1):
         if lines[place].line.has_entry:
-            if _is_readable(lines[place].line, find):
+            if _is_readable(lines[place].line, find_blob):
                 break
             first = place
     if first == len(lines):
@@ -112,16 +121,19 @@ def unreadable_end(scan: LogScan, find: FindContent) -> UnreadableEnd | None:
     )
 
 
-def _is_readable(line: LogLine, find: FindContent) -> bool:
+def _is_readable(line: LogLine, find_blob: FindBlob) -> bool:
     try:
-        restored(bytes(line.entry), find)
+        from_stored_body(bytes(line.entry), find_blob)
     except StoreError:
         return False
     return True
 
 
 class _Scanner:
-    """Takes pieces between line ends and decides which of them are the log."""
+    """Takes the pieces between line ends and decides which of them belong to the log.
+
+    Lines of an append that is not complete yet, and damage among them, are kept open.
+    """
 
     def __init__(self, result: LogScan) -> None:
         self._result = result
@@ -129,11 +141,15 @@ class _Scanner:
         self._open_damage: list[DamagedBytes] = []
         self._open_at: int | None = None
         self._left = 0
-        self._hole = False
+        self._is_after_damage = False
+        """Whether damaged bytes precede the next line: they explain entries that are missing."""
 
-    def take_whole_line(self, offset: int, piece: bytes) -> bool:
-        """Take in a line that simply follows the one before; False when it needs more care."""
-        if self._hole or self._open_damage:
+    def take_next_line(self, offset: int, piece: bytes) -> bool:
+        """Take a good line that simply follows the one before; False for anything else.
+
+        Nearly all lines take this path, which is much faster than `take_piece`.
+        """
+        if self._is_after_damage or self._open_damage:
             return False
         line = parse_log_line(piece)
         is_first = self._open_at is None
@@ -152,8 +168,8 @@ class _Scanner:
             self._open, self._open_at = [], None
         return True
 
-    def take(self, offset: int, piece: bytes, *, is_ended: bool) -> None:
-        """Take one piece in."""
+    def take_piece(self, offset: int, piece: bytes, *, is_ended: bool) -> None:
+        """Take any piece; the last one of a file may have no line end."""
         skipped, line = _find_line(piece)
         if line is None:
             if not is_ended:
@@ -169,43 +185,43 @@ class _Scanner:
             self._result.is_unterminated = not is_ended
 
     def finish(self, size: int) -> LogScan:
-        """Decide about what is still open at the end of the file."""
+        """Return the result; what is still open is torn."""
         if self._open_at is not None:
             self._result.torn = DamagedBytes(
                 self._open_at, size - self._open_at, "the last append was cut off"
             )
-            # Damage before the torn lines of the same append goes with them.
+            # Damage before the torn lines of the same append is part of the torn tail.
             self._result.end = self._open_at
         return self._result
 
     def _take_line(self, offset: int, line: LogLine) -> None:
         if self._open and line.left != self._left - 1:
-            # Lines of the append before this one are gone, but this shows it was no torn tail.
-            self._settle()
+            # Another append begins, so lines of the open one are missing; it is not a torn tail.
+            self._close_append()
         found = FoundLine(offset, line, starts_append=not self._open)
         if self._open_at is None:
             self._open_at = offset
         self._open.append(found)
         self._left = line.left
         if not line.left:
-            self._settle()
+            self._close_append()
 
     def _take_damage(self, offset: int, piece: bytes, *, is_whole: bool = True) -> None:
         self._open_damage.append(DamagedBytes(offset, len(piece), _reason(piece)))
         if self._open and is_whole:
             self._left -= 1
         if not self._open or not self._left:
-            self._settle()
+            self._close_append()
             self._result.end = offset + len(piece) + is_whole
 
-    def _settle(self) -> None:
+    def _close_append(self) -> None:
         marks: list[FoundLine | DamagedBytes] = [*self._open, *self._open_damage]
         if self._open_damage:
             marks.sort(key=lambda item: item.offset)
         for mark in marks:
             if isinstance(mark, DamagedBytes):
                 self._result.damaged.append(mark)
-                self._hole = True
+                self._is_after_damage = True
             else:
                 self._accept(mark)
         self._open, self._open_damage, self._open_at = [], [], None
@@ -217,25 +233,25 @@ class _Scanner:
                 reason = f"a second entry calls itself {seq}"
                 self._result.damaged.append(DamagedBytes(found.offset, 0, reason))
                 return
-            if seq > head + 1 and not self._hole:
+            if seq > head + 1 and not self._is_after_damage:
                 reason = f"entries {head + 1} to {seq - 1} are missing"
                 self._result.damaged.append(DamagedBytes(found.offset, 0, reason))
             self._result.head = seq
-        self._hole = False
+        self._is_after_damage = False
         self._result.lines.append(found)
 
 
 def _find_line(piece: bytes) -> tuple[int, LogLine | None]:
-    """Find the line that ends this piece, and how many damaged bytes come before it."""
+    """Return the line at the end of a piece, and how many damaged bytes come before it."""
     if (line := parse_log_line(piece)) is not None:
         return 0, line
-    for start in _starts_in(piece):
+    for start in _line_starts(piece):
         if (line := parse_log_line(piece[start:])) is not None:
             return start, line
     return len(piece), None
 
 
-def _starts_in(piece: bytes) -> Iterator[int]:
+def _line_starts(piece: bytes) -> Iterator[int]:
     start = piece.find(LINE_START)
     while start >= 0:
         yield start

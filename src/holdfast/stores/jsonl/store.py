@@ -1,43 +1,160 @@
-"""The store behind `jsonl:DIR`: sessions as files that any tool can read."""
+"""The store behind `jsonl:DIR`: sessions as files that any tool can read. Also its two small ports.
+
+The inbox is a file of commands beside each log. Commands stay in it; the log says which of them
+were consumed, in the lines of the append that answers them. Blobs are files named by their content.
+"""
 
 import contextlib
+import os
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from holdfast.stores.jsonl.blobs import JsonlBlobs
-from holdfast.stores.jsonl.inbox import JsonlInbox
-from holdfast.stores.jsonl.index import JsonlIndex
+from holdfast.stores.jsonl.folder import find_blob, locked, save_blob
+from holdfast.stores.jsonl.index import JsonlIndex, JsonlSearch
 from holdfast.stores.jsonl.leases import JsonlLeases
+from holdfast.stores.jsonl.lines import commands_in, encode_command
 from holdfast.stores.jsonl.log import JsonlLog
-from holdfast.stores.jsonl.room import open_room
+from holdfast.stores.jsonl.resources import JsonlResources, make_resources
 from holdfast.stores.lease_rules import LEASE_SECONDS
+from holdfast.stores.notifications import wait_for_command
+from holdfast.stores.private_files import (
+    open_or_create,
+    read_or_empty,
+    read_range,
+    translated_os_errors,
+    write_all,
+)
+from holdfast.stores.stored_records import (
+    blob_name,
+    blob_not_found_error,
+    is_blob_name,
+    verified_blob,
+)
+from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.errors import StoreError
+from holdfast.vocabulary.ids import SessionId
 
 
 class JsonlStore:
-    """All five ports of a store over a folder. Any number of event loops may use it."""
+    """All ports of a store over a folder. Any number of event loops may use it."""
 
     def __init__(self, root: Path, *, lease_seconds: float = LEASE_SECONDS) -> None:
-        self._room = open_room(root, lease_seconds=lease_seconds)
-        self.log = JsonlLog(self._room)
-        self.index = JsonlIndex(self._room)
-        self.leases = JsonlLeases(self._room)
-        self.inbox = JsonlInbox(self._room)
-        self.blobs = JsonlBlobs(self._room)
+        self._resources = make_resources(root, lease_seconds=lease_seconds)
+        self.log = JsonlLog(self._resources)
+        self.index = JsonlIndex(self._resources)
+        self.leases = JsonlLeases(self._resources)
+        self.inbox = JsonlInbox(self._resources)
+        self.blobs = JsonlBlobs(self._resources)
+        self.search = JsonlSearch(self._resources)
 
     async def close(self) -> None:
-        """Give up the leases held here and end the threads; what was appended stays."""
+        """Release the leases held here and end the threads; what was appended stays."""
         self.leases.stop_renewing()
-        self._room.bells.close()
-        self._room.inbox_bells.close()
-        await self._room.lanes.close(self._part)
+        self._resources.notifier.close()
+        self._resources.inbox_notifier.close()
+        await self._resources.threads.close(self._release_all)
 
-    def _part(self) -> None:
-        for writer in self._room.writers.values():
-            # The lock is given up with the file in any case; the rest is courtesy.
+    def _release_all(self) -> None:
+        for writer in self._resources.writers.values():
+            # Closing the file releases the lock, also when writing that to the file fails.
             with contextlib.suppress(OSError, StoreError):
                 writer.release()
-            writer.drop()
-        self._room.writers.clear()
-        for ticket in tuple(self._room.tickets):
-            self._room.forget_ticket(ticket)
-        self._room.summaries.save()
+            writer.close()
+        self._resources.writers.clear()
+        for ticket in tuple(self._resources.tickets):
+            self._resources.remove_ticket(ticket)
+        self._resources.summaries.save()
+
+
+class JsonlInbox:
+    """Commands from any process to the process that holds a session."""
+
+    def __init__(self, resources: JsonlResources) -> None:
+        self._resources = resources
+
+    async def put(self, session_id: SessionId, command: Command) -> None:
+        """Leave a command for the holder."""
+        await self._resources.threads.write(session_id, lambda: self._put(session_id, command))
+        self._resources.inbox_notifier.notify(session_id)
+
+    async def pending(self, session_id: SessionId) -> Sequence[Command]:
+        """Return the commands that are not consumed yet."""
+        return await self._resources.threads.read(lambda: self._pending(session_id))
+
+    async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
+        """Wait for a command that is not among those `seen`."""
+        await wait_for_command(
+            self._resources.inbox_notifier,
+            lambda: self.pending(session_id),
+            session_id=session_id,
+            seen=seen,
+        )
+
+    def _put(self, session_id: SessionId, command: Command) -> None:
+        path = self._resources.folder.inbox(session_id)
+        with translated_os_errors(path):
+            descriptor = open_or_create(path, os.O_RDWR | os.O_APPEND)
+            try:
+                with locked(descriptor, path):
+                    content = read_range(descriptor)
+                    if command.id not in commands_in(content):
+                        _append_line(descriptor, content, encode_command(command))
+            finally:
+                os.close(descriptor)
+
+    def _pending(self, session_id: SessionId) -> tuple[Command, ...]:
+        path = self._resources.folder.inbox(session_id)
+        with translated_os_errors(path):
+            # The inbox is read before the log: the other way round, a command that came and was
+            # consumed in between would look pending.
+            commands = commands_in(read_or_empty(path))
+            if not commands:
+                return ()
+            consumed = self._resources.summaries.of(session_id).consumed
+        return tuple(item for key, item in commands.items() if key not in consumed)
+
+
+class JsonlBlobs:
+    """Content by its SHA-256, kept as long as its session."""
+
+    def __init__(self, resources: JsonlResources) -> None:
+        self._resources = resources
+
+    async def put(self, session_id: SessionId, content: bytes) -> str:
+        """Store content durably and return its name."""
+        return await self._resources.threads.write(
+            session_id, lambda: self._put(session_id, content)
+        )
+
+    async def get(self, session_id: SessionId, name: str) -> bytes:
+        """Return content; raises NOT_FOUND, or CORRUPT when it does not match its name."""
+        return await self._resources.threads.read(lambda: self._get(session_id, name))
+
+    def _put(self, session_id: SessionId, content: bytes) -> str:
+        name = blob_name(content)
+        folder = self._resources.folder.blobs(session_id)
+        with translated_os_errors(folder / name):
+            save_blob(folder, name, content)
+        return name
+
+    def _get(self, session_id: SessionId, name: str) -> bytes:
+        folder = self._resources.folder.blobs(session_id)
+        if not is_blob_name(name):
+            raise blob_not_found_error(session_id, name)
+        with translated_os_errors(folder / name):
+            content = find_blob(folder, name)
+        if content is None:
+            raise blob_not_found_error(session_id, name)
+        return verified_blob(name, content)
+
+
+def _append_line(descriptor: int, content: bytes, line: bytes) -> None:
+    # A last line that a crash cut off is ended first, so that it does not spoil this one.
+    if content and not content.endswith(b"\n"):
+        line = b"\n" + line
+    try:
+        write_all(descriptor, line)
+        os.fdatasync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, len(content))
+        raise

@@ -1,28 +1,34 @@
-"""Summaries of logs, kept up to date by reading only what was appended since the last look.
+"""Reads logs with the help of a summary of each, which grows by what was appended since last time.
 
-They are a cache: a summary that does not fit its file any more is made anew, and `index.json`
-only spares a new process the first reading.
+Summaries are a cache. One that does not fit its file any more is made again from the start of the
+file, and `index.json` only saves a new process from reading all logs.
 """
 
 import bisect
 import contextlib
 import os
 import zlib
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import msgspec
 
 from holdfast.ports.session_store import SessionRecord
-from holdfast.stores.big_entries import FindContent, restored
-from holdfast.stores.index_record import update_record
-from holdfast.stores.jsonl.content_files import finder_in
-from holdfast.stores.jsonl.folder import SessionFolder
-from holdfast.stores.jsonl.lease_file import read_lease
-from holdfast.stores.jsonl.lines import LogLine
-from holdfast.stores.jsonl.log_file import read_from
-from holdfast.stores.jsonl.scan import LogScan, scan_log
-from holdfast.stores.private_files import FILE_MODE, read_whole
+from holdfast.stores.append_rules import updated_record
+from holdfast.stores.jsonl.folder import SessionFolder, blob_finder
+from holdfast.stores.jsonl.lines import LogLine, entry_header
+from holdfast.stores.jsonl.lock_file import read_lease_state
+from holdfast.stores.jsonl.scan import LogScan, decode_entries, scan_log
+from holdfast.stores.private_files import (
+    FILE_MODE,
+    read_or_empty,
+    read_range,
+    translated_os_errors,
+    write_all,
+)
+from holdfast.stores.stored_records import FindBlob, from_stored_body
 from holdfast.vocabulary.commands import CommandId
+from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.ids import SessionId, parse_session_id
 
@@ -41,39 +47,39 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     record: SessionRecord | None = None
     consumed: frozenset[CommandId] = frozenset()
     landmarks: tuple[tuple[int, int], ...] = ((0, 0),)
-    """Pairs of `seq` and the offset of the append that follows it, so that reading can start."""
+    """Where reading can start: pairs of a `seq` and the offset of the append that follows it."""
+    last_growth: tuple[int, int] = (0, 0)
+    """Such a pair for what was appended last, where a follower of the log continues to read."""
 
     def start_for(self, after: int) -> tuple[int, int]:
-        """Return the last landmark that is not behind `after`."""
+        """Return the last place before the entry that follows `after` where reading can start."""
         place = bisect.bisect_right(self.landmarks, (after, 1 << 63)) - 1
-        return self.landmarks[max(place, 0)]
+        landmark = self.landmarks[max(place, 0)]
+        return max(landmark, self.last_growth) if self.last_growth[0] <= after else landmark
 
-    def stop_for(self, last: int | None) -> int:
-        """Return an offset by which entry `last` has been read."""
-        if last is None:
-            return self.end
-        place = bisect.bisect_left(self.landmarks, (last, 0))
-        return self.landmarks[place][1] if place < len(self.landmarks) else self.end
+    def stop_for(self, last: int | None) -> tuple[int, int]:
+        """Return the first landmark behind entry `last`; head and end when there is none."""
+        place = len(self.landmarks)
+        if last is not None:
+            place = bisect.bisect_left(self.landmarks, (last, 0))
+        return self.landmarks[place] if place < len(self.landmarks) else (self.head, self.end)
 
 
-class _Kept(msgspec.Struct, frozen=True):
-    """The content of `index.json`."""
+class _SavedSummaries(msgspec.Struct, frozen=True):
+    """The content of `index.json`, after its checksum."""
 
     sessions: dict[SessionId, LogSummary]
     format: int = 1
 
 
-class _Header(msgspec.Struct, frozen=True):
-    kind: str
-    time: int
-
-
-_header_decoder = msgspec.json.Decoder(_Header)
-_kept_decoder = msgspec.json.Decoder(_Kept)
+_saved_decoder = msgspec.json.Decoder(_SavedSummaries)
 
 
 class Summaries:
-    """The summaries of all logs in a folder, for any thread: values are replaced, not changed."""
+    """The summaries of all logs in a folder.
+
+    Any thread may use it: a summary is replaced, never changed.
+    """
 
     def __init__(self, folder: SessionFolder) -> None:
         self._folder = folder
@@ -85,36 +91,65 @@ class Summaries:
         known = self._load()
         path = self._folder.log(session_id)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = _open_to_read(path)
         except FileNotFoundError:
             known.pop(session_id, None)
             return LogSummary()
         try:
             before = known.get(session_id, LogSummary())
-            find = finder_in(self._folder.blobs(session_id))
-            summary = _refreshed(before, descriptor, find)
+            find_blob = blob_finder(self._folder.blobs(session_id))
+            summary = _refreshed(before, descriptor, find_blob)
         finally:
             os.close(descriptor)
         if summary is not before:
             if summary.record is None and summary.head:
-                summary = msgspec.structs.replace(summary, record=self._remembered(session_id))
+                # The entry that opened the session is damaged: the lock file has a copy.
+                remembered = read_lease_state(self._folder.lease(session_id)).record
+                summary = msgspec.structs.replace(summary, record=remembered)
             self._unsaved += 1
             known[session_id] = summary
         return summary
 
+    def read_entries(
+        self,
+        session_id: SessionId,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        kinds: Collection[str] | None = None,
+    ) -> list[Entry]:
+        """Read entries after `after`, up to `limit` that can be read, all or of some kinds."""
+        path = self._folder.log(session_id)
+        with translated_os_errors(path):
+            summary = self.of(session_id)
+            try:
+                descriptor = _open_to_read(path)
+            except FileNotFoundError:
+                return []
+            try:
+                find_blob = blob_finder(self._folder.blobs(session_id))
+                entries: list[Entry] = []
+                for scan in _scans(descriptor, summary, after=after, limit=limit):
+                    entries += decode_entries(scan, find_blob, after=after, kinds=kinds)
+                    if limit is not None and len(entries) >= limit:
+                        break
+                return entries[:limit]
+            finally:
+                os.close(descriptor)
+
     def records(self) -> list[SessionRecord]:
-        """Return what is known of every session."""
+        """Return the record of every session."""
         known = self._load()
         present = self._folder.logs()
         for gone in known.keys() - present.keys():
             known.pop(gone, None)
-        records = [self._at(session_id, found) for session_id, found in present.items()]
+        records = [self._record_of(session_id, found) for session_id, found in present.items()]
         if self._unsaved >= _SAVE_AFTER:
             self.save()
         return [record for record in records if record is not None]
 
     def named(self, name: str) -> list[SessionId]:
-        """Return the sessions that had a name when they were last looked at."""
+        """Return the sessions that had a name when they were last read."""
         return [
             session_id
             for session_id, known in list(self._load().items())
@@ -122,38 +157,38 @@ class Summaries:
         ]
 
     def forget(self) -> None:
-        """Read everything anew at the next look."""
+        """Drop all summaries, so that every log is read again."""
         self._known = {}
         self._unsaved = _SAVE_AFTER
 
     def save(self) -> None:
-        """Keep the summaries for the next process. A cache that cannot be written is no error."""
+        """Save the summaries for the next process. A cache that cannot be written is no error."""
         if self._known and self._unsaved:
-            body = msgspec.json.encode(_Kept(sessions=dict(self._known)))
+            body = msgspec.json.encode(_SavedSummaries(sessions=dict(self._known)))
             with contextlib.suppress(OSError):
-                _write_whole(self._folder.index, b"%08x\n" % zlib.crc32(body) + body)
+                _replace_file(self._folder.index, b"%08x\n" % zlib.crc32(body) + body)
                 self._unsaved = 0
 
-    def _at(self, session_id: SessionId, found: os.stat_result) -> SessionRecord | None:
-        """Return a record without opening the file when nothing changed."""
+    def _record_of(self, session_id: SessionId, found: os.stat_result) -> SessionRecord | None:
+        """Return a record; a file that did not change is not opened."""
         known = self._load().get(session_id)
         if known is not None and _is_current(known, found):
             return known.record
-        # A file of another name is not ours.
+        # A file that is not named by a session id belongs to another program.
         return self.of(session_id).record if parse_session_id(session_id) else None
-
-    def _remembered(self, session_id: SessionId) -> SessionRecord | None:
-        """Return what was known of a session before the entry that opens it was damaged."""
-        return read_lease(self._folder.lease(session_id)).record
 
     def _load(self) -> dict[SessionId, LogSummary]:
         if self._known is None:
-            seal, _, body = read_whole(self._folder.index).partition(b"\n")
+            checksum, _, body = read_or_empty(self._folder.index).partition(b"\n")
             self._known = {}
-            if seal == b"%08x" % zlib.crc32(body):
+            if checksum == b"%08x" % zlib.crc32(body):
                 with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-                    self._known = _kept_decoder.decode(body).sessions
+                    self._known = _saved_decoder.decode(body).sessions
         return self._known
+
+
+def _open_to_read(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
 def _is_current(summary: LogSummary, found: os.stat_result) -> bool:
@@ -161,17 +196,33 @@ def _is_current(summary: LogSummary, found: os.stat_result) -> bool:
     return seen == (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
-def _refreshed(summary: LogSummary, descriptor: int, find: FindContent) -> LogSummary:
+def _scans(
+    descriptor: int, summary: LogSummary, *, after: int, limit: int | None
+) -> Iterator[LogScan]:
+    """Scan a log from before the entry that follows `after`, `limit` entries or more at a time.
+
+    The first scan holds `limit` entries, unless lines of it are damaged or not wanted.
+    """
+    seq, offset = summary.start_for(after)
+    while offset < summary.end and after < summary.head:
+        last = None if limit is None else max(seq, after) + max(limit, 1)
+        next_seq, stop = summary.stop_for(last)
+        yield scan_log(read_range(descriptor, offset, stop=stop), offset=offset, after=seq)
+        seq, offset = next_seq, stop
+
+
+def _refreshed(summary: LogSummary, descriptor: int, find_blob: FindBlob) -> LogSummary:
+    """Return the summary of a log as it is now; reads only what was appended since."""
     found = os.fstat(descriptor)
     if _is_current(summary, found):
         return summary
     if summary.inode != found.st_ino or found.st_size <= summary.size:
         summary = LogSummary()
-    content = read_from(descriptor, summary.end, stop=found.st_size)
+    content = read_range(descriptor, summary.end, stop=found.st_size)
     scan = scan_log(content, offset=summary.end, after=summary.head)
     record, consumed = summary.record, set(summary.consumed)
     for line in (found_line.line for found_line in scan.lines):
-        record = _record_after(record, line, find)
+        record = _record_after(record, line, find_blob)
         consumed.update(line.consumed)
     return LogSummary(
         inode=found.st_ino,
@@ -182,20 +233,20 @@ def _refreshed(summary: LogSummary, descriptor: int, find: FindContent) -> LogSu
         record=record,
         consumed=frozenset(consumed),
         landmarks=_landmarks_after(summary.landmarks, scan),
+        last_growth=(summary.head, summary.end),
     )
 
 
 def _record_after(
-    record: SessionRecord | None, line: LogLine, find: FindContent
+    record: SessionRecord | None, line: LogLine, find_blob: FindBlob
 ) -> SessionRecord | None:
-    """Fold one line in, decoding as little of it as will do."""
-    if not line.has_entry:
+    """Return the record after one line; most entries are decoded only as far as their header."""
+    header = entry_header(line) if line.has_entry else None
+    if header is None:
         return record
-    try:
-        header = _header_decoder.decode(line.entry)
-        if header.kind.startswith("session."):
-            return update_record(record, restored(bytes(line.entry), find))
-    except (msgspec.DecodeError, UnicodeDecodeError, StoreError):
+    if header.kind.startswith("session."):
+        with contextlib.suppress(StoreError):
+            return updated_record(record, [from_stored_body(bytes(line.entry), find_blob)])
         return record
     if record is None:
         return None
@@ -215,13 +266,13 @@ def _landmarks_after(
     return (*landmarks, *fresh) if fresh else landmarks
 
 
-def _write_whole(path: Path, content: bytes) -> None:
+def _replace_file(path: Path, content: bytes) -> None:
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     descriptor = os.open(
         temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE
     )
     try:
-        os.write(descriptor, content)
+        write_all(descriptor, content)
     finally:
         os.close(descriptor)
     temporary.rename(path)

@@ -1,1 +1,1 @@
-"""Sessions in one SQLite file. Import this room only where that store was asked for."""
+"""Sessions in one SQLite file. Imports the database driver, so import it only when it is used."""

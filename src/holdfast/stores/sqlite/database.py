@@ -1,88 +1,110 @@
-"""Opens the database file, with the settings that every connection to it has."""
+"""The database file: how it is opened and configured, how locks are waited for, how errors read.
+
+SQLite versions that can lose committed transactions in WAL mode are refused. Up to 3.51.2 a
+checkpoint that runs while another connection restarts the write-ahead log can drop commits. The fix
+is in 3.51.3 and was taken back into the 3.50 and 3.44 series.
+"""
 
 import contextlib
 import ctypes
+import errno
 import os
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import apsw
 
-from holdfast.stores.machine_clock import machine_seconds
-from holdfast.stores.private_files import open_or_create
-from holdfast.stores.sqlite.failures import translating_database
+from holdfast.stores.private_files import FULL_ERRORS, open_or_create, store_error_of
+from holdfast.stores.processes import monotonic_seconds
 from holdfast.stores.sqlite.migrations import schema_of
-from holdfast.stores.sqlite.patience import Patience
-from holdfast.stores.sqlite.version_guard import refuse_unsafe_version
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
-_FIRST_WAIT = 0.01
-_LONGEST_WAIT = 0.5
+_FIRST_RETRY_SECONDS = 0.01
+_LONGEST_RETRY_SECONDS = 0.5
 _SHORTEST_LOCK_WAIT = 0.001
+
+_FIXED_VERSION = (3, 51, 3)
+_FIXED_SERIES = {(3, 50): 7, (3, 44): 6}
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockTimeouts:
+    """How long a lock of the database is waited for, in seconds."""
+
+    busy: float = 5.0
+    """One wait inside SQLite, before it reports that the database is locked."""
+    total: float = 30.0
+    """All waits together, before the caller gets UNAVAILABLE."""
+
+
 class Database:
-    """A database file. Knows how to connect to it; does not keep connections."""
+    """A database file. Opens connections and retries on locks; does not keep connections."""
 
     def __init__(
-        self, path: Path, *, patience: Patience, sqlite_version: str | None = None
+        self, path: Path, *, timeouts: LockTimeouts, sqlite_version: str | None = None
     ) -> None:
         self.path = path
-        self.patience = patience
+        self._timeouts = timeouts
         self._version = sqlite_version or apsw.sqlite_lib_version()
 
     def connect(self) -> apsw.Connection:
-        """Open a connection, and the file if it is new."""
+        """Open a connection; creates the file if it is missing."""
         refuse_unsafe_version(self._version)
-        with translating_database(self.path):
-            # SQLite would make it readable to others; its companions inherit the mode from it.
+        with translated_sqlite_errors(self.path):
+            # SQLite would create it readable to others; the files beside it inherit its mode.
             os.close(open_or_create(self.path, os.O_RDWR))
             connection = apsw.Connection(
                 str(self.path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX
             )
         try:
-            self.patiently(lambda: _configure(connection, self.path, self.patience))
+            self.retry_while_locked(lambda: _configure(connection, self.path, self._timeouts))
         except BaseException:
             close_quietly(connection)
             raise
         return connection
 
-    def patiently(self, work: Callable[[], T]) -> T:
-        """Do something again while others keep the database locked, up to the end of patience."""
-        deadline = machine_seconds() + self.patience.whole
-        wait = _FIRST_WAIT
+    def retry_while_locked(self, work: Callable[[], T]) -> T:
+        """Do something again while another process keeps the database locked.
+
+        Raises:
+            StoreError: UNAVAILABLE when it is still locked after `LockTimeouts.total`.
+
+        """
+        deadline = monotonic_seconds() + self._timeouts.total
+        wait = _FIRST_RETRY_SECONDS
         while True:
             try:
-                with translating_database(self.path):
+                with translated_sqlite_errors(self.path):
                     try:
                         return work()
                     except (apsw.BusyError, apsw.LockedError):
-                        if machine_seconds() >= deadline:
+                        if monotonic_seconds() >= deadline:
                             raise
             except StoreError as error:
                 if isinstance(error.__cause__, apsw.BusyError | apsw.LockedError):
                     raise StoreError(
-                        ErrorCode.UNAVAILABLE, f"{error.message} for {self.patience.whole:g} s"
+                        ErrorCode.UNAVAILABLE, f"{error.message} for {self._timeouts.total:g} s"
                     ) from error
                 raise
             threading.Event().wait(wait * (1 + secrets.randbelow(1000) / 1000))
-            wait = min(wait * 2, _LONGEST_WAIT)
+            wait = min(wait * 2, _LONGEST_RETRY_SECONDS)
 
 
 def is_in_place(connection: apsw.Connection) -> bool:
-    """Whether the file of a connection is still the one under its name: one call of `stat`."""
+    """Return whether the file of a connection is still the one under its name (one `stat`)."""
     moved = ctypes.c_int()
     connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
     return not moved.value
 
 
 def write_ahead_inode(path: Path) -> int:
-    """Return which file the write-ahead log of a database is; 0 when there is none."""
+    """Return the inode of a database's write-ahead log; 0 when there is none."""
     try:
         return Path(f"{path}-wal").stat().st_ino
     except FileNotFoundError:
@@ -90,35 +112,75 @@ def write_ahead_inode(path: Path) -> int:
 
 
 def close_quietly(connection: apsw.Connection) -> None:
-    """Close a connection whose last words nobody needs."""
+    """Close a connection and ignore errors of closing."""
     with contextlib.suppress(apsw.Error):
         connection.close()
 
 
-def _wait_in(busy: float) -> Callable[[int], bool]:
-    """Make the handler that SQLite asks whether to try a lock again.
+@contextlib.contextmanager
+def translated_sqlite_errors(path: Path) -> Iterator[None]:
+    """Raise every error of SQLite and of the operating system as a StoreError."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise store_error_from(error, path) from error
+    except OSError as error:
+        raise store_error_of(error, path) from error
 
-    Its own one waits longer each time, so that whoever is late stays late; short random waits
-    give everyone the same chance.
-    """
-    waited = 0.0
 
-    def wait(attempt: int) -> bool:
-        nonlocal waited
-        waited = 0.0 if attempt == 0 else waited
-        if waited >= busy:
-            return False
-        moment = _SHORTEST_LOCK_WAIT * (1 + secrets.randbelow(1000) / 250)
-        waited += moment
-        threading.Event().wait(moment)
+def store_error_from(
+    error: apsw.Error, path: Path, connection: apsw.Connection | None = None
+) -> StoreError:
+    """Translate an error of SQLite; the connection has the error number of the system."""
+    match error:
+        case apsw.FullError():
+            return StoreError(ErrorCode.FULL, f"there is no space left to write {path}: {error}")
+        case apsw.CorruptError() | apsw.NotADBError() | apsw.FormatError():
+            return StoreError(ErrorCode.CORRUPT, f"the database {path} is damaged: {error}")
+        case apsw.BusyError() | apsw.LockedError():
+            return StoreError(
+                ErrorCode.UNAVAILABLE, f"another process keeps the database {path} locked"
+            )
+    system = _system_errno(error, connection)
+    if system in FULL_ERRORS:
+        return StoreError(
+            ErrorCode.FULL, f"there is no space left to write {path}: {errno.errorcode[system]}"
+        )
+    return StoreError(ErrorCode.UNAVAILABLE, f"the database {path} cannot be used: {error}")
+
+
+def _system_errno(error: apsw.Error, connection: apsw.Connection | None) -> int:
+    if connection is None or not isinstance(error, apsw.IOError | apsw.CantOpenError):
+        return 0
+    try:
+        return connection.system_errno
+    except apsw.Error:
+        return 0
+
+
+def is_safe_version(version: tuple[int, int, int]) -> bool:
+    """Return whether this SQLite has the fix of the write-ahead log."""
+    if version >= _FIXED_VERSION:
         return True
+    first_fixed = _FIXED_SERIES.get(version[:2])
+    return first_fixed is not None and version[2] >= first_fixed
 
-    return wait
+
+def refuse_unsafe_version(text: str) -> None:
+    """Raise VERSION_UNSUPPORTED unless this SQLite version is safe to write with."""
+    major, minor, patch = (int(number) for number in text.split(".")[:3])
+    if not is_safe_version((major, minor, patch)):
+        raise StoreError(
+            ErrorCode.VERSION_UNSUPPORTED,
+            f"SQLite {text} can lose committed data in WAL mode; "
+            "3.51.3 or newer is needed (or 3.50.7, 3.44.6): upgrade apsw",
+        )
 
 
-def _configure(connection: apsw.Connection, path: Path, patience: Patience) -> None:
-    connection.set_busy_handler(_wait_in(patience.busy))
-    schema_of(connection, path)  # the next line changes the file, so it has to be ours
+def _configure(connection: apsw.Connection, path: Path, timeouts: LockTimeouts) -> None:
+    connection.set_busy_handler(_busy_handler(timeouts.busy))
+    # The next line changes the file, so the file has to be one of ours.
+    schema_of(connection, path)
     if connection.pragma("journal_mode", "wal") != "wal":
         raise StoreError(
             ErrorCode.UNAVAILABLE,
@@ -127,6 +189,27 @@ def _configure(connection: apsw.Connection, path: Path, patience: Patience) -> N
     connection.pragma("synchronous", "full")
     connection.pragma("foreign_keys", 1)
     connection.pragma("trusted_schema", 0)
-    # Words that look like names are text only in quotes that say so.
+    # Text in double quotes is a name, never a string.
     connection.config(apsw.SQLITE_DBCONFIG_DQS_DML, 0)
     connection.config(apsw.SQLITE_DBCONFIG_DQS_DDL, 0)
+
+
+def _busy_handler(seconds: float) -> Callable[[int], bool]:
+    """Make the function that SQLite calls to ask whether to try a lock again.
+
+    SQLite's own handler waits longer each time, so that a process that is late stays late. Short
+    random waits give every process the same chance.
+    """
+    waited = 0.0
+
+    def wait(attempt: int) -> bool:
+        nonlocal waited
+        waited = 0.0 if attempt == 0 else waited
+        if waited >= seconds:
+            return False
+        moment = _SHORTEST_LOCK_WAIT * (1 + secrets.randbelow(1000) / 250)
+        waited += moment
+        threading.Event().wait(moment)
+        return True
+
+    return wait

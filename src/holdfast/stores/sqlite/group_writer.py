@@ -1,4 +1,7 @@
-"""The one writer of a database file: whatever is asked for at the same time is one transaction."""
+"""The one writer of a database file. Work that is asked for at the same time is one transaction.
+
+Most of the cost of a transaction is its sync, so a group of appends costs as much as one.
+"""
 
 import asyncio
 import contextlib
@@ -10,15 +13,15 @@ from typing import Any, Generic, TypeVar
 
 import apsw
 
-from holdfast.stores.file_failures import vanished
-from holdfast.stores.home_process import HomeProcess
+from holdfast.stores.private_files import replaced_file_error
+from holdfast.stores.processes import ForkGuard
 from holdfast.stores.sqlite.database import (
     Database,
     close_quietly,
     is_in_place,
+    store_error_from,
     write_ahead_inode,
 )
-from holdfast.stores.sqlite.failures import store_error_from
 from holdfast.stores.sqlite.migrations import migrate
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 
@@ -27,11 +30,12 @@ LARGEST_GROUP = 512
 T = TypeVar("T")
 
 Work = Callable[[apsw.Connection], T]
-"""Something to do inside a transaction; an error that is not the database's undoes it alone."""
+"""Runs inside a transaction. When it raises, it alone is rolled back, unless it is an error of
+the database: then the whole group is."""
 
 
 class _Write(Generic[T]):
-    """One piece of work and whoever waits for it."""
+    """One piece of work and the future of its caller."""
 
     def __init__(self, work: Work[T]) -> None:
         self.work = work
@@ -40,7 +44,7 @@ class _Write(Generic[T]):
         self.error: Exception | None = None
 
     def settle(self) -> None:
-        """Tell whoever waits."""
+        """Pass the outcome on to the caller."""
         if self.error is not None:
             self.future.set_exception(self.error)
         else:
@@ -50,9 +54,9 @@ class _Write(Generic[T]):
 class GroupWriter:
     """Owns the writing connection and the thread that uses it.
 
-    While a transaction is being synced, new work gathers; it becomes the next transaction. Each
-    piece of work is undone alone when it fails; when the commit fails, all of them have. A commit
-    into a file that is no longer under its name has failed.
+    While a transaction is being synced, new work gathers and becomes the next transaction. Work
+    that fails is rolled back alone; when the commit fails, all work of the group has failed. A
+    commit into a file that is no longer the one under its name counts as failed.
     """
 
     def __init__(self, database: Database) -> None:
@@ -62,27 +66,27 @@ class GroupWriter:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-write")
         self._lock = threading.Lock()
         self._waiting: list[_Write[Any]] = []
-        self._home = HomeProcess()
+        self._fork_guard = ForkGuard()
         self._is_closed = False
 
     async def write(self, work: Work[T]) -> T:
-        """Do something in a transaction and return once it is durable."""
+        """Do work in a transaction and return its outcome once the transaction is durable."""
         return await asyncio.wrap_future(self.submit(work))
 
     def submit(self, work: Work[T]) -> Future[T]:
-        """Ask for something to be done, from any thread."""
-        self._home.refuse_forks()
+        """Ask for work to be done, from any thread."""
+        self._fork_guard.refuse_forks()
         write = _Write(work)
         with self._lock:
             if self._is_closed:
                 raise SessionError(ErrorCode.CLOSED, "the store is closed")
             self._waiting.append(write)
             if len(self._waiting) == 1:
-                self._thread.submit(self._work_off)
+                self._thread.submit(self._write_groups)
         return write.future
 
     async def close(self) -> None:
-        """Finish what was asked for, then end the thread."""
+        """Finish the work that was asked for, then end the thread."""
         with self._lock:
             if self._is_closed:
                 return
@@ -90,13 +94,13 @@ class GroupWriter:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
         self._thread.shutdown()
 
-    def _work_off(self) -> None:
+    def _write_groups(self) -> None:
         with self._lock:
             group, self._waiting = self._waiting, []
         for start in range(0, len(group), LARGEST_GROUP):
-            self._settle_group(group[start : start + LARGEST_GROUP])
+            self._write_group(group[start : start + LARGEST_GROUP])
 
-    def _settle_group(self, group: Sequence[_Write[Any]]) -> None:
+    def _write_group(self, group: Sequence[_Write[Any]]) -> None:
         writes = [write for write in group if write.future.set_running_or_notify_cancel()]
         try:
             self._commit(writes)
@@ -111,42 +115,42 @@ class GroupWriter:
 
     def _commit(self, writes: Sequence[_Write[Any]]) -> None:
         connection = self._connect()
-        self._database.patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
+        self._database.retry_while_locked(lambda: connection.execute("BEGIN IMMEDIATE"))
         try:
             for write in writes:
                 _attempt(connection, write)
             connection.execute("COMMIT")
         except apsw.Error as error:
             translated = store_error_from(error, self._database.path, connection)
-            self._give_up(connection, error)
+            self._roll_back(connection, error)
             raise translated from error
         except BaseException as error:
-            self._give_up(connection, error)
+            self._roll_back(connection, error)
             raise
-        self._refuse_vanished(connection)
+        self._refuse_replaced_file(connection)
 
-    def _refuse_vanished(self, connection: apsw.Connection) -> None:
-        """Raise UNAVAILABLE when what was just committed is in a file that has lost its name."""
+    def _refuse_replaced_file(self, connection: apsw.Connection) -> None:
+        """Raise UNAVAILABLE when the last commit went into a file that has lost its name."""
         if not is_in_place(connection):
             self._disconnect()
-            raise vanished(self._database.path)
+            raise replaced_file_error(self._database.path)
         if write_ahead_inode(self._database.path) != self._write_ahead:
-            # This connection stays: closing the last one brings what it wrote into the database.
-            raise vanished(Path(f"{self._database.path}-wal"))
+            # Keep the connection: closing the last one would copy the commit into the database.
+            raise replaced_file_error(Path(f"{self._database.path}-wal"))
 
-    def _give_up(self, connection: apsw.Connection, error: BaseException) -> None:
+    def _roll_back(self, connection: apsw.Connection, error: BaseException) -> None:
         if connection.in_transaction:
             with contextlib.suppress(apsw.Error):
                 connection.execute("ROLLBACK")
         if isinstance(error, apsw.IOError | apsw.CorruptError):
-            # After a failed sync nobody knows what the open files really hold.
+            # After a failed sync the cached pages may differ from the disk: read it again.
             self._disconnect()
 
     def _connect(self) -> apsw.Connection:
         if self._connection is None:
             connection = self._database.connect()
             try:
-                self._database.patiently(lambda: migrate(connection, self._database.path))
+                self._database.retry_while_locked(lambda: migrate(connection, self._database.path))
             except BaseException:
                 close_quietly(connection)
                 raise
@@ -165,8 +169,9 @@ def _attempt(connection: apsw.Connection, write: _Write[Any]) -> None:
     try:
         write.outcome = write.work(connection)
     except apsw.Error:
-        raise  # nobody knows what else it spoilt
-    except Exception as error:  # noqa: BLE001 - what cannot be written is its writer's affair
+        # The error may have ended the whole transaction: no other work of the group can go on.
+        raise
+    except Exception as error:  # noqa: BLE001 - any error of this work is for its caller alone
         write.error = error
         connection.execute("ROLLBACK TO write")
     connection.execute("RELEASE write")

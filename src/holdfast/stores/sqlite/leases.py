@@ -1,4 +1,4 @@
-"""The leases of a SQLite store: an epoch, a holder and a time in the session's row."""
+"""The leases of a SQLite store: epoch, holder, process and expiry in the session's row."""
 
 import contextlib
 import functools
@@ -9,50 +9,61 @@ from typing import Literal
 import apsw
 
 from holdfast.ports.session_store import Lease
-from holdfast.stores.append_rules import fenced
-from holdfast.stores.lease_rules import held_already, may_be_replaced
-from holdfast.stores.machine_clock import machine_seconds
-from holdfast.stores.process_identity import (
-    condition_of,
+from holdfast.stores.append_rules import fenced_error
+from holdfast.stores.lease_rules import (
+    NOT_WAITING,
+    LinePosition,
+    busy_error,
+    finished,
+    is_abandoned,
+    is_lease_lost,
+    lease_of_thread,
+    wait_for_lease,
+)
+from holdfast.stores.notifications import PeriodicThread
+from holdfast.stores.processes import (
+    monotonic_seconds,
     parse_identity,
+    process_state,
     this_process,
 )
+from holdfast.stores.sqlite.connections import SqliteConnections
 from holdfast.stores.sqlite.group_writer import Work
-from holdfast.stores.sqlite.quarantine import set_damaged_end_aside
-from holdfast.stores.sqlite.room import SqliteRoom
-from holdfast.stores.sqlite.rows import as_bytes, key_made_for, shown, text_of
-from holdfast.stores.ticker import Ticker
-from holdfast.stores.turns import NOT_WAITING, Turn, is_abandoned, wait_for_lease
-from holdfast.stores.waiting import carried_out, granted
+from holdfast.stores.sqlite.rows import (
+    decode_for_display,
+    decode_text,
+    move_damaged_end_aside,
+    session_key_or_new,
+)
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId
 
 
 @dataclass(frozen=True, slots=True)
-class _Holder:
-    """Who wants to write which session."""
+class _Claim:
+    """Which session is wanted, by which holder and process, from which position in line."""
 
     session_id: SessionId
-    name: str
+    holder: str
     process: str
-    turn: Turn
+    position: LinePosition
 
 
 class SqliteLeases:
     """One writer per session, across processes.
 
-    A holder whose process is gone loses its lease at once. Time counts only for one that is
-    stopped or cannot be seen from here; leases held in this process are renewed in time.
+    Owns the leases that this store holds and renews them. A holder whose process has ended loses
+    its lease at once; one that is stopped or cannot be seen from here loses it when it expires.
     """
 
-    def __init__(self, room: SqliteRoom) -> None:
-        self._room = room
-        self._seconds = room.database.patience.lease
+    def __init__(self, connections: SqliteConnections, *, lease_seconds: float) -> None:
+        self._connections = connections
+        self._seconds = lease_seconds
         self._held: dict[SessionId, Lease] = {}
         self._tickets: set[tuple[SessionId, str]] = set()
         self._is_used = False
         self._is_closed = False
-        self._renewals = Ticker("holdfast-renew", self._seconds / 3, self._renew_all)
+        self._renewals = PeriodicThread("holdfast-renew", lease_seconds / 3, self._renew_all)
 
     async def acquire(
         self, session_id: SessionId, holder: str, *, busy: Literal["wait", "reject"] = "reject"
@@ -60,60 +71,83 @@ class SqliteLeases:
         """Become the writer of a session."""
         if busy == "wait":
             return await wait_for_lease(
-                self._room.bells,
+                self._connections.notifier,
                 self,
                 session_id,
-                attempt=lambda turn: self._try_acquire(session_id, holder, turn),
+                attempt=lambda position: self._try_acquire(session_id, holder, position),
             )
         return await self._try_acquire(session_id, holder)
 
     async def renew(self, lease: Lease) -> None:
-        """Stay the writer; raises FENCED when somebody else took over."""
-        await self._room.writer.write(lambda connection: self.hold(connection, lease))
+        """Stay the writer; raises FENCED when another holder took over."""
+        await self._connections.writer.write(lambda connection: self.hold(connection, lease))
 
     async def release(self, lease: Lease) -> None:
-        """Let somebody else become the writer; doing it twice is fine."""
+        """Let another holder become the writer; doing it twice is fine."""
         self._forget(lease)
-        await carried_out(
+        await finished(
             self._ask_to_release(lease.session_id, lambda connection: _release(connection, lease))
         )
 
     async def release_all(self) -> None:
-        """Give up everything that is held here, for good: nothing is granted from now on."""
+        """Release everything that is held here, for good: later calls acquire nothing."""
         self._renewals.stop()
         self._is_closed = True
         for session_id, ticket in tuple(self._tickets):
             with contextlib.suppress(AgentError):
                 self.leave(session_id, ticket)
         if self._is_used:
-            await carried_out(self._room.writer.submit(self._release_held))
+            await finished(self._connections.writer.submit(self._release_held))
 
     async def join(self, session_id: SessionId, ticket: str) -> None:
-        """Keep a ticket, and forget those of processes that are gone."""
+        """Store a ticket, and remove the tickets of processes that have ended."""
         if self._is_closed:
             raise SessionError(ErrorCode.CLOSED, "the store is closed")
         self._tickets.add((session_id, ticket))
-        await self._room.writer.write(lambda connection: _join(connection, session_id, ticket))
+        await self._connections.writer.write(
+            lambda connection: _join(connection, session_id, ticket)
+        )
 
     def leave(self, session_id: SessionId, ticket: str) -> "Future[None]":
-        """Ask for a ticket to be forgotten; one that stays behind goes with its process."""
+        """Start removing a ticket; one that stays behind is void once its process ends."""
         self._tickets.discard((session_id, ticket))
-        return self._room.writer.submit(lambda connection: _leave(connection, ticket))
+        return self._connections.writer.submit(lambda connection: _leave(connection, ticket))
+
+    def hold(self, connection: apsw.Connection, lease: Lease) -> int:
+        """Prolong a lease and return the key of its session.
+
+        Called inside the transaction that writes under the lease.
+
+        Raises:
+            StoreError: FENCED when the lease is not the newest of its session.
+
+        """
+        key: int | None = connection.execute(
+            "UPDATE session SET lease_until = ?"
+            " WHERE id = ? AND epoch = ? AND lease_holder = ? RETURNING key",
+            (monotonic_seconds() + self._seconds, lease.session_id, lease.epoch, lease.holder),
+        ).get
+        if key is None:
+            holder = connection.execute(
+                "SELECT CAST(lease_holder AS BLOB) FROM session WHERE id = ?", (lease.session_id,)
+            ).get
+            raise fenced_error(lease.session_id, decode_for_display(holder))
+        return key
 
     async def _try_acquire(
-        self, session_id: SessionId, holder: str, turn: Turn = NOT_WAITING
+        self, session_id: SessionId, holder: str, position: LinePosition = NOT_WAITING
     ) -> Lease:
-        wanted = _Holder(session_id, holder, str(this_process()), turn)
-        # Looking first keeps those who wait from writing.
-        await self._room.readers.read(lambda connection: _refuse_busy(connection, wanted))
+        claim = _Claim(session_id, holder, str(this_process()), position)
+        # Reading first keeps callers that are refused from writing.
+        await self._connections.readers.read(lambda connection: _refuse_busy(connection, claim))
         gained: list[Lease] = []
         self._is_used = True
 
         def acquire(connection: apsw.Connection) -> Lease:
             if self._is_closed:
                 raise SessionError(ErrorCode.CLOSED, "the store is closed")
-            gained.append(_acquire(connection, wanted, seconds=self._seconds))
-            # From here on, whatever becomes of the caller: closing the store gives it back, too.
+            gained.append(_acquire(connection, claim, seconds=self._seconds))
+            # Noted at once, so that closing the store releases it even if the caller is gone.
             self._held[session_id] = gained[0]
             return gained[0]
 
@@ -123,8 +157,8 @@ class SqliteLeases:
                 _release(connection, lease)
 
         try:
-            lease = await granted(
-                self._room.writer.submit(acquire),
+            lease = await lease_of_thread(
+                self._connections.writer.submit(acquire),
                 lambda: self._ask_to_release(session_id, give_back),
             )
         except AgentError:
@@ -135,9 +169,9 @@ class SqliteLeases:
         return lease
 
     def _ask_to_release(self, session_id: SessionId, release: Work[None]) -> "Future[None]":
-        """Ask for a release, after which those who wait for the session are woken."""
-        released = self._room.writer.submit(release)
-        released.add_done_callback(lambda _: self._room.bells.ring(session_id))
+        """Ask the writer for a release; callers that wait for the session are woken after it."""
+        released = self._connections.writer.submit(release)
+        released.add_done_callback(lambda _: self._connections.notifier.notify(session_id))
         return released
 
     def _forget(self, lease: Lease) -> None:
@@ -149,36 +183,18 @@ class SqliteLeases:
             _release(connection, lease)
         self._held.clear()
 
-    def hold(self, connection: apsw.Connection, lease: Lease) -> int:
-        """Prolong a lease that is still the newest and return the session's number.
-
-        Raises FENCED. Called inside the transaction that writes under the lease.
-        """
-        key: int | None = connection.execute(
-            "UPDATE session SET lease_until = ?"
-            " WHERE id = ? AND epoch = ? AND lease_holder = ? RETURNING key",
-            (machine_seconds() + self._seconds, lease.session_id, lease.epoch, lease.holder),
-        ).get
-        if key is None:
-            holder = connection.execute(
-                f"SELECT {as_bytes('lease_holder')} FROM session WHERE id = ?",  # noqa: S608
-                (lease.session_id,),
-            ).get
-            raise fenced(lease.session_id, shown(holder))
-        return key
-
     def _renew_all(self) -> None:
         for lease in tuple(self._held.values()):
             try:
-                self._room.writer.submit(functools.partial(self.hold, lease=lease))
+                self._connections.writer.submit(functools.partial(self.hold, lease=lease))
             except SessionError:
                 return
 
 
-def _acquire(connection: apsw.Connection, wanted: _Holder, *, seconds: float) -> Lease:
-    key = key_made_for(connection, wanted.session_id)
-    _refuse_busy(connection, wanted)
-    set_damaged_end_aside(connection, key)
+def _acquire(connection: apsw.Connection, claim: _Claim, *, seconds: float) -> Lease:
+    key = session_key_or_new(connection, claim.session_id)
+    _refuse_busy(connection, claim)
+    move_damaged_end_aside(connection, key)
     # Epochs never repeat in a database, not even for a session that is deleted and made again.
     epoch: int | None = connection.execute(
         "UPDATE last_epoch SET value = 1 + max(value, (SELECT epoch FROM session WHERE key = ?))"
@@ -190,42 +206,37 @@ def _acquire(connection: apsw.Connection, wanted: _Holder, *, seconds: float) ->
     connection.execute(
         "UPDATE session SET epoch = ?, lease_holder = ?, lease_process = ?, lease_until = ?"
         " WHERE key = ?",
-        (epoch, wanted.name, wanted.process, machine_seconds() + seconds, key),
+        (epoch, claim.holder, claim.process, monotonic_seconds() + seconds, key),
     )
-    return Lease(session_id=wanted.session_id, holder=wanted.name, epoch=epoch)
+    return Lease(session_id=claim.session_id, holder=claim.holder, epoch=epoch)
 
 
-def _refuse_busy(connection: apsw.Connection, wanted: _Holder) -> None:
+def _refuse_busy(connection: apsw.Connection, claim: _Claim) -> None:
+    """Raise BUSY when another holder keeps its lease, or another caller is first in line."""
     row = connection.execute(
-        f"SELECT {as_bytes('lease_holder', 'lease_process')}, CAST(lease_until AS REAL)"  # noqa: S608
+        "SELECT CAST(lease_holder AS BLOB), CAST(lease_process AS BLOB), CAST(lease_until AS REAL)"
         " FROM session WHERE id = ? AND lease_holder IS NOT NULL",
-        (wanted.session_id,),
+        (claim.session_id,),
     ).fetchone()
-    if row is None:
-        wanted.turn.refuse_others_first(wanted.session_id, _tickets(connection, wanted.session_id))
-        return
-    holder, process, until = shown(row[0]), shown(row[1]) or "", row[2]
-    if (holder, process) == (wanted.name, wanted.process):
-        return
-    identity = parse_identity(process)
-    condition = condition_of(identity) if identity else "unknown"
-    if not may_be_replaced(condition, expired=machine_seconds() >= until):
-        raise held_already(wanted.session_id, holder, process=identity.pid if identity else None)
-    wanted.turn.refuse_others_first(wanted.session_id, _tickets(connection, wanted.session_id))
+    if row is not None:
+        holder, process = decode_for_display(row[0]), decode_for_display(row[1]) or ""
+        if (holder, process) == (claim.holder, claim.process):
+            return
+        identity = parse_identity(process)
+        state = process_state(identity) if identity else "unknown"
+        if not is_lease_lost(state, expired=monotonic_seconds() >= row[2]):
+            raise busy_error(claim.session_id, holder, process=identity.pid if identity else None)
+    claim.position.refuse_unless_first(claim.session_id, _tickets(connection, claim.session_id))
 
 
 def _tickets(connection: apsw.Connection, session_id: SessionId) -> list[str]:
     rows = connection.execute(
-        f"SELECT {as_bytes('ticket')} FROM waiter"  # noqa: S608
+        "SELECT CAST(ticket AS BLOB) FROM waiter"
         " WHERE session = (SELECT key FROM session WHERE id = ?)",
         (session_id,),
     )
-    tickets = (text_of(ticket) for (ticket,) in rows)
+    tickets = (decode_text(ticket) for (ticket,) in rows)
     return [ticket for ticket in tickets if ticket is not None]
-
-
-def _leave(connection: apsw.Connection, ticket: str) -> None:
-    connection.execute("DELETE FROM waiter WHERE ticket = ?", (ticket,)).fetchall()
 
 
 def _join(connection: apsw.Connection, session_id: SessionId, ticket: str) -> None:
@@ -234,8 +245,12 @@ def _join(connection: apsw.Connection, session_id: SessionId, ticket: str) -> No
             connection.execute("DELETE FROM waiter WHERE ticket = ?", (other,))
     connection.execute(
         "INSERT INTO waiter (ticket, session) VALUES (?, ?)",
-        (ticket, key_made_for(connection, session_id)),
+        (ticket, session_key_or_new(connection, session_id)),
     )
+
+
+def _leave(connection: apsw.Connection, ticket: str) -> None:
+    connection.execute("DELETE FROM waiter WHERE ticket = ?", (ticket,)).fetchall()
 
 
 def _release(connection: apsw.Connection, lease: Lease) -> None:

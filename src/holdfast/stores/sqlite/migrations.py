@@ -1,8 +1,8 @@
-"""The schema, as numbered steps that a database takes once each.
+"""The schema of the database, as numbered migrations that are applied once each.
 
-`PRAGMA user_version` is the number of the last step; the table `migration` says when each was
-taken. A database with a number that this version does not know is left alone, and so is one with
-tables of somebody else's.
+`PRAGMA user_version` is the number of the last one; the table `migration` says when each was
+applied. A database with a number that this version does not know is refused and not changed, and so
+is a database of another application.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import apsw
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 APPLICATION_ID = 0x686F6C64
-"""Marks the file as one of ours (`hold`)."""
+"""Marks a file as a database of Holdfast (`hold` in ASCII)."""
 
 _TABLES = """
 CREATE TABLE session (
@@ -81,7 +81,8 @@ SELECT
   (SELECT count(*) FROM sqlite_schema),
   (SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'last_epoch')
 """
-"""What a file says of itself, and whether it has a table that only ours have."""
+"""Selects the application id, the schema version, the number of tables, and whether the file has a
+table that only databases of Holdfast have."""
 
 _TEXT_INDEX = """
 ALTER TABLE session ADD COLUMN indexed INTEGER NOT NULL DEFAULT 0;
@@ -102,7 +103,7 @@ def _make_tables(connection: apsw.Connection) -> None:
 
 
 def _add_native_session_id(connection: apsw.Connection) -> None:
-    """Give the column to databases that were made before it was in the first step."""
+    """Add the column to databases that were made before the first migration had it."""
     columns = {row[1] for row in connection.execute("PRAGMA table_info(session)")}
     if "native_session_id" not in columns:
         connection.execute("ALTER TABLE session ADD COLUMN native_session_id TEXT")
@@ -125,14 +126,14 @@ MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
 
 
 def migrate(connection: apsw.Connection, path: Path) -> None:
-    """Bring a database up to date; raises VERSION_UNSUPPORTED for one that is newer or foreign."""
+    """Apply the missing migrations; raises VERSION_UNSUPPORTED as `schema_of` does."""
     if schema_of(connection, path) == len(MIGRATIONS):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Somebody else may have done it while this one waited for the lock.
+        # Another process may have applied them while this one waited for the lock.
         for number in range(schema_of(connection, path) + 1, len(MIGRATIONS) + 1):
-            _take_step(connection, number)
+            _apply(connection, number)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -140,7 +141,7 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
         raise
 
 
-def _take_step(connection: apsw.Connection, number: int) -> None:
+def _apply(connection: apsw.Connection, number: int) -> None:
     step = MIGRATIONS[number - 1]
     step(connection)
     connection.execute(
@@ -157,13 +158,13 @@ def _take_step(connection: apsw.Connection, number: int) -> None:
 
 
 def schema_of(connection: apsw.Connection, path: Path) -> int:
-    """Return the last step that a database has taken, 0 for a new one; changes nothing in it.
+    """Return the number of the last migration of a database, 0 for a new one; changes nothing.
 
     Raises:
-        StoreError: VERSION_UNSUPPORTED when it is newer than this version, or not one of ours.
+        StoreError: VERSION_UNSUPPORTED when the database is newer or of another application.
 
     """
-    # One statement sees one moment, whatever another process is doing to the file.
+    # One statement reads one snapshot, so a migration by another process cannot come in between.
     identity: tuple[int, int, int, int] = connection.execute(_IDENTITY).get
     application, version, tables, ours = identity
     if application not in {0, APPLICATION_ID} or (application == 0 and tables and not ours):

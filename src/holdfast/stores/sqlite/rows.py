@@ -1,58 +1,60 @@
-"""How entries and sessions look as rows, and how text in them is read.
+"""Rows of entries, sessions, blobs, commands and quarantine: how they are written and read.
 
-A bad byte makes text unreadable to the database driver, for the whole query. So every text is
-selected as bytes (`as_bytes`) and decoded here; a value that cannot be is damage to its own row.
+Text that holds a bad byte makes the database driver fail for the whole query. So every text is
+selected as bytes (`CAST(… AS BLOB)`) and decoded here. A value that cannot be decoded is damage to
+its own row only. Numbers are cast for the same reason.
 """
 
 import functools
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Generator, Iterator
 from typing import Any, TypeAlias
 
 import apsw
 
 from holdfast.ports.session_store import SessionRecord
-from holdfast.stores.big_entries import FindContent, StoredEntry, restored
-from holdfast.stores.index_record import update_record
+from holdfast.stores.append_rules import updated_record
+from holdfast.stores.stored_records import FindBlob, StoredEntry, command_damage, from_stored_body
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import SessionId
 
 EntryRow: TypeAlias = tuple[int, bytes | None, bytes | None, int | None, bytes | None]
+"""place, id, kind, crc, body."""
 
 _SEQ_BITS = 32
 _LARGEST_SEQ = (1 << _SEQ_BITS) - 1
 LARGEST_KEY = (1 << 31) - 1
 
-
-def as_bytes(*columns: str) -> str:
-    """Name columns so that they come as bytes, whatever damage made of them."""
-    return ", ".join(f"CAST({column} AS BLOB)" for column in columns)
-
-
-def as_numbers(*columns: str) -> str:
-    """Name columns so that they come as whole numbers, whatever damage made of them."""
-    return ", ".join(f"CAST({column} AS INTEGER)" for column in columns)
-
-
-_TEXTS = ("id", "owner", "project", "name", "title", "model", "parent", "native_session_id")
-_ENTRY_COLUMNS = f"place, {as_bytes('id', 'kind')}, {as_numbers('crc')}, {as_bytes('body')}"
-RECORD_COLUMNS = f"key, {as_bytes(*_TEXTS)}, {as_numbers('created', 'updated', 'head')}"
+_SELECT_ENTRIES = (
+    "SELECT place, CAST(id AS BLOB), CAST(kind AS BLOB), CAST(crc AS INTEGER), CAST(body AS BLOB)"
+    " FROM entry WHERE place BETWEEN ? AND ?"
+)
+SELECT_RECORDS = (
+    "SELECT key, CAST(id AS BLOB), CAST(owner AS BLOB), CAST(project AS BLOB), CAST(name AS BLOB),"
+    " CAST(title AS BLOB), CAST(model AS BLOB), CAST(parent AS BLOB),"
+    " CAST(native_session_id AS BLOB), CAST(created AS INTEGER), CAST(updated AS INTEGER),"
+    " CAST(head AS INTEGER) FROM session"
+)
+"""Selects rows for `decode_record`; a WHERE clause can follow."""
+_RECORD_TEXTS = ("id", "owner", "project", "name", "title", "model", "parent", "native_session_id")
 
 
 def place_of(key: int, seq: int) -> int:
-    """Return where an entry is: one number per session and `seq`, in the order of reading."""
+    """Return the primary key of an entry: session and `seq` in one number, in reading order."""
     return key << _SEQ_BITS | seq
 
 
 def span_of(key: int) -> tuple[int, int]:
-    """Return the first and the last place that a session's entries can have.
-
-    Between those of a key that damage made up there are no places.
-    """
+    """Return the first and the last place of a session's entries; an empty span for a bad key."""
     if not 0 < key <= LARGEST_KEY:
         return 1, 0
     return place_of(key, 1), place_of(key + 1, 0) - 1
+
+
+def key_at(place: int) -> int:
+    """Return the key of the session whose entry is at a place."""
+    return place >> _SEQ_BITS
 
 
 def seq_of(place: int) -> int:
@@ -65,61 +67,7 @@ def within_seqs(number: int) -> int:
     return min(max(number, 0), _LARGEST_SEQ - 1)
 
 
-def row_of(key: int, entry: Entry, kept: StoredEntry) -> tuple[int, str, str, int, bytes]:
-    """Make the row of an entry, sealed with a checksum."""
-    place, body = place_of(key, entry.seq), kept.body
-    seal = _seal(place, (entry.id.encode(), entry.kind.encode()), body)
-    return place, entry.id, entry.kind, seal, body
-
-
-def entry_of(row: EntryRow, find: FindContent) -> Entry | str:
-    """Read a row; a damaged one gives the reason instead."""
-    place, entry_id, kind, crc, body = row
-    if entry_id is None or kind is None or body is None:
-        return "a value is missing"
-    if _seal(place, (entry_id, kind), body) != crc:
-        return "the checksum does not match"
-    try:
-        return restored(body, find)
-    except StoreError as error:
-        return error.message
-
-
-def finder_of(connection: apsw.Connection, key: int | None) -> FindContent:
-    """Return the function that finds the big payloads of a session."""
-    return functools.partial(_content, connection, key)
-
-
-def keep_content(connection: apsw.Connection, key: int, *, name: str, content: bytes) -> None:
-    """Store a big payload under its name."""
-    connection.execute(
-        "INSERT OR REPLACE INTO blob (session, name, content) VALUES (?, ?, ?)",
-        (key, name, content),
-    )
-
-
-def rows_between(
-    connection: apsw.Connection, first: int, last: int, *, limit: int | None = None
-) -> Iterator[EntryRow]:
-    """Read the rows of entries from one place to another."""
-    return connection.execute(
-        f"SELECT {_ENTRY_COLUMNS} FROM entry"  # noqa: S608
-        " WHERE place BETWEEN ? AND ? ORDER BY place LIMIT ?",
-        (first, last, -1 if limit is None else limit),
-    )
-
-
-def last_row(connection: apsw.Connection, key: int) -> EntryRow | None:
-    """Read the row of a session's last entry."""
-    row: EntryRow | None = connection.execute(
-        f"SELECT {_ENTRY_COLUMNS} FROM entry"  # noqa: S608
-        " WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
-        span_of(key),
-    ).fetchone()
-    return row
-
-
-def key_of(connection: apsw.Connection, session_id: SessionId) -> int | None:
+def session_key(connection: apsw.Connection, session_id: SessionId) -> int | None:
     """Return the number that stands for a session in other tables."""
     key: int | None = connection.execute("SELECT key FROM session WHERE id = ?", (session_id,)).get
     if key is not None and not 0 < key <= LARGEST_KEY:
@@ -130,57 +78,170 @@ def key_of(connection: apsw.Connection, session_id: SessionId) -> int | None:
     return key
 
 
-def key_made_for(connection: apsw.Connection, session_id: SessionId) -> int:
-    """Return a session's number; a new session gets one before it has entries."""
+def session_key_or_new(connection: apsw.Connection, session_id: SessionId) -> int:
+    """Return a session's key; a new session gets its row before it has entries."""
     connection.execute("INSERT OR IGNORE INTO session (id) VALUES (?)", (session_id,))
-    key = key_of(connection, session_id)
+    key = session_key(connection, session_id)
     return 0 if key is None else key
 
 
-def text_of(value: bytes | None) -> str | None:
-    """Decode a text; None when there is none, or bytes that are no text."""
+def decode_text(value: bytes | None) -> str | None:
+    """Decode a text; None when there is none or it is not UTF-8."""
     try:
         return None if value is None else value.decode()
     except UnicodeDecodeError:
         return None
 
 
-def shown(value: bytes | None) -> str | None:
-    """Decode a text that is only shown; bytes that are no text are shown as such."""
+def decode_for_display(value: bytes | None) -> str | None:
+    """Decode a text that is only shown; bytes that are not UTF-8 are replaced."""
     return None if value is None else value.decode(errors="replace")
 
 
-def record_of(connection: apsw.Connection, row: tuple[Any, ...]) -> SessionRecord | None:
-    """Read a row of `RECORD_COLUMNS`; where it is damaged, the log says what it said."""
+def entry_row(key: int, entry: Entry, kept: StoredEntry) -> tuple[int, str, str, int, bytes]:
+    """Make the row of an entry with its checksum."""
+    place, body = place_of(key, entry.seq), kept.body
+    checksum = _checksum(place, (entry.id.encode(), entry.kind.encode()), body)
+    return place, entry.id, entry.kind, checksum, body
+
+
+def decode_entry_row(row: EntryRow, find_blob: FindBlob) -> Entry | str:
+    """Decode a row of an entry; a damaged one gives the reason instead."""
+    place, entry_id, kind, crc, body = row
+    if entry_id is None or kind is None or body is None:
+        return "a value is missing"
+    if _checksum(place, (entry_id, kind), body) != crc:
+        return "the checksum does not match"
+    try:
+        return from_stored_body(body, find_blob)
+    except StoreError as error:
+        return error.message
+
+
+def entry_rows(connection: apsw.Connection, first: int, last: int) -> Iterator[EntryRow]:
+    """Read the rows of entries from one place to another, in order."""
+    return connection.execute(f"{_SELECT_ENTRIES} ORDER BY place", (first, last))
+
+
+def readable_entries(
+    connection: apsw.Connection,
+    key: int,
+    *,
+    after: int = 0,
+    kinds: Collection[str] | None = None,
+) -> Generator[Entry, None, None]:
+    """Yield the entries of a session after a `seq`, all or of some kinds, without damaged rows."""
+    find_blob = blob_finder(connection, key)
+    first, last = span_of(key)
+    for row in entry_rows(connection, first + after, last):
+        # The kind is looked at first: entries that are not wanted may have large blobs.
+        if kinds is not None and decode_text(row[2]) not in kinds:
+            continue
+        entry = decode_entry_row(row, find_blob)
+        if not isinstance(entry, str):
+            yield entry
+
+
+def head_of(connection: apsw.Connection, key: int) -> int:
+    """Return the last `seq` of the entries; the head in the session's row may be damaged."""
+    place: int | None = connection.execute(
+        "SELECT max(place) FROM entry WHERE place BETWEEN ? AND ?", span_of(key)
+    ).get
+    return 0 if place is None else seq_of(place)
+
+
+def blob_finder(connection: apsw.Connection, key: int | None) -> FindBlob:
+    """Return the function that finds the blobs of a session."""
+    return functools.partial(_blob_content, connection, key)
+
+
+def save_blob(connection: apsw.Connection, key: int, *, name: str, content: bytes) -> None:
+    """Store a blob under its name."""
+    connection.execute(
+        "INSERT OR REPLACE INTO blob (session, name, content) VALUES (?, ?, ?)",
+        (key, name, content),
+    )
+
+
+def pending_command_bodies(connection: apsw.Connection, key: int | None) -> list[tuple[int, bytes]]:
+    """Return the commands of a session that are not consumed, each with the number it came as."""
+    rows: Iterator[tuple[int, bytes]] = connection.execute(
+        "SELECT arrived, CAST(body AS BLOB) FROM command"
+        " WHERE session = ? AND body IS NOT NULL ORDER BY arrived",
+        (key,),
+    )
+    return list(rows)
+
+
+def damaged_commands(connection: apsw.Connection, key: int) -> list[tuple[str, str]]:
+    """Return the place and the reason of each command that no version can read."""
+    found = []
+    for arrived, body in pending_command_bodies(connection, key):
+        if (reason := command_damage(body)) is not None:
+            found.append((f"command {arrived}", reason))
+    return found
+
+
+def move_damaged_end_aside(connection: apsw.Connection, key: int) -> None:
+    """Move damaged rows from the end of a log to `quarantine`, so that appending can go on.
+
+    Damaged rows before a good one stay where they are: their places are taken.
+    """
+    while (row := _last_entry_row(connection, key)) is not None:
+        reason = decode_entry_row(row, blob_finder(connection, key))
+        if not isinstance(reason, str):
+            return
+        connection.execute(
+            "INSERT INTO quarantine (session, place, reason, body) VALUES (?, ?, ?, ?)",
+            (key, row[0], reason, row[4] or b""),
+        )
+        connection.execute(
+            "DELETE FROM text_index WHERE rowid BETWEEN ? AND ?", (row[0], span_of(key)[1])
+        )
+        connection.execute("DELETE FROM entry WHERE place = ?", (row[0],))
+
+
+def read_quarantine(connection: apsw.Connection, key: int) -> list[tuple[str, str]]:
+    """Return the place and the reason of each row that was moved aside."""
+    rows = connection.execute(
+        "SELECT CAST(place AS INTEGER), CAST(reason AS BLOB) FROM quarantine"
+        " WHERE session = ? ORDER BY rowid",
+        (key,),
+    )
+    return [(f"row {place}", str(decode_for_display(reason))) for place, reason in rows]
+
+
+def decode_record(connection: apsw.Connection, row: tuple[Any, ...]) -> SessionRecord | None:
+    """Decode a row of `SELECT_RECORDS`; a damaged one is derived from the log."""
     key, *values = row
-    texts = [text_of(value) for value in values[: len(_TEXTS)]]
-    named = dict(zip(_TEXTS, texts, strict=True))
-    created, updated, head = values[len(_TEXTS) :]
+    texts = [decode_text(value) for value in values[: len(_RECORD_TEXTS)]]
+    named = dict(zip(_RECORD_TEXTS, texts, strict=True))
+    created, updated, head = values[len(_RECORD_TEXTS) :]
     record = None
     if not any(named[name] is None for name in ("id", "owner", "project")):
         named["model"] = named["model"] or ""
         known: dict[str, Any] = {**named, "created": created, "updated": updated, "head": head}
         record = SessionRecord(**known)
     if any(value is not None and text is None for value, text in zip(values, texts, strict=False)):
-        return folded_record(connection, key, record)
+        return derive_record(connection, key, record)
     return record
 
 
-def folded_record(
+def derive_record(
     connection: apsw.Connection, key: int, known: SessionRecord | None
 ) -> SessionRecord | None:
-    """Derive a record; one that was `known` counts where the entry that opens it is damaged."""
+    """Derive a record from the entries; None when there are none.
+
+    `known` is the record to start from when the entry that opened the session is damaged.
+    """
     record: SessionRecord | None = None
-    find = finder_of(connection, key)
-    for row in rows_between(connection, *span_of(key)):
-        entry = entry_of(row, find)
-        if not isinstance(entry, str):
-            record = update_record(record or known, entry)
+    for entry in readable_entries(connection, key):
+        record = updated_record(record or known, [entry])
     return record
 
 
 def save_record(connection: apsw.Connection, key: int, record: SessionRecord) -> None:
-    """Write what the index knows; an apsw.ConstraintError says that the name is taken."""
+    """Write a record; an apsw.ConstraintError means that the name is taken."""
     connection.execute(
         "UPDATE session SET id = ?, owner = ?, project = ?, name = ?, title = ?, model = ?,"
         " parent = ?, native_session_id = ?, created = ?, updated = ?, head = ? WHERE key = ?",
@@ -201,13 +262,19 @@ def save_record(connection: apsw.Connection, key: int, record: SessionRecord) ->
     )
 
 
-def _content(connection: apsw.Connection, key: int | None, name: str) -> bytes | None:
+def _last_entry_row(connection: apsw.Connection, key: int) -> EntryRow | None:
+    row: EntryRow | None = connection.execute(
+        f"{_SELECT_ENTRIES} ORDER BY place DESC LIMIT 1", span_of(key)
+    ).fetchone()
+    return row
+
+
+def _blob_content(connection: apsw.Connection, key: int | None, name: str) -> bytes | None:
     content: bytes | None = connection.execute(
-        f"SELECT {as_bytes('content')} FROM blob WHERE session = ? AND name = ?",  # noqa: S608
-        (key, name),
+        "SELECT CAST(content AS BLOB) FROM blob WHERE session = ? AND name = ?", (key, name)
     ).get
     return content
 
 
-def _seal(place: int, named: tuple[bytes, bytes], body: bytes) -> int:
+def _checksum(place: int, named: tuple[bytes, bytes], body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(b"%d %s %s " % (place, *named)))

@@ -1,80 +1,105 @@
-"""Full-text search over what was said; an index that follows the logs and can be made anew.
+"""The search of a SQLite store: a full-text index over what users and models said.
 
-The index holds words, not texts, and is brought up to date when somebody searches, so that an
-append costs nothing for it.
+The index (FTS5) holds words, not texts. It is brought up to date when something is searched for, so
+that an append costs nothing for it, and it can be derived again from the entries. What a hit shows
+is read from the log.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from contextlib import closing
 
 import apsw
 
-from holdfast.stores.searchable_text import searchable_text_of
-from holdfast.stores.sqlite.room import SqliteRoom
+from holdfast.ports.session_store import SearchHit
+from holdfast.stores.sqlite.connections import SqliteConnections
 from holdfast.stores.sqlite.rows import (
     LARGEST_KEY,
-    RECORD_COLUMNS,
-    as_numbers,
-    entry_of,
-    finder_of,
+    SELECT_RECORDS,
+    decode_record,
+    head_of,
+    key_at,
     place_of,
-    record_of,
-    rows_between,
+    readable_entries,
+    seq_of,
     span_of,
     within_seqs,
 )
-from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.text import writable
-
-
-class FoundText(NamedTuple):
-    """Where words were found."""
-
-    session_id: SessionId
-    seq: int
+from holdfast.stores.text_search import (
+    SEARCHABLE_KINDS,
+    SearchableText,
+    TextCollector,
+    TextQuery,
+    hit_of,
+)
 
 
 class SqliteSearch:
-    """Finds sessions by their words, for one owner and project."""
+    """Finds texts through the index, after bringing it up to date for the owner's sessions."""
 
-    def __init__(self, room: SqliteRoom) -> None:
-        self._room = room
+    def __init__(self, connections: SqliteConnections) -> None:
+        self._connections = connections
 
     async def find(
-        self, owner: str, project: str, words: str, *, limit: int = 50
-    ) -> Sequence[FoundText]:
-        """Find places that hold all the words, the best first."""
-        query = _query_of(words)
-        if not query:
-            return ()
-        # Only what is looked through: another owner's damage is no reason to fail here.
-        await self._room.writer.write(lambda connection: _catch_up(connection, (owner, project)))
-        asked = (query, owner, project, limit)
-        return await self._room.readers.read(lambda connection: _find(connection, asked))
+        self, query: str, *, owner: str, project: str | None = None, limit: int = 50
+    ) -> Sequence[SearchHit]:
+        """Find texts that hold every word of the query, the best first."""
+        wanted = TextQuery(query)
+        if not wanted.phrases or limit <= 0:
+            return []
+        # Only the sessions that are searched: damage to other owners' sessions has no effect.
+        await self._connections.writer.write(
+            lambda connection: _update_index(connection, (owner, project))
+        )
+        return await self._connections.readers.read(
+            lambda connection: _find(connection, wanted, (owner, project), limit=limit)
+        )
 
 
-def _query_of(words: str) -> str:
-    """Quote every word, so that none of them is an operator; what ends a text ends a word."""
-    separated = writable(words).replace("\0", " ").split()
-    return " ".join('"{}"'.format(word.replace('"', '""')) for word in separated)
-
-
-def _find(connection: apsw.Connection, asked: tuple[str, str, str, int]) -> list[FoundText]:
-    rows = connection.execute(
-        f"SELECT text_index.rowid & 4294967295, {RECORD_COLUMNS} FROM text_index"  # noqa: S608
+def _find(
+    connection: apsw.Connection,
+    query: TextQuery,
+    owned: tuple[str, str | None],
+    *,
+    limit: int,
+) -> list[SearchHit]:
+    places = connection.execute(
+        "SELECT text_index.rowid FROM text_index"
         " JOIN session ON session.key = text_index.rowid >> 32"
-        " WHERE text_index MATCH ? AND owner = ? AND project = ?"
-        " ORDER BY rank LIMIT ?",
-        asked,
+        " WHERE text_index MATCH ?3 AND owner = ?1 AND (?2 IS NULL OR project = ?2)"
+        " ORDER BY rank LIMIT ?4",
+        (*owned, query.match_expression, limit),
     ).fetchall()
-    found = [(record_of(connection, row[1:]), int(str(row[0]))) for row in rows]
-    return [FoundText(record.id, seq) for record, seq in found if record is not None]
+    hits = (_hit_at(connection, query, int(str(place))) for (place,) in places)
+    return [hit for hit in hits if hit is not None]
 
 
-def _catch_up(connection: apsw.Connection, owned: tuple[str, str]) -> None:
+def _hit_at(connection: apsw.Connection, query: TextQuery, place: int) -> SearchHit | None:
+    """Read the text at a place; None when it, or the row of its session, is damaged."""
+    key, seq = key_at(place), seq_of(place)
+    row = connection.execute(f"{SELECT_RECORDS} WHERE key = ?", (key,)).fetchone()
+    record = None if row is None else decode_record(connection, row)
+    text = None if record is None else _text_at(connection, key, seq)
+    return None if record is None or text is None else hit_of(query, record.id, text)
+
+
+def _text_at(connection: apsw.Connection, key: int, seq: int) -> SearchableText | None:
+    collector = TextCollector()
+    rows = readable_entries(connection, key, after=seq - 1, kinds=SEARCHABLE_KINDS)
+    with closing(rows) as entries:
+        for entry in entries:
+            for text in collector.take(entry):
+                if text.seq == seq:
+                    return text
+            if entry.kind == "turn.started" and entry.seq > seq:
+                return None
+    return None
+
+
+def _update_index(connection: apsw.Connection, owned: tuple[str, str | None]) -> None:
     behind = connection.execute(
-        f"SELECT key, {as_numbers('indexed')} FROM session"  # noqa: S608
-        " WHERE indexed < head AND owner = ? AND project = ? AND key BETWEEN 1 AND ?",
+        "SELECT key, CAST(indexed AS INTEGER) FROM session"
+        " WHERE indexed < head AND owner = ?1 AND (?2 IS NULL OR project = ?2)"
+        " AND key BETWEEN 1 AND ?3",
         (*owned, LARGEST_KEY),
     ).fetchall()
     for key, indexed in behind:
@@ -82,15 +107,17 @@ def _catch_up(connection: apsw.Connection, owned: tuple[str, str]) -> None:
 
 
 def _index_session(connection: apsw.Connection, key: int, indexed: int) -> None:
-    first, last = place_of(key, indexed + 1), span_of(key)[1]
-    find = finder_of(connection, key)
-    decoded = (entry_of(row, find) for row in rows_between(connection, first, last))
-    entries = (entry for entry in decoded if not isinstance(entry, str))
-    found = searchable_text_of(entries, after=indexed)
-    # Text beside a turn that was still open last time has been found before.
-    connection.execute("DELETE FROM text_index WHERE rowid BETWEEN ? AND ?", (first, last))
-    connection.executemany(
-        "INSERT INTO text_index (rowid, text) VALUES (?, ?)",
-        [(place_of(key, seq), text) for seq, text in found.texts],
+    # Prompts that were queued during a turn that was open last time are in the index already.
+    connection.execute(
+        "DELETE FROM text_index WHERE rowid BETWEEN ? AND ?",
+        (place_of(key, indexed + 1), span_of(key)[1]),
     )
-    connection.execute("UPDATE session SET indexed = ? WHERE key = ?", (found.through, key))
+    collector = TextCollector(after=indexed)
+    for entry in readable_entries(connection, key, after=indexed, kinds=SEARCHABLE_KINDS):
+        for text in collector.take(entry):
+            connection.execute(
+                "INSERT INTO text_index (rowid, text) VALUES (?, ?)",
+                (place_of(key, text.seq), text.text),
+            )
+    through = collector.through if collector.has_open_turn else head_of(connection, key)
+    connection.execute("UPDATE session SET indexed = ? WHERE key = ?", (through, key))

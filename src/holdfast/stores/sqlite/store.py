@@ -1,43 +1,135 @@
-"""The store behind `sqlite:FILE`: all sessions in one file."""
+"""The store behind `sqlite:FILE`: all sessions in one file. Also its two small ports.
+
+The inbox is a table whose rows lose their body when an append consumes them. Blobs are rows named
+by their content.
+"""
 
 import contextlib
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from holdfast.stores.sqlite.blobs import SqliteBlobs
-from holdfast.stores.sqlite.inbox import SqliteInbox
+import apsw
+import msgspec
+
+from holdfast.stores.lease_rules import LEASE_SECONDS
+from holdfast.stores.notifications import wait_for_command
+from holdfast.stores.sqlite.connections import SqliteConnections, make_connections
+from holdfast.stores.sqlite.database import LockTimeouts
 from holdfast.stores.sqlite.index import SqliteIndex
 from holdfast.stores.sqlite.leases import SqliteLeases
 from holdfast.stores.sqlite.log import SqliteLog
-from holdfast.stores.sqlite.patience import Patience
-from holdfast.stores.sqlite.room import open_room
+from holdfast.stores.sqlite.rows import (
+    blob_finder,
+    pending_command_bodies,
+    save_blob,
+    session_key,
+    session_key_or_new,
+)
 from holdfast.stores.sqlite.search import SqliteSearch
+from holdfast.stores.stored_records import (
+    blob_name,
+    blob_not_found_error,
+    decode_command,
+    verified_blob,
+)
+from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.ids import SessionId
 
-_PATIENCE = Patience()
+_TIMEOUTS = LockTimeouts()
 
 
 class SqliteStore:
-    """All five ports of a store over one database file. Any number of event loops may use it."""
+    """All ports of a store over one database file. Any number of event loops may use it."""
 
     def __init__(
-        self, path: Path, *, patience: Patience = _PATIENCE, sqlite_version: str | None = None
+        self,
+        path: Path,
+        *,
+        timeouts: LockTimeouts = _TIMEOUTS,
+        lease_seconds: float = LEASE_SECONDS,
+        sqlite_version: str | None = None,
     ) -> None:
-        self._room = open_room(path, patience=patience, sqlite_version=sqlite_version)
-        self.leases = SqliteLeases(self._room)
-        self.log = SqliteLog(self._room, self.leases)
-        self.index = SqliteIndex(self._room)
-        self.inbox = SqliteInbox(self._room)
-        self.blobs = SqliteBlobs(self._room)
-        self.search = SqliteSearch(self._room)
+        connections = make_connections(path, timeouts=timeouts, sqlite_version=sqlite_version)
+        self._connections = connections
+        self.leases = SqliteLeases(connections, lease_seconds=lease_seconds)
+        self.log = SqliteLog(connections, self.leases)
+        self.index = SqliteIndex(connections)
+        self.inbox = SqliteInbox(connections)
+        self.blobs = SqliteBlobs(connections)
+        self.search = SqliteSearch(connections)
 
     async def close(self) -> None:
-        """Give up the leases held here, end the threads and close the file."""
-        # A lease that cannot be given up now is free once this process is gone.
+        """Release the leases held here, end the threads and close the file."""
+        # A lease that cannot be released now is free once this process has ended.
         with contextlib.suppress(AgentError):
             await self.leases.release_all()
-        self._room.bells.close()
-        self._room.inbox_bells.close()
-        await self._room.readers.close()
-        await self._room.writer.close()
-        for watch in self._room.watches:
-            watch.close()
+        await self._connections.close()
+
+
+class SqliteInbox:
+    """Commands from any process to the process that holds a session."""
+
+    def __init__(self, connections: SqliteConnections) -> None:
+        self._connections = connections
+
+    async def put(self, session_id: SessionId, command: Command) -> None:
+        """Leave a command for the holder."""
+        await self._connections.writer.write(
+            lambda connection: _put_command(connection, session_id, command)
+        )
+        self._connections.inbox_notifier.notify(session_id)
+
+    async def pending(self, session_id: SessionId) -> Sequence[Command]:
+        """Return the commands that are not consumed yet."""
+        return await self._connections.readers.read(
+            lambda connection: _pending_commands(connection, session_id)
+        )
+
+    async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
+        """Wait for a command that is not among those `seen`."""
+        await wait_for_command(
+            self._connections.inbox_notifier,
+            lambda: self.pending(session_id),
+            session_id=session_id,
+            seen=seen,
+        )
+
+
+class SqliteBlobs:
+    """Content by its SHA-256, kept as long as its session."""
+
+    def __init__(self, connections: SqliteConnections) -> None:
+        self._connections = connections
+
+    async def put(self, session_id: SessionId, content: bytes) -> str:
+        """Store content durably and return its name."""
+        name = blob_name(content)
+        await self._connections.writer.write(
+            lambda connection: save_blob(
+                connection, session_key_or_new(connection, session_id), name=name, content=content
+            )
+        )
+        return name
+
+    async def get(self, session_id: SessionId, name: str) -> bytes:
+        """Return content; raises NOT_FOUND, or CORRUPT when it does not match its name."""
+        content = await self._connections.readers.read(
+            lambda connection: blob_finder(connection, session_key(connection, session_id))(name)
+        )
+        if content is None:
+            raise blob_not_found_error(session_id, name)
+        return verified_blob(name, content)
+
+
+def _put_command(connection: apsw.Connection, session_id: SessionId, command: Command) -> None:
+    connection.execute(
+        "INSERT OR IGNORE INTO command (session, id, body) VALUES (?, ?, ?)",
+        (session_key_or_new(connection, session_id), command.id, msgspec.json.encode(command)),
+    )
+
+
+def _pending_commands(connection: apsw.Connection, session_id: SessionId) -> tuple[Command, ...]:
+    bodies = pending_command_bodies(connection, session_key(connection, session_id))
+    decoded = (decode_command(body) for _, body in bodies)
+    return tuple(command for command in decoded if command is not None)

@@ -1,13 +1,17 @@
-"""The exam of a store: one function per promise of the store ports, for anybody's store.
+"""Checks for stores: one function per promise of the store ports, for stores of your own, too.
 
     report = await run_store_conformance(place_for_each_check)
     print(report)
 
-`place_for_each_check()` prepares an empty place and returns a function that opens a store on it;
-opening it twice gives two handles on the same place, as two processes would have.
+`place_for_each_check()` prepares an empty place and returns a function that opens a store on it.
+Opening it twice gives two handles on the same place, as two processes would have.
 """
 
-from holdfast.testing.store_conformance.exam import CHECKS, run_store_conformance
-from holdfast.testing.store_conformance.report import FailedCheck, Report
+from holdfast.testing.store_conformance.runner import (
+    CHECKS,
+    FailedCheck,
+    Report,
+    run_store_conformance,
+)
 
 __all__ = ["CHECKS", "FailedCheck", "Report", "run_store_conformance"]

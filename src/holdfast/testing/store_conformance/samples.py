@@ -1,12 +1,35 @@
 """Sessions and entries to try a store with."""
 
 from collections.abc import Sequence
+from itertools import accumulate
+
+import msgspec
 
 from holdfast.ports.session_store import Lease, Store
 from holdfast.vocabulary.commands import AbortQuery, CommandId
-from holdfast.vocabulary.entries import Entry, HookMessage, SessionChanged, SessionOpened
-from holdfast.vocabulary.ids import EntryId, SessionId, new_entry_id, new_session_id
+from holdfast.vocabulary.entries import (
+    Entry,
+    HookMessage,
+    PartCheckpoint,
+    PartEnded,
+    PartStarted,
+    QueryStarted,
+    SessionChanged,
+    SessionOpened,
+    TurnEnded,
+    TurnStarted,
+)
+from holdfast.vocabulary.ids import (
+    EntryId,
+    MessageId,
+    PartId,
+    SessionId,
+    new_entry_id,
+    new_session_id,
+)
 from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.parts import ReasoningPart, TextPart
 
 OWNER, PROJECT = "ana", "/work/house"
 
@@ -34,7 +57,7 @@ def note(
         id=EntryId(entry_id or new_entry_id()),
         time=seq if time is None else time,
         seq=seq,
-        hook="exam",
+        hook="conformance",
         text=text,
     )
 
@@ -49,9 +72,43 @@ def change(seq: int, **changes: Json) -> SessionChanged:
     return SessionChanged(id=new_entry_id(), time=seq, seq=seq, changes=changes)
 
 
+def prompt(seq: int, text: str) -> QueryStarted:
+    """Make the entry of a prompt; its message is `msg_<seq>`."""
+    message = UserMessage(id=MessageId(f"msg_{seq}"), parts=(TextPart(text=text),))
+    return QueryStarted(id=new_entry_id(), time=seq, seq=seq, message=message)
+
+
+def answer(first: int, *pieces: str, reasoning: str = "", ended: bool = True) -> list[Entry]:
+    """Make the entries of a turn that streamed its text in pieces.
+
+    They begin with `seq` `first`; the message is `msg_<first>`, the text part `prt_<first>`, which
+    begins three entries later.
+    """
+    message_id = MessageId(f"msg_{first}")
+    part, thought = PartId(f"prt_{first}"), PartId(f"prt_{first}_thought")
+    *offsets, _ = accumulate((len(piece) for piece in pieces), initial=0)
+    entries: list[Entry] = [
+        TurnStarted(id=new_entry_id(), time=0, message_id=message_id, provider="p", model="m"),
+        PartStarted(id=new_entry_id(), time=0, part_id=thought, part_kind="reasoning"),
+        PartEnded(id=new_entry_id(), time=0, part_id=thought, part=ReasoningPart(text=reasoning)),
+        PartStarted(id=new_entry_id(), time=0, part_id=part, part_kind="text"),
+    ]
+    for offset, piece in zip(offsets[:-1], pieces[:-1], strict=True):
+        entries.append(
+            PartCheckpoint(id=new_entry_id(), time=0, part_id=part, offset=offset, text=piece)
+        )
+    rest = TextPart(text=pieces[-1])
+    entries.append(
+        PartEnded(id=new_entry_id(), time=0, part_id=part, part=rest, offset=offsets[-1])
+    )
+    if ended:
+        entries.append(TurnEnded(id=new_entry_id(), time=0, message_id=message_id, finish="stop"))
+    return [msgspec.structs.replace(entry, seq=first + n) for n, entry in enumerate(entries)]
+
+
 def command(name: str) -> AbortQuery:
     """Make a command with this id."""
-    return AbortQuery(id=CommandId(name), by="exam")
+    return AbortQuery(id=CommandId(name), by="conformance")
 
 
 async def new_session(
@@ -59,7 +116,7 @@ async def new_session(
 ) -> Lease:
     """Open a new session and return the lease on it."""
     session_id = new_session_id()
-    lease = await store.leases.acquire(session_id, "exam")
+    lease = await store.leases.acquire(session_id, "conformance")
     entry = opening(session_id, name=name, owner=owner, project=project)
     await store.log.append(lease, [entry])
     return lease

@@ -1,0 +1,180 @@
+"""Prompts: from what a user says and wants to the input of a query, checked."""
+
+import asyncio
+import os
+import re
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions
+from holdfast.assembly import late
+from holdfast.assembly.agent_inputs import PathInput
+from holdfast.blocks.tool_registry.foreign_types import (
+    describe_type,
+    parse_json,
+    understood,
+)
+from holdfast.ports.runner import OutputSpec, QueryInput
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.ids import QueryId, new_message_id, new_query_id
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import Sender, UserMessage
+from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart, check_content
+from holdfast.vocabulary.requests import OutputSchema
+from holdfast.vocabulary.text import writable
+
+_PROMPT_PARTS = (TextPart, MediaPart, ReminderPart)
+"""What a user can say; everything else is a model's, or the runtime's answer to it."""
+_FENCED = r"(?is)^\s*```(?:json)?\s*(.*?)\s*```\s*$"
+"""JSON text in the fence that some models put around it."""
+
+
+def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
+    """Make the input of one query from its prompt and its checked options.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when the prompt is empty or the output type cannot be used.
+
+    """
+    query_id = new_query_id()
+    return QueryInput(
+        query_id=query_id,
+        message=make_prompt(prompt, options, query_id),
+        reminders=tuple(options["reminders"]),
+        require_tool=options["require_tool"],
+        transform=options["transform"],
+        output=output_spec(options["output_type"]),
+        timeout=options["timeout"],
+    )
+
+
+async def attach(message: UserMessage, options: SendOptions, *, cwd: PathInput) -> UserMessage:
+    """Return a prompt with its attachments, which are read now; relative paths are from `cwd`.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming one that is missing, too large or of no known type.
+
+    """
+    sources = options["attachments"]
+    for source in sources:
+        if not isinstance(source, str | bytes | os.PathLike | MediaPart):
+            kind = type(source).__name__
+            raise _no_attachment(f"{kind!r} is neither a path, a URL, bytes nor a part")
+    read = [
+        _checked_media(source)
+        if isinstance(source, MediaPart)
+        else await asyncio.to_thread(late.attachment_part, source, cwd=cwd)
+        for source in sources
+    ]
+    return replace(message, parts=(*message.parts, *read)) if read else message
+
+
+def _checked_media(part: MediaPart) -> MediaPart:
+    try:
+        return check_content(part)
+    except ValueError as error:
+        raise _no_attachment(str(error)) from error
+
+
+def _no_attachment(reason: str) -> ConfigError:
+    return ConfigError(ErrorCode.CONFIG_INVALID, f"attachments: {reason}")
+
+
+def make_prompt(prompt: Prompt, options: SendOptions, query_id: QueryId) -> UserMessage:
+    """Make the user message of a prompt.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when there is nothing in it, or something that cannot be said.
+
+    """
+    parts = _parts_of(prompt)
+    says_something = any(not isinstance(part, TextPart) or part.text.strip() for part in parts)
+    if not says_something and not options["attachments"]:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, "Empty prompt: there is nothing to send")
+    parts = tuple(_writable(part) for part in parts)
+    given = prompt.sender if isinstance(prompt, UserMessage) else None
+    sender = _sender(options["sender"] or given)
+    return UserMessage(id=new_message_id(), parts=parts, query_id=query_id, sender=sender)
+
+
+def _sender(given: object) -> Sender | None:
+    """Return who speaks, as a value of ours; plain values are fine, too."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(given), Sender | None)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise _no_prompt(f"the sender of a prompt is not valid: {error}") from error
+
+
+def _parts_of(prompt: Prompt) -> tuple[Part, ...]:
+    if isinstance(prompt, str):
+        return (TextPart(text=prompt),)
+    if isinstance(prompt, UserMessage):
+        prompt = prompt.parts
+    if not isinstance(prompt, Sequence):
+        raise _no_prompt(f"a prompt must be text or a list of parts, not {type(prompt).__name__}")
+    return tuple(_prompt_part(part) for part in prompt)
+
+
+def _prompt_part(part: object) -> Part:
+    if not isinstance(part, _PROMPT_PARTS):
+        raise _no_prompt(f"a prompt cannot hold {type(part).__name__}")
+    try:
+        return check_content(part)
+    except ValueError as error:
+        raise _no_prompt(f"a prompt cannot hold this: {error}") from error
+
+
+def _no_prompt(message: str) -> ConfigError:
+    return ConfigError(ErrorCode.CONFIG_INVALID, message)
+
+
+def _writable(part: Part) -> Part:
+    if isinstance(part, TextPart | ReminderPart):
+        return replace(part, text=writable(part.text))
+    return part
+
+
+def output_spec(output_type: object) -> OutputSpec | None:
+    """Return what an answer of this type needs; None when plain text is fine.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when the type cannot be described to a model.
+
+    """
+    if output_type is None or output_type is str:
+        return None
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", getattr(output_type, "__name__", "answer"))[:64]
+    try:
+        kind = understood(output_type)
+        described, components = describe_type(kind)
+    except TypeError as error:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"output_type {output_type!r}: {error}"
+        ) from error
+
+    def parse(text: str) -> object:
+        try:
+            return parse_json(_bare(text), kind)
+        except Exception as error:  # a type of the user's may raise anything
+            raise ValueError(str(error)) from error
+
+    schema = OutputSchema(name=name, schema=_inlined(described, components))
+    return OutputSpec(schema=schema, parse=parse)
+
+
+def _inlined(described: JsonObject, components: JsonObject) -> JsonObject:
+    """Put the type itself at the top, where providers want it, and its parts into `$defs`."""
+    reference = described.get("$ref", "")
+    own = reference.removeprefix("#/$defs/")
+    top = components.get(own, described)
+    if own and reference not in msgspec.json.encode(components).decode():
+        components = {key: value for key, value in components.items() if key != own}
+    return {**top, "$defs": components} if components else top
+
+
+def _bare(text: str) -> str:
+    """Return JSON text without the fence that some models put around it."""
+    fenced = re.match(_FENCED, text)
+    return fenced[1] if fenced else text

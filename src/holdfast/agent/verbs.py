@@ -1,0 +1,145 @@
+"""Verbs: what a session can be told, by the process that holds it and by any other."""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Unpack
+
+from holdfast.agent.agent_options import Prompt, SendOptions
+from holdfast.agent.option_checks import check_id, check_options, decided, takes
+from holdfast.agent.prompts import attach, make_prompt
+from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
+from holdfast.vocabulary.commands import (
+    AbortQuery,
+    ApproveCall,
+    Command,
+    DenyCall,
+    SendPrompt,
+    new_command_id,
+)
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.ids import ApprovalId, QueryId, SessionId, new_input_id, new_query_id
+from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.text import writable_or_none
+
+if TYPE_CHECKING:
+    from holdfast.assembly.composition import Composition
+
+
+class SessionVerbs(ABC):
+    """What a session can be told without waiting for an answer.
+
+    Each verb is checked here and becomes a command. The session that carries it out is in this
+    process (`AgentSession`) or in another one (`AgentRemote`).
+    """
+
+    def __init__(self, composition: "Composition") -> None:
+        self._composition = composition
+
+    @abstractmethod
+    async def _tell(self, command: Command) -> None:
+        """Hand a command to the session; it is durable when this returns."""
+
+    @takes(SendOptions)
+    async def send(self, prompt: Prompt, **options: Unpack[SendOptions]) -> QueryId:
+        """Send a prompt without waiting for the answer, and return the id of its query.
+
+        The prompt is in the store when this returns. Nothing that the caller does afterwards aborts
+        the query except `abort`. The answer comes through `events` and the other observers. With
+        `delivery="steer"` a prompt may join the query that runs; then no query has the id.
+
+        Raises:
+            SessionError: BUSY with `delivery="reject"`, CLOSED when the session is closed.
+
+        """
+        options = check_options(options, SendOptions, door="session.send()")
+        query_id = new_query_id()
+        message = make_prompt(prompt, options, query_id)
+        message = await attach(message, options, cwd=self._composition.configuration.cwd)
+        await self._tell(
+            SendPrompt(
+                id=new_command_id(),
+                input_id=new_input_id(),
+                message=message,
+                delivery=options["delivery"],
+            )
+        )
+        return query_id
+
+    async def steer(self, prompt: Prompt) -> None:
+        """Say something into the running query; when none runs, it becomes a query.
+
+        It is in the store when this returns.
+        """
+        await self.send(prompt, delivery="steer")
+
+    async def approve(
+        self,
+        approval_id: str,
+        *,
+        arguments: Json | None = None,
+        scope: ApprovalScope = "once",
+        by: str | None = None,
+    ) -> None:
+        """Let a waiting tool call run, with other arguments if given.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when the id, the arguments or the scope cannot be meant.
+            SessionError: NOT_FOUND when it was answered already or never asked.
+            ToolError: TOOL_INVALID_INPUT when the tool does not take the arguments; it waits on.
+
+        A session that another process holds raises only the first: its holder decides later.
+
+        """
+        check_id(approval_id, of="the id of an approval")
+        decision = decided(Approve(arguments=arguments, scope=scope, by=by))
+        await self._tell(
+            ApproveCall(
+                id=new_command_id(),
+                by=decision.by,
+                approval_id=ApprovalId(approval_id),
+                arguments=decision.arguments,
+                scope=decision.scope,
+            )
+        )
+
+    async def deny(
+        self, approval_id: str, reason: str | None = None, *, by: str | None = None
+    ) -> None:
+        """Refuse a waiting tool call; the model is told why."""
+        check_id(approval_id, of="the id of an approval")
+        decision = decided(Deny(reason, by=by))
+        await self._tell(
+            DenyCall(
+                id=new_command_id(),
+                by=decision.by,
+                approval_id=ApprovalId(approval_id),
+                reason=decision.reason,
+            )
+        )
+
+
+class AgentRemote(SessionVerbs):
+    """Reaches a session that another process may hold: made by `await agent.remote(name)`.
+
+    A command is durable once its call returns; the holder carries it out, or the next one does.
+    """
+
+    def __init__(self, composition: "Composition", session_id: SessionId) -> None:
+        super().__init__(composition)
+        self._session_id = session_id
+
+    @property
+    def session_id(self) -> SessionId:
+        """The session's id."""
+        return self._session_id
+
+    async def abort(self, reason: str | None = None) -> None:
+        """Ask for the running query to be stopped."""
+        await self._tell(AbortQuery(id=new_command_id(), reason=writable_or_none(reason)))
+
+    def events(self, *, after: int = 0) -> AsyncGenerator[Entry, None]:
+        """Read what happened after a `seq`, then what happens, until closed."""
+        return self._composition.follow(self._session_id, after=after)
+
+    async def _tell(self, command: Command) -> None:
+        await self._composition.store.inbox.put(self._session_id, command)

@@ -1,0 +1,1 @@
+"""The control channel: events to any number of subscribers, each with a bounded buffer."""

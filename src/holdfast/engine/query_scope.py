@@ -1,0 +1,107 @@
+"""Scopes: what one query knows of its session, of itself and of its turn."""
+
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+
+import msgspec
+
+from holdfast.blocks.approval_coordinator import ApprovalCoordinator
+from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.blocks.doom_loop import LoopDetector
+from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
+from holdfast.blocks.tool_registry.registry import ToolSet
+from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.ports.abort import AbortController
+from holdfast.ports.approver import Approver, Unanswered
+from holdfast.ports.model_client import ModelClient
+from holdfast.ports.recorder import Recorder
+from holdfast.ports.runner import QueryInput
+from holdfast.ports.stamps import Stamp
+from holdfast.vocabulary.entries import InputQueued
+from holdfast.vocabulary.ids import InputId, MessageId, QueryId, SessionId
+from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.status import SessionStatus
+from holdfast.vocabulary.usage import Usage, add_costs
+
+
+class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What the engine needs of a session."""
+
+    session_id: SessionId
+    fold: SessionFold
+    """The session as it is now."""
+    waiting: Callable[[], Mapping[InputId, InputQueued]]
+    """The prompts that wait, without those that are about to leave the queue."""
+    approvals: ApprovalCoordinator
+    tasks: OwnedTasks
+    set_status: Callable[[SessionStatus], None]
+    approver: Approver | None = None
+    unanswered: Unanswered = "stop"
+
+
+class ModelPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Which model to ask, with which settings, and for which time."""
+
+    client: ModelClient
+    model: str
+    """Its name without the provider."""
+    settings: Settings
+    attempt: int = 1
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One request to a model, and the answer to it as far as it came."""
+
+    plan: ModelPlan
+    stamp: Stamp
+    message_id: MessageId
+    """The answer's."""
+    answer: AnswerAssembler
+
+
+class QueryScope(msgspec.Struct, kw_only=True, eq=False):
+    """The state of one query while it runs; the engine has no other."""
+
+    session: SessionScope
+    fold: SessionFold
+    """The session as it is now."""
+    recorder: Recorder
+    """Where everything that happens goes, for as long as the query is not stopped."""
+    input: QueryInput
+    stamp: Stamp
+    started_at: float
+    abort: AbortController = msgspec.field(default_factory=AbortController)
+    loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
+    repeated_call: str | None = None
+    """The tool call for which the query ends as a loop, for people."""
+    tools: ToolSet = ToolSet()
+    """What is offered in the turn."""
+    turn: Turn | None = None
+    """The turn that runs, or ran last; None before the first one."""
+    turns: int = 0
+    """How many turns were answered."""
+    tool_calls: int = 0
+    usage: Usage = msgspec.field(default_factory=Usage)
+    cost: Decimal | None = Decimal(0)
+    finish_reason: str | None = None
+    output: object = None
+    joined: set[QueryId | None] = msgspec.field(default_factory=set)
+    """The ids under which prompts came that joined this query."""
+
+    @property
+    def query_id(self) -> QueryId:
+        """The query's id."""
+        return self.input.query_id
+
+    @property
+    def turn_stamp(self) -> Stamp:
+        """The stamp of what belongs to the turn.
+
+        A query that carries on with the tool calls of an earlier one has no turn of its own yet.
+        """
+        return self.stamp if self.turn is None else self.turn.stamp
+
+    def add_usage(self, usage: Usage, cost: Decimal | None) -> None:
+        """Count what a turn used."""
+        self.usage += usage
+        self.cost = add_costs(self.cost, cost)

@@ -1,0 +1,74 @@
+"""The port to a runner of queries: what it is given, what it promises and what it returns."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from holdfast.ports.tool_hooks import OutputTransform
+from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.ids import QueryId
+from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.requests import OutputSchema
+from holdfast.vocabulary.results import StopReason
+
+ScopeT_contra = TypeVar("ScopeT_contra", contravariant=True)
+
+
+class OutputSpec(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """The type that an answer must have."""
+
+    schema: OutputSchema
+    parse: Callable[[str], object]
+    """Returns the value, or raises ValueError saying what is wrong."""
+    max_repairs: int = 2
+
+
+class QueryInput(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What one query is given; everything else is the session's."""
+
+    query_id: QueryId
+    message: UserMessage | None
+    """The prompt; None to go on with what is there."""
+    reminders: tuple[str, ...] = ()
+    """Notes to the model with the first request only; never stored."""
+    require_tool: str | None = None
+    """The tool that the model must call in its first turn."""
+    transform: OutputTransform | None = None
+    """Changes tool output before it is encoded, in this query only."""
+    output: OutputSpec | None = None
+    timeout: float | None = None
+    """Seconds that a model may take for one attempt of one turn; a consumer's time is not its."""
+    resumes: QueryId | None = None
+    input_id: str | None = None
+    """The queued input that this query promotes."""
+
+
+class QueryOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """How a query came to rest."""
+
+    stop_reason: StopReason
+    stop_detail: str | None = None
+    """Which limit was reached, or which tool call was repeated."""
+    error: AgentError | None = None
+
+
+class Runner(Protocol[ScopeT_contra]):
+    """Answers the prompt of a query, with a model or with an agent that keeps its own session.
+
+    - `start` is called first, once. When it returns, the prompt is in the log. An abort does not
+      cut it short: a prompt that was taken in is part of the session.
+    - `run` returns when the query has come to rest, or raises an `AgentError` when it cannot go on.
+      It can be cancelled at any point, and leaves open what it was about: the caller records how
+      the query ended, because an abort can end it anywhere.
+    - Everything that a query does goes through the recorder of its scope. A runner keeps nothing
+      of any query between two of them, and runs any number of queries at the same time.
+    """
+
+    async def start(self, scope: ScopeT_contra) -> None:
+        """Record the prompt."""
+        ...
+
+    async def run(self, scope: ScopeT_contra) -> QueryOutcome:
+        """Answer it."""
+        ...

@@ -1,0 +1,146 @@
+"""SessionCommands: carries out what a session is told, by this process or by another one."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.ports.clock import Clock
+from holdfast.ports.runner import QueryInput
+from holdfast.ports.session_store import Inbox
+from holdfast.session.prompt_queue import PromptQueue
+from holdfast.session.recorder import SessionRecorder
+from holdfast.vocabulary.approvals import Approve, Decision, Deny
+from holdfast.vocabulary.commands import (
+    AbortQuery,
+    ApproveCall,
+    Command,
+    CommandId,
+    DenyCall,
+    SendPrompt,
+)
+from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.ids import ApprovalId, SessionId, new_query_id
+
+_REST_SECONDS = 1.0
+"""How long a store that failed is left alone."""
+
+
+class CommandedSession(Protocol):
+    """What a command needs of the session that it is for."""
+
+    session_id: SessionId
+
+    def abort(self, reason: str | None = None) -> None:
+        """Stop the running query."""
+        ...
+
+    async def decide(
+        self,
+        approval_id: ApprovalId,
+        decision: Decision,
+        *,
+        consumed: Sequence[CommandId] = (),
+        refuses_misfit: bool = False,
+    ) -> None:
+        """Record an answer to an approval and consume the commands in one append."""
+        ...
+
+
+class SessionCommands:
+    """Carries out commands: those of this process at once, those in the inbox in their order.
+
+    Owns which commands of the inbox were seen; each is consumed in the append that carries it out.
+    One that comes too late (an approval that was answered already) is consumed by an append of its
+    own. One that meets a session which is closing stays in the inbox for the next holder. A store
+    that fails is asked again later; a session that another process took over is left alone.
+    """
+
+    def __init__(
+        self,
+        session: CommandedSession,
+        *,
+        queue: PromptQueue,
+        inbox: Inbox,
+        recorder: SessionRecorder,
+        clock: Clock,
+    ) -> None:
+        self._session = session
+        self._queue = queue
+        self._inbox = inbox
+        self._recorder = recorder
+        self._clock = clock
+        self._seen: set[CommandId] = set()
+
+    async def carry_out(self, command: Command) -> None:
+        """Carry out a command of this process.
+
+        Raises:
+            SessionError: CLOSED, BUSY for a prompt that is not to wait, NOT_FOUND for an approval
+                that was answered already or never asked.
+            ToolError: TOOL_INVALID_INPUT when a tool does not take changed arguments.
+
+        """
+        await self._do(command, consumed=())
+
+    async def pump(self) -> None:
+        """Carry out what comes into the inbox until cancelled."""
+        session_id = self._session.session_id
+        while True:
+            try:
+                await self.carry_out_pending()
+                await self._inbox.wait(session_id, seen=self._seen)
+            except SessionError:
+                return  # the session is closing: what is pending is for the next holder
+            except StoreError as error:
+                if error.code is ErrorCode.FENCED:
+                    return
+                await self._clock.sleep(_REST_SECONDS)
+
+    async def carry_out_pending(self) -> None:
+        """Carry out what is in the inbox now."""
+        for command in await self._inbox.pending(self._session.session_id):
+            if command.id not in self._seen:
+                self._seen.add(command.id)
+                await self._take(command)
+
+    async def _take(self, command: Command) -> None:
+        """Carry out a command of the inbox, and see that it is consumed.
+
+        Raises:
+            SessionError: CLOSED; the command stays for the next holder.
+
+        """
+        try:
+            await self._queue.recover()
+            try:
+                await self._do(command, consumed=(command.id,))
+            except SessionError as error:
+                if error.code is ErrorCode.CLOSED:
+                    raise
+                # It came too late (an approval that was answered), or is refused for good (BUSY).
+                await self._recorder.commit((), consumed=(command.id,))
+        except StoreError:
+            # What may be repeated is; an abort would hit whatever runs by then.
+            if not isinstance(command, AbortQuery):
+                self._seen.discard(command.id)
+            raise
+
+    async def _do(self, command: Command, *, consumed: Sequence[CommandId]) -> None:
+        """Do what a command says; what comes of it and its consumption are one append."""
+        match command:
+            case AbortQuery(reason=reason):
+                self._session.abort(reason)
+                if consumed:
+                    await self._recorder.commit((), consumed=consumed)
+            case SendPrompt(message=message, delivery=delivery):
+                query = QueryInput(query_id=message.query_id or new_query_id(), message=message)
+                await self._queue.admit(query, delivery, consumed=consumed)
+            case ApproveCall(approval_id=approval_id, arguments=arguments, scope=scope):
+                decision = Approve(arguments=arguments, scope=scope, by=command.by)
+                # A caller that is here can mend its arguments; one that is gone cannot.
+                is_here = not consumed
+                await self._session.decide(
+                    approval_id, decision, consumed=consumed, refuses_misfit=is_here
+                )
+            case DenyCall(approval_id=approval_id, reason=reason):
+                denial = Deny(reason, by=command.by)
+                await self._session.decide(approval_id, denial, consumed=consumed)

@@ -1,0 +1,203 @@
+"""Options: how one is declared (sentence, default, bounds, variable), and how that is read back.
+
+A declaration stands beside the type: `name: Annotated[type, Option("A sentence.")]`, as a field of
+a struct or of a TypedDict. Checks, help, documentation and configuration derive from it.
+"""
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+NOT_YET = "this version does not have it yet"
+"""What is said of an option that is only planned."""
+
+DoorT = TypeVar("DoorT", bound=Callable[..., Any])
+
+
+class Shown(str):
+    """A default that is made when it is needed: what to say of it in a signature."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class _Sentence(msgspec.Struct, frozen=True):
+    """The one thing of an option that is given without a name."""
+
+    sentence: str = ""
+    """What it does, in one sentence."""
+
+
+class Option(_Sentence, frozen=True, kw_only=True):
+    """What is said of an option beside its type."""
+
+    default: object = msgspec.UNSET
+    """What holds without it; a field of a struct has its default there."""
+    make: Callable[[], object] | None = None
+    """Makes the default anew for each caller."""
+    shown: str = ""
+    """What to say of a default that is made, or found elsewhere."""
+    least: float | None = None
+    most: float | None = None
+    fits: Callable[[Any], bool] | None = None
+    """Tells whether a value can be used, where the type alone does not."""
+    wanted: str = ""
+    """What the value must be, for the error of one that does not fit."""
+    variable: str | None = None
+    """The variable that sets it, without the prefix HOLDFAST_."""
+    whole: bool = False
+    """Whether the variable is one text, also where the option is a list."""
+    planned: bool = False
+    """Whether this version knows the name only: setting it is refused."""
+
+
+def path_option(sentence: str) -> Option:
+    """Declare an option that is a path, or None."""
+    return Option(sentence, default=None, fits=_is_path, wanted="a path")
+
+
+def function_option(sentence: str) -> Option:
+    """Declare an option that is a function, or None."""
+    return Option(sentence, default=None, fits=_is_function, wanted="a function")
+
+
+def list_option(sentence: str, *, wanted: str) -> Option:
+    """Declare an option that is a list of objects."""
+    return Option(sentence, default=(), fits=_is_list, wanted=wanted)
+
+
+def _is_path(value: object) -> bool:
+    return value is None or isinstance(value, str | os.PathLike)
+
+
+def _is_function(value: object) -> bool:
+    return value is None or callable(value)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """An option as it was declared."""
+
+    name: str
+    kind: Any
+    option: Option
+    default: object
+    """What holds without it; UNSET where it must be given."""
+
+    @property
+    def shown_default(self) -> str:
+        """The default as a reader would write it."""
+        kind = type(self.default)
+        if issubclass(kind, msgspec.Struct) and self.default == kind():
+            return f"{kind.__name__}()"
+        return repr(self.default)
+
+    @property
+    def struct(self) -> type[msgspec.Struct] | None:
+        """The struct that its values are, if they are one."""
+        return struct_in(self.kind)
+
+
+def declared_fields(kind: type[msgspec.Struct]) -> dict[str, Declared]:
+    """Return the fields of a struct as options; one without a declaration has an empty one."""
+    found = {}
+    for field in msgspec.structs.fields(kind):
+        plain, said = split_annotation(field.type)
+        default = msgspec.UNSET if field.default is msgspec.NODEFAULT else field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        found[field.encode_name] = Declared(
+            name=field.encode_name, kind=plain, option=said or Option(), default=default
+        )
+    return found
+
+
+def declared_keys(annotations: Mapping[str, Any]) -> dict[str, Declared]:
+    """Return the keys of a TypedDict as options, by its annotations."""
+    found = {}
+    for name, annotation in annotations.items():
+        plain, said = split_annotation(annotation)
+        said = said or Option()
+        default = Shown(said.shown) if said.shown else said.default
+        found[name] = Declared(name=name, kind=plain, option=said, default=default)
+    return found
+
+
+def split_annotation(annotation: object) -> tuple[Any, Option | None]:
+    """Return a type without its declaration, and the declaration if it has one."""
+    if get_origin(annotation) is not Annotated:
+        return annotation, None
+    plain, *extras = get_args(annotation)
+    return plain, next((extra for extra in extras if isinstance(extra, Option)), None)
+
+
+def struct_in(annotation: object) -> type[msgspec.Struct] | None:
+    """Return the one struct that a type is or may be."""
+    plain = split_annotation(annotation)[0]
+    if get_origin(plain) in {Union, UnionType}:
+        found = [struct for part in get_args(plain) if (struct := struct_in(part)) is not None]
+        return found[0] if len(found) == 1 else None
+    return plain if isinstance(plain, type) and issubclass(plain, msgspec.Struct) else None
+
+
+def bounds_fault(value: object, said: Option) -> str | None:
+    """Say what is wrong with a number that is too small or too large; None if nothing is."""
+    is_bounded = said.least is not None or said.most is not None
+    if not is_bounded or not isinstance(value, int | float):
+        return None
+    low = float("-inf") if said.least is None else said.least
+    high = float("inf") if said.most is None else said.most
+    if low <= value <= high:
+        return None
+    wanted = f"at least {low:g}" if said.most is None else f"{low:g} to {high:g}"
+    return f"must be {wanted}, not {value:g}"
+
+
+def showing(options: Mapping[str, Declared]) -> Callable[[DoorT], DoorT]:
+    """Show options where a function, or the making of a class, takes them as `**options`.
+
+    A type checker reads `Unpack[...]`. An interactive Python, `help` and editors that look at live
+    objects read `__signature__` and `__doc__`, which are made here.
+    """
+
+    def show(door: DoorT) -> DoorT:
+        function: Any = vars(door)["__init__"] if isinstance(door, type) else door
+        function.__signature__ = _with_options(inspect.signature(function), options)
+        told = "\n".join(
+            f"    {item.name}: {item.option.sentence} Default: {item.shown_default}."
+            for item in options.values()
+        )
+        door.__doc__ = f"{inspect.cleandoc(door.__doc__ or '')}\n\nOptions:\n{told}\n"
+        return door
+
+    return show
+
+
+def _with_options(
+    signature: inspect.Signature, options: Mapping[str, Declared]
+) -> inspect.Signature:
+    """Return a signature with a keyword-only parameter for each option instead of `**options`.
+
+    A parameter of an option's name stays where it is, and can be given by its name, too.
+    """
+    own = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
+    if any(item.name in options for item in own):
+        own = [item.replace(kind=item.POSITIONAL_OR_KEYWORD) for item in own]
+    taken = {item.name for item in own}
+    shown = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=item.default, annotation=item.kind
+        )
+        for name, item in options.items()
+        if name not in taken
+    ]
+    return signature.replace(parameters=[*own, *shown])

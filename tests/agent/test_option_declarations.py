@@ -1,0 +1,222 @@
+"""An option is declared once: checks, defaults, signatures, help and tables derive from it."""
+
+import inspect
+import pydoc
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+
+import holdfast
+import holdfast.sync
+from holdfast import Agent, ConfigError, ErrorCode
+from holdfast.agent.agent_options import (
+    AgentOptions,
+    CreateSessionOptions,
+    OneCallOptions,
+    QueryOptions,
+    SendOptions,
+    SessionOptions,
+    SettingsOptions,
+)
+from holdfast.agent.option_checks import STORED_AS, check_options, options_of, takes
+from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
+from holdfast.config.environment import Variable
+from holdfast.config.schema import checked
+from holdfast.vocabulary.option_declarations import Option, declared_fields
+from holdfast.vocabulary.settings import AgentDefaults, RuntimeSettings, Settings
+from scripts.write_option_tables import option_table, variable_table
+from tests.scripted_agents import make_agent
+
+DOORS: list[tuple[str, type]] = [
+    ("Agent", AgentOptions),
+    ("Agent.run", QueryOptions),
+    ("Agent.stream", QueryOptions),
+    ("Agent.session", SessionOptions),
+    ("AgentSession.chat", QueryOptions),
+    ("AgentSession.stream", QueryOptions),
+    ("AgentSession.resume", QueryOptions),
+    ("AgentSession.configure", SettingsOptions),
+    ("AgentSession.send", SendOptions),
+    ("AgentRemote.send", SendOptions),
+    ("run_agent", OneCallOptions),
+    ("run_agent_stream", OneCallOptions),
+    ("create_agent_session", CreateSessionOptions),
+]
+SIDES = pytest.mark.parametrize("side", [holdfast, holdfast.sync], ids=["async", "blocking"])
+
+
+def _door(side: Any, name: str) -> Any:
+    for step in name.split("."):
+        side = getattr(side, step)
+    return side
+
+
+@SIDES
+@pytest.mark.parametrize(("name", "kind"), DOORS, ids=[name for name, _ in DOORS])
+def test_a_signature_shows_each_option_with_its_type_and_default(
+    side: Any, name: str, kind: type
+) -> None:
+    parameters = inspect.signature(_door(side, name)).parameters
+    assert not any(item.kind is item.VAR_KEYWORD for item in parameters.values())
+    for option in options_of(kind).values():
+        shown = parameters[option.name]
+        assert shown.annotation == option.kind
+        assert shown.default == option.default
+        assert option.name == "model" or shown.kind is shown.KEYWORD_ONLY
+
+
+@SIDES
+@pytest.mark.parametrize(("name", "kind"), DOORS, ids=[name for name, _ in DOORS])
+def test_help_says_what_each_option_does(side: Any, name: str, kind: type) -> None:
+    text = pydoc.render_doc(_door(side, name))
+    missing = [item.name for item in options_of(kind).values() if item.option.sentence not in text]
+    assert missing == []
+
+
+def test_help_for_a_tool_says_what_each_option_does() -> None:
+    parameters = inspect.signature(holdfast.tool).parameters
+    assert parameters["effect"].default == "external"
+    assert "Examples of its arguments" in pydoc.render_doc(holdfast.tool)
+
+
+# A made-up option.
+
+
+class PaintedOptions(QueryOptions, total=False):
+    """What a query could be told if answers had colours."""
+
+    colour: Annotated[
+        Literal["red", "blue"], Option("What the answer is painted in.", default="red")
+    ]
+    coats: Annotated[int, Option("How often it is painted.", default=1, least=1)]
+
+
+def test_an_option_that_is_added_is_checked_filled_in_shown_and_written_down() -> None:
+    @takes(PaintedOptions)
+    def paint(prompt: str, **options: Any) -> str:
+        """Paint an answer."""
+        return f"{prompt} {check_options(options, PaintedOptions, door='paint()')['colour']}"
+
+    assert (paint("go"), paint("go", colour="blue")) == ("go red", "go blue")
+    with pytest.raises(ConfigError, match="option 'colour' is not valid"):
+        paint("go", colour="green")
+    with pytest.raises(ConfigError, match="option 'coats' must be at least 1, not 0"):
+        paint("go", coats=0)
+    with pytest.raises(TypeError, match="color is unknown; did you mean 'colour'"):
+        paint("go", color="red")
+    assert inspect.signature(paint).parameters["colour"].default == "red"
+    assert "colour: What the answer is painted in. Default: 'red'." in (paint.__doc__ or "")
+    row = '| `colour` | `"red" \\| "blue"` | `\'red\'` | What the answer is painted in. |'
+    assert row in option_table(options_of(PaintedOptions).values())
+
+
+class Painted(Settings, frozen=True, kw_only=True):
+    """Settings with one that is made up."""
+
+    coats: Annotated[int, Option("How often it is painted.", least=1, variable="COATS")] = 2
+
+
+def test_a_setting_that_is_added_is_checked_in_files_read_from_variables_and_written_down() -> None:
+    def complain(path: tuple[str | int, ...], message: str) -> ConfigError:
+        return ConfigError(ErrorCode.CONFIG_INVALID, f"{path}: {message}")
+
+    assert checked({"coats": 3}, Painted, at=(), complain=complain).coats == 3
+    with pytest.raises(ConfigError, match="must be at least 1, not 0"):
+        checked({"coats": 0}, Painted, at=(), complain=complain)
+    with pytest.raises(ConfigError, match="unknown; did you mean 'coats'"):
+        checked({"coat": 1}, Painted, at=(), complain=complain)
+    variable = Variable("coats", declared_fields(Painted)["coats"])
+    assert variable.parse("7") == 7
+    assert "| `HOLDFAST_COATS` | `coats` | How often" in variable_table({"COATS": variable})
+
+
+@pytest.mark.parametrize("said", [Option(default=1), Option("No default."), Option()], ids=repr)
+def test_an_option_that_is_half_declared_is_a_mistake(said: Option) -> None:
+    kind = type("HalfOptions", (), {"__annotations__": {"coats": Annotated[int, said]}})
+    with pytest.raises(TypeError, match="'coats' of HalfOptions is not fully declared"):
+        takes(kind)
+
+
+# Where an option goes.
+
+
+def test_every_option_of_an_agent_is_for_exactly_one_part_of_it() -> None:
+    parts = (Settings, AgentDefaults, AgentInputs, OwnAccess, ConfigurationSources)
+    decided_elsewhere = {"store", "runtime"}  # of the components, by configuration
+    homes = {
+        name: [part.__name__ for part in parts if STORED_AS.get(name, name) in _fields_of(part)]
+        for name in AgentOptions.__annotations__
+    }
+    assert {name: found for name, found in homes.items() if len(found) != 1} == {
+        "store": ["AgentDefaults", "AgentInputs"]
+    }
+    assert _fields_of(AgentInputs) - {"own_access"} <= homes.keys()
+    assert decided_elsewhere < _fields_of(AgentInputs)
+
+
+def _fields_of(kind: type[msgspec.Struct]) -> set[str]:
+    return set(kind.__struct_fields__)
+
+
+def test_every_setting_is_an_option_and_every_option_of_settings_a_setting() -> None:
+    names = {STORED_AS.get(name, name) for name in SettingsOptions.__annotations__}
+    assert names == _fields_of(Settings)
+
+
+def test_every_field_of_a_setting_has_its_sentence() -> None:
+    structs: list[type[msgspec.Struct]] = [Settings, AgentDefaults, RuntimeSettings]
+    structs += [
+        item.struct for item in declared_fields(Settings).values() if item.struct is not None
+    ]
+    silent = [
+        f"{struct.__name__}.{name}"
+        for struct in structs
+        for name, declared in declared_fields(struct).items()
+        if not declared.option.sentence
+    ]
+    assert silent == []
+
+
+# What is said of an option in the wrong place.
+
+
+ELSEWHERE: list[tuple[str, str]] = [
+    ("must_exist", "must_exist is an option of agent.session()"),
+    ("timeout", "timeout is an option of session.chat()"),
+    ("name", "name is an option of create_agent_session()"),
+    ("turns", "turns is a field of the option limits"),
+    ("buffer_size", "buffer_size is a field of the option runtime"),
+    ("temprature", "temprature is unknown; did you mean 'temperature'?"),
+    ("nonsense", "nonsense is unknown"),
+]
+
+
+@pytest.mark.parametrize(("name", "told"), ELSEWHERE)
+def test_an_option_that_belongs_elsewhere_is_told_where(name: str, told: str) -> None:
+    options: Any = {name: 1}
+    with pytest.raises(TypeError) as caught:
+        Agent("scripted/m", **options)
+    assert str(caught.value) == f"Agent(): {told}"
+
+
+async def test_each_door_says_where_an_agent_s_option_belongs() -> None:
+    agent, _ = make_agent([])
+    options: Any = {"store": "memory"}
+    async with agent, agent.session() as session:
+        doors: list[Callable[[], object]] = [
+            lambda: agent.session(**options),
+            lambda: session.stream("go", **options),
+        ]
+        for door in doors:
+            with pytest.raises(TypeError, match=r"store is an option of Agent\(\)"):
+                door()
+        with pytest.raises(TypeError, match=r"store is an option of Agent\(\)"):
+            await session.configure(**options)
+        settings: Any = {"thinking": "low"}
+        with pytest.raises(TypeError, match=r"thinking is an option of session.configure\(\)"):
+            await session.chat("go", **settings)
+        query: Any = {"timeout": 1}
+        with pytest.raises(TypeError, match=r"timeout is an option of session.chat\(\)"):
+            await session.send("go", **query)

@@ -1,0 +1,216 @@
+"""A subscription: one consumer, a limit that the publisher meets, and an end that is seen."""
+
+import asyncio
+from typing import Literal
+
+import pytest
+
+from holdfast import ErrorCode, RequestError, TextDelta
+from holdfast.blocks.control_channel.subscription import Subscription
+from holdfast.vocabulary.events import Event, ToolProgress
+from holdfast.vocabulary.ids import CallId, PartId
+
+
+def said(text: str) -> TextDelta:
+    return TextDelta(part_id=PartId("p"), offset=0, text=text)
+
+
+def many(count: int) -> list[Event]:
+    return [said(str(number)) for number in range(count)]
+
+
+async def settle(*tasks: "asyncio.Task[None]") -> None:
+    """Let tasks run as far as they can."""
+    await asyncio.wait(tasks, timeout=0)
+
+
+async def test_everything_that_came_is_handed_over_at_once_and_in_order() -> None:
+    stream = Subscription()
+    stream.publish([said("a")])
+    stream.publish([said("b"), said("c")])
+    batch = await stream.next_batch()
+    assert [event.text for event in batch if isinstance(event, TextDelta)] == ["a", "b", "c"]
+
+
+async def test_a_consumer_waits_for_the_first_event() -> None:
+    stream = Subscription()
+    waiting = asyncio.ensure_future(stream.next_batch())
+    await asyncio.wait([waiting], timeout=0)
+    assert not waiting.done()
+    stream.publish([said("a")])
+    assert len(await waiting) == 1
+
+
+async def test_the_end_is_an_empty_batch_and_stays_one() -> None:
+    stream = Subscription()
+    stream.publish([said("a")])
+    stream.end()
+    assert len(await stream.next_batch()) == 1
+    assert await stream.next_batch() == []
+    assert await stream.next_batch() == []
+
+
+async def test_the_end_wakes_a_consumer_that_waits() -> None:
+    stream = Subscription()
+    waiting = asyncio.ensure_future(stream.next_batch())
+    await asyncio.wait([waiting], timeout=0)
+    stream.end()
+    assert await waiting == []
+
+
+async def test_an_error_comes_after_the_last_event() -> None:
+    stream = Subscription()
+    stream.publish([said("a")])
+    stream.end(RequestError(ErrorCode.NETWORK, "broke"))
+    assert len(await stream.next_batch()) == 1
+    with pytest.raises(RequestError) as caught:
+        await stream.next_batch()
+    assert caught.value.code is ErrorCode.NETWORK
+
+
+async def test_the_first_end_stands_and_nothing_comes_after_it() -> None:
+    stream = Subscription()
+    stream.end()
+    stream.end(RequestError(ErrorCode.NETWORK, "too late"))
+    stream.publish([said("too late")])
+    assert await stream.next_batch() == []
+    assert stream.ended
+
+
+async def test_a_producer_that_is_ahead_waits_and_nothing_is_dropped() -> None:
+    stream = Subscription(limit=2)
+    stream.publish(many(2))
+    await stream.wait_for_space()
+    stream.publish(many(1))
+    producer = asyncio.ensure_future(stream.wait_for_space())
+    await settle(producer)
+    assert not producer.done()
+    assert len(await stream.next_batch()) == 3
+    await producer
+
+
+@pytest.mark.parametrize("how", ["end", "abandon", "excuse"])
+async def test_a_waiting_producer_is_let_go_when_nobody_will_make_room(how: str) -> None:
+    stream = Subscription(limit=0)
+    stream.publish(many(1))
+    producer = asyncio.ensure_future(stream.wait_for_space())
+    await settle(producer)
+    getattr(stream, how)()
+    await producer
+
+
+async def test_an_excused_consumer_keeps_everything_and_holds_nobody_until_it_takes_the_next() -> (
+    None
+):
+    stream = Subscription(limit=0)
+    stream.publish(many(1))
+    stream.excuse()
+    stream.publish(many(5))
+    await stream.wait_for_space()
+    assert len(await stream.next_batch()) == 6
+    stream.publish(many(1))
+    assert not stream.has_space
+
+
+async def test_a_publisher_waits_no_longer_once_what_it_works_for_was_stopped() -> None:
+    stream = Subscription(limit=0)
+    stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    stream.publish(many(1))
+    producer = asyncio.ensure_future(stream.wait_for_space(unless=(stopped,)))
+    await settle(producer)
+    assert not producer.done()
+    stopped.set_result(None)
+    await producer
+    assert not stream.has_space
+
+
+async def test_taking_one_event_makes_space_for_one() -> None:
+    stream = Subscription(limit=1)
+    stream.publish(many(3))
+    assert not stream.has_space
+    assert stream.next_event() is not None
+    assert not stream.has_space
+    stream.next_event()
+    assert stream.has_space
+    stream.next_event()
+    assert stream.next_event() is None
+
+
+@pytest.mark.parametrize("when_full", ["wait", "lag"])
+async def test_progress_of_tools_is_skipped_only_for_a_consumer_that_is_waited_for(
+    when_full: Literal["wait", "lag"],
+) -> None:
+    progress = ToolProgress(call_id=CallId("call"), tool="count", progress=1)
+    stream = Subscription(limit=1, when_full=when_full)
+    stream.publish([progress, said("a")])
+    assert await stream.next_batch() == [progress, said("a")]
+    stream.publish([progress, *many(1)])
+    stream.publish([progress, said("b")])
+    kept = await stream.next_batch()
+    if when_full == "wait":
+        assert kept == [progress, *many(1), said("b")]
+    else:
+        assert (kept, stream.lagged) == ([], True)
+
+
+async def test_a_consumer_that_lags_holds_nobody_and_is_told_so() -> None:
+    stream = Subscription(limit=2, when_full="lag")
+    stream.publish(many(3))
+    assert stream.has_space
+    await stream.wait_for_space()
+    assert not stream.lagged, "what came at once may exceed the limit"
+    stream.publish(many(1))
+    assert stream.lagged
+    assert await stream.next_batch() == []
+    stream.publish(many(1))
+    assert await stream.next_batch() == []
+
+
+async def test_a_consumer_that_takes_in_time_does_not_lag() -> None:
+    stream = Subscription(limit=2, when_full="lag")
+    for _ in range(5):
+        stream.publish(many(3))
+        assert len(await stream.next_batch()) == 3
+    assert not stream.lagged
+
+
+async def test_lagging_wakes_a_consumer_that_waits() -> None:
+    stream = Subscription(limit=0, when_full="lag")
+    stream.publish(many(1))
+    await stream.next_batch()
+    waiting = asyncio.ensure_future(stream.next_batch())
+    await asyncio.wait([waiting], timeout=0)
+    stream.publish(many(1))
+    stream.publish(many(1))
+    assert await waiting == []
+
+
+async def test_a_cancelled_consumer_loses_nothing() -> None:
+    stream = Subscription()
+    waiting = asyncio.ensure_future(stream.next_batch())
+    await asyncio.wait([waiting], timeout=0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    stream.publish(many(2))
+    assert len(await stream.next_batch()) == 2
+
+
+async def test_a_consumer_that_left_gets_nothing_more_and_holds_nobody() -> None:
+    stream = Subscription(limit=1)
+    stream.publish(many(5))
+    stream.abandon()
+    stream.publish(many(5))
+    await stream.wait_for_space()
+    assert stream.abandoned
+    stream.end()
+    assert await stream.next_batch() == []
+
+
+async def test_a_cancelled_producer_loses_nothing() -> None:
+    stream = Subscription(limit=0)
+    stream.publish(many(3))
+    producer = asyncio.ensure_future(stream.wait_for_space())
+    await settle(producer)
+    producer.cancel()
+    await asyncio.wait([producer])
+    assert len(await stream.next_batch()) == 3

@@ -1,0 +1,110 @@
+"""A setting that nothing reads yet is refused wherever it is set; the log's level is not."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Agent, ConfigError, ErrorCode
+from holdfast.vocabulary.option_declarations import declared_fields
+from holdfast.vocabulary.settings import AgentDefaults, RuntimeSettings, Settings
+
+NOT_YET = "this version does not have it yet"
+RUNTIME: dict[str, Any] = {
+    "max_concurrent_sessions": 10,
+    "session_timeout": 1800.0,
+    "auto_compaction": True,
+    "cross_session_context": True,
+}
+
+
+def _refusal(**options: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        Agent("scripted/m", **{"environment": {}, **options})
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
+    return caught.value.message
+
+
+def test_the_planned_names_are_known() -> None:
+    planned = {
+        name
+        for kind in (RuntimeSettings, Settings, AgentDefaults)
+        for name, declared in declared_fields(kind).items()
+        if declared.option.planned
+    }
+    assert planned == {*RUNTIME, "claude_executable"}
+
+
+@pytest.mark.parametrize("name", RUNTIME)
+def test_a_planned_setting_is_refused_in_options(name: str) -> None:
+    value = RUNTIME[name]
+    assert _refusal(runtime=RuntimeSettings(**{name: value})) == f"runtime.{name}: {NOT_YET}"
+    assert _refusal(runtime={name: value}) == f"runtime.{name}: {NOT_YET}"
+    assert _refusal(**{name: value}) == f"{name}: {NOT_YET}"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("MAX_SESSIONS", "10"), ("SESSION_TIMEOUT", "5"), ("CLAUDE_EXECUTABLE", "/bin/claude")],
+)
+def test_a_planned_setting_is_refused_in_the_environment(variable: str, value: str) -> None:
+    message = _refusal(environment={f"HOLDFAST_{variable}": value})
+    assert message == f"HOLDFAST_{variable}: {NOT_YET}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(f"[runtime]\n{name} = {str(value).lower()}" for name, value in RUNTIME.items()),
+        "[defaults]\nclaude_executable = '/bin/claude'",
+    ],
+)
+def test_a_planned_setting_is_refused_in_the_file(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(line)
+    path.chmod(0o600)
+    message = _refusal(config_path=path)
+    assert message.startswith(f"{path}, line 2: ")
+    assert message.endswith(NOT_YET)
+
+
+def test_a_field_of_the_runtime_that_does_not_exist_is_refused() -> None:
+    assert _refusal(runtime={"bufer_size": 3}).startswith("runtime.bufer_size: unknown; did you")
+    assert _refusal(runtime={"buffer_size": 0}) == "runtime.buffer_size: must be at least 1, not 0"
+
+
+# The level of the log.
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    found = logging.getLogger("holdfast")
+    before = found.level
+    yield found
+    found.setLevel(before)
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_a_variable_sets_the_level_of_the_log(level: str, logger: logging.Logger) -> None:
+    Agent("scripted/m", environment={"HOLDFAST_LOG": level})
+    assert logger.level == getattr(logging, level.upper())
+
+
+def test_the_file_sets_the_level_of_the_log(tmp_path: Path, logger: logging.Logger) -> None:
+    (tmp_path / "config.toml").write_text("[defaults]\nlog = 'info'")
+    Agent("scripted/m", environment={}, config_dir=tmp_path)
+    assert logger.level == logging.INFO
+
+
+def test_without_a_level_the_program_s_own_stays(logger: logging.Logger) -> None:
+    logger.setLevel(logging.CRITICAL)
+    Agent("scripted/m", environment={})
+    assert logger.level == logging.CRITICAL
+
+
+def test_a_level_that_is_none_is_refused(logger: logging.Logger) -> None:
+    before = logger.level
+    assert _refusal(environment={"HOLDFAST_LOG": "loud"}).startswith("HOLDFAST_LOG: Invalid enum")
+    assert logger.level == before

@@ -1,0 +1,255 @@
+"""A session in several acts, each played by a process of its own that may die at any write.
+
+Together they approve, deny, answer twice, steer, send from outside, go back, take that back, fork,
+and carry on after a crash. Started by tests as `crash_script KIND FOLDER ACT`.
+"""
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast import Agent, AgentSession, ApprovalRequest
+from holdfast.ports.session_store import Store
+from holdfast.testing import ScriptedProvider, calls, says
+from holdfast.testing.store_conformance.promises import require_same
+from holdfast.vocabulary.approvals import Decision
+from holdfast.vocabulary.entries import ToolStarted
+from holdfast.vocabulary.messages import AssistantMessage, UserMessage
+from holdfast.vocabulary.parts import TextPart
+from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.stream_parts import StreamPart
+from tests.history_grammar import violations
+from tests.scripted_agents import live_of
+from tests.session.answer_worker import die
+from tests.session.noting_session import Acknowledged, Notes, NotingSession, line_of
+from tests.session.three_turns import line_writer
+from tests.stores.store_factories import open_store
+
+TRUNK, BRANCH, TWIG = "trunk", "branch", "twig"
+Act = Literal[
+    "answer_at_rest", "answer_live", "go_back", "be_cut_off", "recover", "fork", "send_from_outside"
+]
+ACTS: tuple[Act, ...] = (
+    "answer_at_rest",
+    "answer_live",
+    "go_back",
+    "be_cut_off",
+    "recover",
+    "fork",
+    "send_from_outside",
+)
+CUT_OFF: Act = "be_cut_off"
+"""The act that ends with a death of its own."""
+
+TOOLS = {"write": "write_line", "ask": "write_if_allowed"}
+"""The tool that a word of a prompt stands for."""
+LEFT_RUNNING = {"linger", "u", "v"}
+"""What a process that is cut off, and only one, asks to have written."""
+WRITTEN = {*"abdfhijkmnopqrstwxz"}
+"""What is written in the end. What was denied, or made void by a prompt, is not."""
+_WISH = re.compile(rf"({'|'.join(TOOLS)}) (\w+)")
+
+
+class DoAsAsked(ScriptedProvider):
+    """Calls what prompts ask for and no answer has called for yet, then is content.
+
+    So it goes on sensibly after any crash, and never calls twice for the same line. The ids of its
+    calls are the same in every answer, as they are with some providers.
+    """
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
+        """Answer by what was asked for and called so far, in one read."""
+        called = {
+            line_of(call.arguments)
+            for message in request.messages
+            if isinstance(message, AssistantMessage)
+            for call in message.tool_calls
+        }
+        wishes = [wish for wish in _wishes(request) if wish[1] not in called]
+        self.replace_rest([_answer(wishes)])
+        return super().stream(request)
+
+    def check_requests(self) -> None:
+        """Fail unless every request can be sent to a provider."""
+        for request in self.requests:
+            require_same(violations(request.messages), [], "requests that can be sent")
+
+
+def _wishes(request: ModelRequest) -> list[tuple[str, str]]:
+    texts = [
+        part.text
+        for message in request.messages
+        if isinstance(message, UserMessage)
+        for part in message.parts
+        if isinstance(part, TextPart)
+    ]
+    return _WISH.findall(" ".join(texts))
+
+
+def _answer(wishes: list[tuple[str, str]]) -> list[StreamPart]:
+    if not wishes:
+        return says("fine")
+    ids = [f"call_{place}" for place in range(len(wishes))]
+    return calls(*((TOOLS[word], {"line": line}) for word, line in wishes), ids=ids, text="I do. ")
+
+
+def script_agent(
+    store: Store, folder: Path, provider: ScriptedProvider, *, lingers: bool = False, **options: Any
+) -> Agent:
+    """Return an agent with the tools of the script."""
+    effects = folder / "effects"
+    return Agent(
+        "scripted/m",
+        providers=[provider],
+        tools=[
+            line_writer(effects, name=TOOLS["write"], lingers=lingers),
+            line_writer(effects, "ask", name=TOOLS["ask"]),
+        ],
+        store=store,
+        project="durable",
+        **options,
+    )
+
+
+async def _wait_for_ever(_request: ApprovalRequest) -> Decision:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+class Script:
+    """Plays acts on a store. Each act is a method, and can be the work of another process."""
+
+    def __init__(self, store: Store, folder: Path) -> None:
+        self._store = store
+        self._folder = folder
+        self._notes = Notes(folder)
+        self._provider = DoAsAsked()
+
+    async def play(self, act: Act) -> None:
+        """Play one act to its end."""
+        await getattr(self, act)()
+        self._provider.check_requests()
+
+    @asynccontextmanager
+    async def _holding(self, name: str, **options: Any) -> AsyncIterator[NotingSession]:
+        """Hold a session, and reach it from another agent, too."""
+        agent = script_agent(self._store, self._folder, self._provider, **options)
+        async with agent, agent.session(name) as session, self._other() as other:
+            held = await self._noting(session, other)
+            yield held
+            await held.answer_again()
+
+    def _other(self) -> Agent:
+        return script_agent(self._store, self._folder, ScriptedProvider())
+
+    async def _noting(self, session: AgentSession, other: Agent) -> NotingSession:
+        live = await live_of(session)
+        return NotingSession(session, await other.remote(live.session_id), self._notes)
+
+    async def answer_at_rest(self) -> None:
+        """Answer the questions of a query that rests, from here and from outside."""
+        async with self._holding(TRUNK) as trunk:
+            await trunk.chat("write a, ask b, ask c, ask d, ask e")
+            await trunk.approve("b")
+            await trunk.deny("c")
+            await trunk.approve_from_outside("d")
+            await trunk.deny_from_outside("e")
+            await trunk.resume()
+
+    async def answer_live(self) -> None:
+        """Answer the questions of a query that runs, speak into it, and send a prompt after it."""
+        holding = self._holding(TRUNK, approver=_wait_for_ever)
+        async with holding as trunk, asyncio.TaskGroup() as group:
+            chat = group.create_task(trunk.chat("write f, ask g, ask h, ask i"))
+            await trunk.until_asked("g", "h", "i")
+            await trunk.steer("write j")
+            await trunk.deny("g")
+            await trunk.approve("h")
+            await trunk.approve_from_outside("i")
+            await trunk.send("write k")
+            await chat
+            await trunk.until_idle()
+
+    async def go_back(self) -> None:
+        """Go back to answers whose calls have ended, or were only allowed, and undo that."""
+        async with self._holding(TRUNK) as trunk:
+            await trunk.rewind("a")
+            await trunk.resume()
+            await trunk.undo()
+            await trunk.chat("ask l, ask m")
+            await trunk.deny("l")
+            await trunk.approve("m")
+            await trunk.rewind("m")
+            await trunk.resume()  # the permission was not used: it is asked for again
+            await trunk.approve("m")
+            await trunk.resume()
+            await trunk.rewind("m")
+            await trunk.resume()
+            await trunk.undo()
+
+    async def be_cut_off(self) -> None:
+        """Die while a tool runs, right after an answer and a prompt were taken."""
+        async with self._holding(TRUNK, lingers=True) as trunk, asyncio.TaskGroup() as group:
+            started = asyncio.Event()
+            trunk.session.on(ToolStarted, lambda _event: started.set())
+            group.create_task(trunk.chat("write linger, ask u"))
+            await started.wait()
+            await trunk.approve("u")
+            await trunk.steer("write v")
+            die()
+
+    async def recover(self) -> None:
+        """Carry on what was cut off, and go back to the call whose end nobody knows."""
+        async with self._holding(TRUNK) as trunk:
+            if trunk.session.unfinished.query_id is not None:
+                await trunk.resume()
+                await trunk.rewind("linger")
+                await trunk.resume()
+                await trunk.undo()
+
+    async def fork(self) -> None:
+        """Go on in forks from an answer whose calls are unfinished, and later from the same one."""
+        async with self._holding(TRUNK) as trunk, self._other() as other:
+            await trunk.chat("write n, ask o, ask p")
+            await trunk.approve("o")
+            async with await self._noting(await trunk.fork("n", BRANCH), other) as branch:
+                await branch.chat("write q, ask r")
+                await branch.approve("r")
+                await branch.resume()
+                await branch.rewind("n")
+                await branch.chat("write s")
+            await trunk.approve("p")
+            await trunk.resume()
+            async with await self._noting(await trunk.fork("n", TWIG), other) as twig:
+                await twig.chat("write t")
+
+    async def send_from_outside(self) -> None:
+        """Send prompts to sessions that are held by no process, idle, or rest on an approval."""
+        async with self._other() as other:
+            for name, prompt in ((TRUNK, "write w"), (BRANCH, "write x")):
+                remote = await other.remote(name)
+                await remote.send(prompt)
+                noted = Acknowledged(deed="prompt", session_id=remote.session_id, subject=prompt)
+                self._notes.add(noted)
+        async with self._holding(BRANCH) as branch:
+            await branch.until_idle()
+        async with self._holding(TRUNK) as trunk:
+            await trunk.until_idle()
+            await trunk.chat("ask y")
+            await trunk.send("write z")
+            await trunk.until_idle()
+
+
+async def _play(kind: str, folder: Path, act: Act) -> None:
+    store = open_store(kind, folder)
+    await Script(store, folder).play(act)
+    await store.close()
+
+
+if __name__ == "__main__":
+    chosen = next(act for act in ACTS if act == sys.argv[3])
+    asyncio.run(_play(sys.argv[1], Path(sys.argv[2]), chosen))

@@ -1,0 +1,274 @@
+"""What can happen to a session in a race: each happening once, at a moment drawn by chance."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Literal
+
+from holdfast import AgentSession
+from holdfast.vocabulary.errors import AgentError, ErrorCode
+from tests.session.race_laws import Answer, untrue_offers
+from tests.session.race_world import KNOWN_STEPS, World
+
+_NO_APPROVAL = "apr_of_yesterday"
+
+
+async def happen(world: World, happening: str) -> None:
+    """Let one thing happen at a drawn moment; what it may be refused with is no failure."""
+    await world.wait(world.moment())
+    world.note(happening)
+    await _HAPPENINGS[happening](world)
+
+
+def refused(error: AgentError, *codes: ErrorCode) -> str:
+    """Return the code of a refusal that the situation explains: CLOSED always does."""
+    assert error.code in (ErrorCode.CLOSED, *codes), f"{error!r} is no refusal that was due"
+    return error.code
+
+
+# What a caller does to the session that it holds.
+
+
+async def _abort(world: World) -> None:
+    if world.by_chance(0.3):
+        await (await world.away.remote(world.name)).abort("chance")
+    else:
+        world.session.abort("chance")
+
+
+async def _close(world: World) -> None:
+    await world.session.close(force=world.by_chance(0.5))
+
+
+async def _steer(world: World) -> None:
+    text = world.new_prompt("steer")
+    try:
+        await world.session.steer(text)
+    except AgentError as error:
+        refused(error)
+        world.story.prompts[text] = "refused"
+    else:
+        world.keep(text)
+
+
+async def _prompt(world: World) -> None:
+    """Ask for an answer, however busy the session is; the caller may give up."""
+    text = world.new_prompt("local")
+    delivery = world.chance.choice(("queue", "steer", "interrupt", "reject"))
+    asking = asyncio.ensure_future(world.session.chat(text, delivery=delivery))  # type: ignore[arg-type]
+    patience = world.chance.choice((0, 0.2, 2, 30))
+    await asyncio.wait({asking}, timeout=patience)
+    asking.cancel()
+    await asyncio.wait({asking})
+    if not asking.cancelled() and asking.exception() is None:
+        world.keep(text)
+
+
+async def _drain(world: World) -> None:
+    """Take out every prompt that waits; none of them is answered any more."""
+    try:
+        messages = await world.session.drain_queue()
+    except AgentError as error:
+        refused(error)
+    else:
+        world.story.prompts.update({message.text: "drained" for message in messages})
+
+
+async def _rewind(world: World) -> None:
+    session = world.session
+    messages = session.messages
+    if messages:
+        target = world.chance.choice(messages).id
+        await _move(world, session, lambda: session.rewind(to=target))
+
+
+async def _undo(world: World) -> None:
+    session = world.session
+    await _move(world, session, session.undo_rewind, ErrorCode.NOT_FOUND)
+
+
+async def _move(
+    world: World, session: AgentSession, move: Callable[[], Awaitable[None]], *codes: ErrorCode
+) -> None:
+    """Go somewhere else in the conversation, unless a query runs in it."""
+    try:
+        await move()
+    except AgentError as error:
+        refused(error, ErrorCode.BUSY, *codes)
+    else:
+        world.story.found += untrue_offers(session.messages, world.story.runs)
+
+
+async def _fork(world: World) -> None:
+    """Go on in a branch: it knows of every call that was started before."""
+    known, messages = frozenset(world.story.runs), world.session.messages
+    after = world.chance.choice(messages).id if messages and world.by_chance(0.7) else None
+    KNOWN_STEPS.set(known)
+    try:
+        branch = await world.session.fork(after=after)
+        async with branch:
+            world.branches.append(str(branch.session_id))
+            world.story.found += untrue_offers(branch.messages, known)
+            if world.by_chance(0.5):
+                await branch.chat("and here?")
+    except AgentError as error:
+        refused(error, ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.BAD_REQUEST)
+
+
+async def _resume(world: World) -> None:
+    with suppress(AgentError):
+        await world.session.resume()
+
+
+async def _reopen(world: World) -> None:
+    """Close the session and open it again, while others may wait for it."""
+    async with world.one_reopens:  # two would wait for each other to close
+        await world.session.close(force=world.by_chance(0.5))
+        session = world.home.session(world.name, busy="wait")
+        await session.open()
+        world.session = session
+    if world.by_chance(0.5):
+        await _resume(world)
+
+
+# Answers to approvals.
+
+
+async def answer(
+    world: World,
+    session: AgentSession,
+    approval_id: str,
+    decision: Literal["approved", "denied"],
+) -> None:
+    """Answer an approval, in time or too late, and note how that was received."""
+    given = Answer(f"answer {len(world.story.answers)}", approval_id, decision)
+    world.story.answers.append(given)
+    try:
+        if decision == "approved":
+            await session.approve(approval_id, by=given.by)
+        else:
+            await session.deny(approval_id, "no", by=given.by)
+    except AgentError as error:
+        given.outcome = refused(error, ErrorCode.NOT_FOUND)
+    else:
+        given.outcome = "settled"
+
+
+async def _question(world: World) -> str:
+    """Return an approval that waits; most of the time wait for one, and then a moment more."""
+    if world.by_chance(0.8):
+        await world.until(lambda: _waiting_questions(world), within=world.chance.uniform(0, 2))
+        await world.turns(world.chance.choice((0, 0, 1, 3, 10)))
+    questions = _waiting_questions(world)
+    return world.chance.choice(questions) if questions else _NO_APPROVAL
+
+
+def _waiting_questions(world: World) -> list[str]:
+    return [request.id for request in world.session.unfinished.approvals]
+
+
+async def _approve(world: World) -> None:
+    await answer(world, world.session, await _question(world), "approved")
+
+
+async def _deny(world: World) -> None:
+    await answer(world, world.session, await _question(world), "denied")
+
+
+async def _two_answers(world: World) -> None:
+    """Give two or three answers to one question at once; one caller may give up."""
+    question = await _question(world)
+    decisions = world.chance.choices(("approved", "denied"), k=world.chance.choice((2, 2, 3)))
+    answers = [
+        asyncio.ensure_future(answer(world, world.session, question, decision))  # type: ignore[arg-type]
+        for decision in decisions
+    ]
+    if world.by_chance(0.3):
+        await world.turns(world.chance.randint(0, 6))
+        answers[0].cancel()
+    await asyncio.wait(answers)
+    for given in answers:
+        if not given.cancelled():
+            given.result()
+
+
+async def _remote_approve(world: World) -> None:
+    await _remote_answer(world, "approved")
+
+
+async def _remote_deny(world: World) -> None:
+    await _remote_answer(world, "denied")
+
+
+async def _remote_answer(world: World, decision: Literal["approved", "denied"]) -> None:
+    question = await _question(world)
+    remote = await world.away.remote(world.name)
+    if decision == "approved":
+        await remote.approve(question)
+    else:
+        await remote.deny(question, "not from here either")
+
+
+# What others do.
+
+
+async def _remote_prompt(world: World) -> None:
+    text, remote = world.new_prompt("remote"), await world.away.remote(world.name)
+    delivery = world.chance.choice(("queue", "queue", "steer", "interrupt", "reject"))
+    await remote.send(text, delivery=delivery)  # type: ignore[arg-type]
+    if delivery != "reject":
+        world.keep(text)
+
+
+async def _cancelled_open(world: World) -> None:
+    """Give an opening up at any step: of a session of one's own, or of one that is held."""
+    held, agent = world.by_chance(0.6), world.chance.choice((world.home, world.away))
+    name = world.name if held else f"aside {len(world.story.happenings)}"
+    session = agent.session(name, busy="wait" if held else "reject")
+    opening = asyncio.ensure_future(session.open())
+    if world.by_chance(0.5):
+        await world.turns(world.chance.randint(0, 12))
+    else:
+        await world.wait(world.chance.uniform(0, 2 if held else 0.2))
+    for _ in range(world.chance.choice((1, 1, 2))):
+        opening.cancel()
+        await world.turns(world.chance.randint(0, 3))
+    await asyncio.wait({opening})
+    if session.session_id is not None:
+        await _hold_for_a_while(world, session)
+    await session.close()
+    if not held:
+        async with agent.session(name):
+            pass  # at once: whoever gave up holds nothing
+
+
+async def _hold_for_a_while(world: World, session: AgentSession) -> None:
+    """Be the next holder of a session whose opening came before it was given up."""
+    world.story.found += untrue_offers(session.messages, world.story.runs)
+    if world.by_chance(0.5):
+        with suppress(AgentError):
+            await session.resume()
+
+
+_HAPPENINGS: dict[str, Callable[[World], Awaitable[None]]] = {
+    "abort": _abort,
+    "close": _close,
+    "approve": _approve,
+    "deny": _deny,
+    "steer": _steer,
+    "prompt": _prompt,
+    "drain": _drain,
+    "cancelled open": _cancelled_open,
+    "two answers": _two_answers,
+    "remote prompt": _remote_prompt,
+    "remote approve": _remote_approve,
+    "remote deny": _remote_deny,
+    "rewind": _rewind,
+    "undo": _undo,
+    "fork": _fork,
+    "resume": _resume,
+    "reopen": _reopen,
+}
+
+FROM_OUTSIDE = tuple(_HAPPENINGS)
+HAPPENINGS = (*FROM_OUTSIDE, "result", "error", "timeout")
