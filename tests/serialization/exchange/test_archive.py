@@ -4,7 +4,10 @@ import base64
 import hashlib
 import io
 import json
+import tracemalloc
 from collections.abc import Callable, Sequence
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -302,6 +305,35 @@ def test_a_line_without_end_is_read_no_further_than_the_limit() -> None:
     with pytest.raises(AgentError, match="line 1 has more than 1,000 bytes"):
         read_archive(stream, ImportLimits(line_bytes=1000))
     assert stream.served < 2000
+
+
+def test_an_archive_is_checked_in_the_memory_of_a_few_lines(tmp_path: Path) -> None:
+    long = "x" * 100_000
+    entries = (
+        UnknownEntry(
+            id=EntryId("e"),
+            time=1,
+            seq=seq,
+            raw=msgspec.Raw(
+                b'{"kind":"later.x","id":"e","time":1,"seq":%d,"x":"%s"}' % (seq, long.encode())
+            ),
+        )
+        for seq in range(2, 202)
+    )
+    log = ArchivedLog(session_id=SESSION, entries=chain([opened()], entries), blobs=[b"y" * 10**6])
+    file = tmp_path / "archive.jsonl"
+    with file.open("wb") as stream:
+        for piece in write_archive(ArchiveExport(session_id=SESSION, logs=[log])):
+            stream.write(piece)
+    tracemalloc.start()
+    try:
+        with file.open("rb") as stream:
+            assert check_archive(stream).entries == 201
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert file.stat().st_size > 20_000_000
+    assert peak < 8_000_000
 
 
 @pytest.mark.parametrize("head", [b"\x1f\x8b\x08", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"BZh9"])

@@ -28,7 +28,7 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import Part
-from holdfast.vocabulary.text import did_you_mean
+from holdfast.vocabulary.text import unknown_name
 
 ARCHIVE = "archive"
 _HEAD = 64 * 1024
@@ -120,8 +120,9 @@ FORMATS = _known(
 def format_named(name: str) -> Format:
     """Return a format; raises CONFIG_INVALID naming those that there are."""
     if name not in FORMATS:
-        hint = did_you_mean(name, FORMATS) or f"there are {', '.join(FORMATS)}"
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"there is no format {name!r}; {hint}")
+        told = f"the format {name!r} is {unknown_name(name, FORMATS)}"
+        known = f"there are {', '.join(FORMATS)}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{told}; {known}")
     return FORMATS[name]
 
 

@@ -24,10 +24,10 @@ from holdfast.vocabulary.entries import (
 )
 from holdfast.vocabulary.ids import PartId
 from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.parts import CompactionPart, ReasoningPart, TextPart
+from holdfast.vocabulary.part_texts import GrowingPart, PartTexts
 from holdfast.vocabulary.secrets import scrub
 
-_NAME = r"[^\s/\\:*?\"'<>|`(){}\[\],;]"
+_NAME = r"[^\s/\\:\"'<>|`(){}\[\],;]"
 _PATH = re.compile(
     rf"file://(?:/{_NAME}+)+/?"
     rf"|/(?:home|Users)(?:/{_NAME}+)+/?"
@@ -40,7 +40,6 @@ _PATH = re.compile(
 _MOST_PATHS = 100_000
 _SEALED = frozenset({"text", "reasoning", "tool_call", "compaction"})
 """Parts to which providers attach things of their own; a seal does not fit what was masked."""
-_GROWING = (TextPart, ReasoningPart, CompactionPart)
 _SETTLING = (TurnStarted, TurnEnded, TurnDiscarded, QueryEnded)
 
 
@@ -122,26 +121,38 @@ def redacted_entries(entries: Iterable[Entry], redactor: Redactor) -> Iterator[E
 
 
 def _redacted_turn(turn: list[Entry], redactor: Redactor) -> Iterator[Entry]:
-    texts: dict[PartId, str] = {}
-    for entry in turn:
-        if isinstance(entry, PartCheckpoint):
-            texts[entry.part_id] = texts.get(entry.part_id, "") + entry.text
-        elif isinstance(entry, PartEnded) and entry.offset and isinstance(entry.part, _GROWING):
-            texts[entry.part_id] = texts.get(entry.part_id, "") + entry.part.text
-    whole = {part_id: redactor.text(text) for part_id, text in texts.items()}
+    whole = {name: redactor.text(text) for name, text in _texts_of(turn).items()}
     told: set[PartId] = set()
     for entry in turn:
         if isinstance(entry, PartCheckpoint):
-            text = "" if entry.part_id in told else whole[entry.part_id]
-            offset = len(whole[entry.part_id]) if entry.part_id in told else 0
+            text = whole[entry.part_id]
+            is_first = entry.part_id not in told
             told.add(entry.part_id)
-            yield replace(entry, text=text, offset=offset, raw=None)
+            first = {"text": text, "offset": 0} if is_first else {"text": "", "offset": len(text)}
+            yield replace(entry, raw=None, **first)
         elif isinstance(entry, PartEnded) and entry.part_id in told and entry.offset:
-            rest = replace(entry.part, text="") if isinstance(entry.part, _GROWING) else entry.part
+            rest = (
+                replace(entry.part, text="") if isinstance(entry.part, GrowingPart) else entry.part
+            )
             ended = replace(entry, part=rest, offset=len(whole[entry.part_id]), raw=None)
             yield _redacted_entry(ended, redactor)
         else:
             yield _redacted_entry(entry, redactor)
+
+
+def _texts_of(turn: list[Entry]) -> dict[PartId, str]:
+    """Return the whole text of every part that was stored in increments."""
+    growing, texts = PartTexts(), dict[PartId, str]()
+    for entry in turn:
+        if isinstance(entry, PartCheckpoint):
+            growing.add(entry)
+            texts[entry.part_id] = ""
+        elif isinstance(entry, PartEnded) and entry.part_id in growing:
+            part = growing.compose(entry).part
+            texts[entry.part_id] = part.text if isinstance(part, GrowingPart) else ""
+            growing.drop(entry.part_id)
+    unfinished = {name: growing.text_of(name) for name in texts if name in growing}
+    return texts | unfinished
 
 
 def _redacted_entry(entry: Entry, redactor: Redactor) -> Entry:
