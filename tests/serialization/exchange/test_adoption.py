@@ -263,6 +263,17 @@ def test_nothing_that_permits_something_is_taken_over() -> None:
     assert b"native" not in b"".join(map(encode_entry, new))
 
 
+def test_a_permission_that_only_a_later_version_understands_is_left_out() -> None:
+    opened = SessionOpened(id=EntryId("e1"), time=1, seq=1, session_id=new_session_id())
+    head = {"id": "e2", "time": 1, "approval_id": "a", "call_id": "c", "decision": "approved"}
+    settled = {"kind": "approval.settled", **head, "seq": 2, "scope": "for ever"}
+    changed = {"kind": "session.changed", **head, "seq": 3, "changes": ["later"]}
+    entries = [opened, *(decode_entry(json.dumps(each).encode()) for each in (settled, changed))]
+    _, new = adopt(entries)
+    assert [entry.kind for entry in new[1:]] == ["imported.missing", "imported.missing"]
+    assert b"for ever" not in b"".join(map(encode_entry, new))
+
+
 def test_a_gap_in_an_exported_log_is_filled_so_that_a_store_takes_it() -> None:
     session_id = new_session_id()
     entries = [

@@ -177,6 +177,23 @@ def test_a_log_in_a_newer_format_is_refused_by_its_number() -> None:
     assert caught.value.code is ErrorCode.VERSION_UNSUPPORTED
 
 
+def test_an_opening_that_only_a_later_version_understands_is_refused() -> None:
+    later = decode_entry(
+        encode_entry(opened()).replace(b'"session_id"', b'"format":"2","session_id"')
+    )
+    log = ArchivedLog(session_id=SESSION, entries=[later])
+    raw = b"".join(write_archive(ArchiveExport(session_id=SESSION, logs=[log])))
+    with pytest.raises(StoreError) as caught:
+        read(raw)
+    assert caught.value.code is ErrorCode.VERSION_UNSUPPORTED
+
+
+def test_a_log_that_does_not_begin_with_an_opening_is_refused() -> None:
+    log = ArchivedLog(session_id=SESSION, entries=[UnknownEntry(id=EntryId("e"), time=1, seq=1)])
+    with pytest.raises(StoreError, match="does not begin"):
+        read(b"".join(write_archive(ArchiveExport(session_id=SESSION, logs=[log]))))
+
+
 def test_a_newer_minor_version_is_read_and_what_it_added_is_reported() -> None:
     lines = archived([opened()]).splitlines()[:-1]
     lines[0] = lines[0].replace(b'"minor":0', b'"minor":7')

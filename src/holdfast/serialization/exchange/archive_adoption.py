@@ -49,6 +49,8 @@ _PREFIXES: dict[Any, str] = {
 }
 _OURS = re.compile(r"(?P<own>(?P<prefix>[a-z]{2,5})_[0-9a-f]{16}[0-9A-Za-z]{10})(?P<derived>_\w+)?")
 """An id of ours, and what the fold adds to it where it derives one message from another."""
+_GRANTING = frozenset({"approval.settled", "session.changed"})
+"""Kinds that could grant something; one that only a later version understands is left out."""
 _NOT_ADOPTED = frozenset({"owner", "project", "name", "native_session_id"})
 
 Renamed = Callable[[Json, "IdMap"], Json]
@@ -112,7 +114,8 @@ class Adoption:
                 yield self._missing(old, seq, entry.time)
             seq, time = entry.seq, entry.time
             granted |= isinstance(entry, ApprovalSettled) and entry.decision == "approved"
-            yield self._adopted(entry, old)
+            is_hidden = isinstance(entry, UnknownEntry) and entry.kind in _GRANTING
+            yield self._missing(old, seq, time) if is_hidden else self._adopted(entry, old)
         if granted:
             yield Rewound(id=new_entry_id(), time=time, seq=seq + 1, to_seq=seq)
 

@@ -37,7 +37,7 @@ from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
 from holdfast.vocabulary.ids import SessionId
 
 _LEVELS_AROUND = 10
-"""How deep inside an entry somebody else's values begin, and a little more."""
+"""How deep inside an entry the values of tools and providers begin, and a little more."""
 _MOST_LOGS = 10_001
 """A session and the longest line of parents that a store reads."""
 
@@ -241,6 +241,10 @@ class _Reading:
         if not self._last_seq < entry.seq <= self._limits.records:
             raise _corrupt(f"line {number} has entry {entry.seq} after entry {self._last_seq}")
         self._last_seq = entry.seq
+        if isinstance(entry, UnknownEntry) and entry.kind == _OPENING:
+            raise _unsupported(f"line {number} is of a later version", FORMAT_VERSION)
+        if entry.seq == 1 and not isinstance(entry, SessionOpened):
+            raise _corrupt(f"the log in line {number} does not begin with its opening")
         if isinstance(entry, UnknownEntry):
             kind = entry.kind if len(entry.kind) <= _LONGEST_KIND else "?"
             self._opaque[kind] = self._opaque.get(kind, 0) + 1
@@ -295,6 +299,7 @@ class _Reading:
 
 _decoder = msgspec.json.Decoder(ArchiveLine)
 _LONGEST_KIND = 100
+_OPENING = "session.opened"
 
 
 class _AnyHeader(msgspec.Struct, frozen=True):

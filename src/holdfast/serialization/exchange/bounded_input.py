@@ -116,7 +116,7 @@ class NotJsonError(Exception):
 
 
 def parsed(raw: bytes, limits: ImportLimits, place: str = "the file") -> Json:
-    """Parse JSON of somebody else; half characters, which JavaScript writes, are replaced.
+    """Parse JSON from an untrusted file; half characters, which JavaScript writes, are replaced.
 
     Raises:
         NotJsonError: if it is not JSON.
