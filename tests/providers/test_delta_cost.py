@@ -24,7 +24,7 @@ FEW, MANY = 100, 300
 
 def anthropic(count: int) -> list[bytes]:
     delta = {"type": "text_delta", "text": "word "}
-    events: list[dict[str, object]] = [
+    events: list[dict[str, Any]] = [
         {"type": "message_start", "message": {"id": "m", "model": "m"}},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text"}},
         *[{"type": "content_block_delta", "index": 0, "delta": delta}] * count,

@@ -30,7 +30,7 @@ from holdfast.agent.session import AgentSession
 from holdfast.agent.verbs import AgentRemote
 from holdfast.assembly.agent_inputs import split_model
 from holdfast.serialization.session_state import check_state
-from holdfast.session.requests import SessionRequest
+from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.text import writable

@@ -20,7 +20,7 @@ from holdfast.agent.agent_options import (
 )
 from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
 from holdfast.blocks.tool_registry.running import run_in_thread
-from holdfast.ports.approver import Approver
+from holdfast.ports.tools import Approver
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision, DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject

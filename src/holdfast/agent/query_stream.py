@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from holdfast.agent.agent_options import QueryOptions
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
-from holdfast.vocabulary.events import Event, TextDelta
+from holdfast.vocabulary.events import Event, StreamPhase, TextDelta
 from holdfast.vocabulary.results import AgentResult
-from holdfast.vocabulary.status import StreamPhase
 
 if TYPE_CHECKING:
     from holdfast.session.query_handle import QueryHandle

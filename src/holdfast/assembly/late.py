@@ -11,7 +11,7 @@ from holdfast.vocabulary.late_names import late_names
 if TYPE_CHECKING:
     from random import Random
 
-    from holdfast.providers.attachments import attachment_part
+    from holdfast.assembly.attachments import attachment_part
     from holdfast.providers.local.client import LocalModelClient
     from holdfast.providers.local.download import pull_model
     from holdfast.providers.local.weights import list_local_models, remove_local_model
@@ -60,7 +60,7 @@ if not TYPE_CHECKING:
             "Random": "random",
             "RecordingClient": "holdfast.stores.recording",
             "SqliteStore": "holdfast.stores.sqlite.store",
-            "attachment_part": "holdfast.providers.attachments",
+            "attachment_part": "holdfast.assembly.attachments",
             "list_local_models": _WEIGHT_FILES,
             "make_client": _VENDOR_CLIENTS,
             "offered_client": _VENDOR_CLIENTS,

@@ -25,7 +25,7 @@ class StaticTokenSource:
         self.kind: TokenKind = kind
         self._secret = secret if isinstance(secret, Secret) else Secret(secret)
 
-    async def token(self, origin: Origin) -> Secret:  # noqa: ARG002 - binding is another's
+    async def token(self, _origin: Origin) -> Secret:
         """Return the credential."""
         return self._secret
 
@@ -67,7 +67,7 @@ class CallableTokenSource:
         """Call the function; raises AUTH if it fails or returns an empty value."""
         try:
             value = await self._call()
-        except Exception as error:  # noqa: BLE001 - the user's, and may raise anything
+        except Exception as error:  # noqa: BLE001 - a function of the user may raise anything
             # The exception may quote the credential, so only its type is repeated.
             failure = _no_token(origin, f"the function raised {type(error).__name__}")
             raise failure from without_secrets(error)

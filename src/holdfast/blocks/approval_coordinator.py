@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from holdfast.ports.clock import Clock
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.clock import Clock, Stamp
 from holdfast.vocabulary.approvals import Approve, Decision
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled

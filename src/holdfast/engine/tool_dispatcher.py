@@ -12,7 +12,7 @@ from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.tool_execution import ToolExecution, record_end, record_failure
 from holdfast.ports.abort import query_stopped
 from holdfast.ports.logs import scrubbed_logger
-from holdfast.ports.tool_hooks import Answer, BeforeTool, Block, Proceed, Verdict
+from holdfast.ports.tools import Answer, BeforeTool, Block, Proceed, Verdict
 from holdfast.serialization.canonical import arguments_hash, canonical_json
 from holdfast.vocabulary.approvals import (
     ApprovalRequest,

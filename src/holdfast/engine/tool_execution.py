@@ -8,7 +8,7 @@ from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succee
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock
-from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.entries import ToolEnded, ToolStarted
 from holdfast.vocabulary.errors import ErrorCode, ErrorReport, ToolError
 from holdfast.vocabulary.events import Event, ToolFailed, ToolProgress

@@ -54,6 +54,10 @@ class SchemaRules(msgspec.Struct, frozen=True, kw_only=True):
     """Every schema must have a type, and every array `items`."""
     uses_nullable: bool = False
     """`nullable` replaces the type `null`, and a schema has a single type."""
+    drops_empty: bool = False
+    """Empty `properties` and `required` are left out, because they are refused."""
+    drops: frozenset[str] = frozenset()
+    """Keywords that are left out without being written into the description."""
     string_enums_only: bool = False
     scalar_enums_only: bool = False
     property_names: str | None = None
@@ -192,14 +196,6 @@ class SchemaFitting:
         types = node.get("type")
         if self._rules.uses_nullable and isinstance(types, list):
             self._split_types(node, path)
-        if self._rules.uses_nullable and "anyOf" in node:
-            others = [part for part in node["anyOf"] if part.get("type") != "null"]
-            if len(others) < len(node["anyOf"]):
-                node["nullable"] = True
-                node["anyOf"] = others
-                self._note(path, "type 'null' written as nullable")
-            if len(others) == 1:
-                node.update(merge_all([node, self._opened(node.pop("anyOf")[0], path)], path))
         if self._rules.requires_types and not node.keys() & {"type", "anyOf", "$ref"}:
             self._type_anything(node, path)
 
@@ -284,7 +280,7 @@ class SchemaFitting:
         for keyword in list(node):
             if not self._accepts(keyword):
                 value = node.pop(keyword)
-                if keyword in _DESCRIBABLE:
+                if keyword in _DESCRIBABLE and keyword not in self._rules.drops:
                     self._describe(node, keyword, value=value, path=path)
                 else:
                     self._note(path, f"{keyword} left out")
@@ -296,9 +292,30 @@ class SchemaFitting:
                 self._describe(node, "format", value=node.pop("format"), path=path)
 
     def _finished(self, node: JsonObject, path: str) -> JsonObject:
+        """Finish a schema whose subschemas already meet the rules."""
+        if self._rules.uses_nullable and "anyOf" in node:
+            node = self._without_null_option(node, path)
         if self._rules.string_enums_only and "enum" in node and node.get("type") != "string":
             self._describe(node, "enum", value=node.pop("enum"), path=path)
+        if self._rules.drops_empty:
+            for keyword in ("properties", "required"):
+                if keyword in node and not node[keyword]:
+                    del node[keyword]
+                    self._note(path, f"empty {keyword} left out")
         return node
+
+    def _without_null_option(self, node: JsonObject, path: str) -> JsonObject:
+        """Write an alternative `null` as `nullable`, and a single alternative without `anyOf`."""
+        others = [part for part in node["anyOf"] if part.get("type") != "null"]
+        if not others:
+            return {**{name: node[name] for name in node if name != "anyOf"}, "type": "null"}
+        if len(others) < len(node["anyOf"]):
+            node = {**node, "nullable": True, "anyOf": others}
+            self._note(path, "type 'null' written as nullable")
+        if len(others) > 1:
+            return node
+        rest = {name: value for name, value in node.items() if name != "anyOf"}
+        return merge_all([rest, others[0]], path)
 
     def _describe(self, node: JsonObject, keyword: str, *, value: Json, path: str) -> None:
         """Write a limit into the description, because its keyword is not accepted."""

@@ -78,7 +78,7 @@ RULES: dict[SchemaTarget, SchemaRules] = {
         | _SHAPE
         | {"format", "nullable", "minItems", "maxItems", "minimum", "maximum"}
         | {"minLength", "maxLength", "pattern", "minProperties", "maxProperties"}
-        | {"propertyOrdering", "default", "example"},
+        | {"propertyOrdering"},
         formats={
             "string": frozenset({"date-time", "enum"}),
             "integer": frozenset({"int32", "int64"}),
@@ -88,6 +88,8 @@ RULES: dict[SchemaTarget, SchemaRules] = {
         allows_recursion=False,
         requires_types=True,
         uses_nullable=True,
+        drops_empty=True,
+        drops=frozenset({"default"}),
         string_enums_only=True,
     ),
 }

@@ -9,8 +9,8 @@ from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.query_scope import SessionScope
+from holdfast.ports.clock import Stamp
 from holdfast.ports.runner import QueryInput
-from holdfast.ports.stamps import Stamp
 from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.commands import CommandId

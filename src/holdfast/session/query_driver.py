@@ -8,20 +8,18 @@ from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.abort import AbortController
-from holdfast.ports.clock import Clock
+from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryOutcome, Runner
-from holdfast.ports.stamps import Stamp
 from holdfast.session.query_handle import QueryHandle
 from holdfast.session.recorder import QueryRecorder, SessionRecorder
 from holdfast.vocabulary.entries import QueryEnded, ToolEnded, TurnEnded
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
-from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.events import Busy, Event, Failed, Idle
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import ProviderPart, TextPart
 from holdfast.vocabulary.results import AgentResult
-from holdfast.vocabulary.status import Busy, Failed, Idle
 
 _log = scrubbed_logger(__name__)
 
@@ -60,6 +58,7 @@ class QueryDriver:
         handle.work_for_it()
         scope = self._scope_of(handle)
         self._session.set_status(Busy())
+        _log.info("query %s started in session %s", scope.query_id, self._session.session_id)
         handle.phase = "connecting"
         try:
             await self._recorder.resynchronise()
@@ -103,6 +102,10 @@ class QueryDriver:
         if error is not None and error.result is None:
             error.result = result
         handle.finish(result, error)
+        _log.info(
+            "query %s ended: %s, %d turns, %d tokens, %d ms",
+            *(scope.query_id, ended.stop_reason, ended.turns, ended.usage.total, duration_ms),
+        )
         failed = error is not None and error.code is not ErrorCode.ABORTED
         self._session.set_status(Failed(error=error.report) if error and failed else Idle())
 

@@ -146,7 +146,7 @@ class TextQuery:
     """The words that a text must hold, all of them, and how a text is split into words.
 
     SQLite's tokenizer `unicode61` splits texts here as it does in the index of a SQLite store, so
-    that every store finds the same. One thread uses an instance.
+    that every store finds the same. Two threads must not use an instance at the same time.
     """
 
     def __init__(self, query: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.blocks.stream_processor.aggregators import GrowingText, finish_call, finish_text
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.clock import Stamp
 from holdfast.vocabulary.entries import PartCheckpoint, PartEnded, PartStarted
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.events import Event, ReasoningDelta, TextDelta, ToolInputDelta

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import MediaPart, ResultContent, TextPart, check_content
 from holdfast.vocabulary.text import writable

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin
 import msgspec
 
 from holdfast.blocks.tool_registry.foreign_types import describe_type, parse_value, understood
-from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 

@@ -9,8 +9,7 @@ import msgspec
 
 from holdfast.blocks.tool_registry.running import call_function
 from holdfast.blocks.tool_registry.signature import Signature, name_of, read_signature
-from holdfast.ports.tool_context import ToolContext
-from holdfast.ports.tool_source import PreparedCall
+from holdfast.ports.tools import PreparedCall, ToolContext
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.option_declarations import Option, declared_keys, showing

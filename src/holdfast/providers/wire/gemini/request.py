@@ -120,8 +120,8 @@ def _generation_config(request: ModelRequest) -> JsonObject:
         if takes_json_schema(request.model):
             settings["responseJsonSchema"] = json_schema(request.output_schema.schema)
         else:
-            schema = openapi_schema(request.output_schema.schema)
-            # An object that names nothing is refused, and says no more than the media type does.
+            schema = request.output_schema.schema
+            # An object without properties is refused, and adds nothing to the media type.
             if schema.get("type") != "object" or "properties" in schema:
                 settings["responseSchema"] = schema
     return settings
@@ -168,30 +168,23 @@ def _declaration(tool: ToolSpec, model: str) -> JsonObject:
         return declaration
     if takes_json_schema(model):
         return declaration | {"parametersJsonSchema": json_schema(tool.input_schema)}
-    return declaration | {"parameters": openapi_schema(tool.input_schema)}
+    return declaration | {"parameters": tool.input_schema}
 
 
-_KNOWN = frozenset(
+# JSON Schema
+
+_JSON_SCHEMA_KEYWORDS = frozenset(
     {
         *("$id", "$defs", "$ref", "$anchor", "type", "format", "title", "description", "enum"),
         *("items", "prefixItems", "minItems", "maxItems", "minimum", "maximum", "anyOf", "oneOf"),
         *("properties", "additionalProperties", "required", "propertyOrdering"),
     }
 )
-_KNOWN_TO_OLDER = frozenset(
-    {
-        *("type", "format", "title", "description", "enum", "items", "minItems", "maxItems"),
-        *("minimum", "maximum", "anyOf", "properties", "required", "nullable", "pattern"),
-        *("minLength", "maxLength", "minProperties", "maxProperties", "propertyOrdering"),
-    }
-)
-_FORMATS = frozenset({"enum", "date-time", "int32", "int64", "float", "double"})
 _OLDER = re.compile(r"gemini-(1|2\.0)|gemma|learnlm")
-_DEEPEST = 12
 
 
 def takes_json_schema(model: str) -> bool:
-    """Whether `model` takes JSON Schema rather than the older subset."""
+    """Whether `model` accepts JSON Schema rather than the older subset of OpenAPI's."""
     return _OLDER.search(model) is None
 
 
@@ -225,7 +218,7 @@ def _with_references_renamed(value: Json) -> Json:
 
 def _narrowed(schema: Json) -> Json:
     if not isinstance(schema, dict):
-        # `true` and `false` are schemas, too: anything, and (as near as we get) anything.
+        # The schemas `true` and `false`; the second cannot be expressed.
         return {} if isinstance(schema, bool) else schema
     narrowed: JsonObject = {}
     for name, value in _rewritten(schema).items():
@@ -237,16 +230,16 @@ def _narrowed(schema: Json) -> Json:
             narrowed[name] = _narrowed(value)
         elif name == "additionalProperties":
             narrowed[name] = value if isinstance(value, bool) else _narrowed(value)
-        elif name in _KNOWN:
+        elif name in _JSON_SCHEMA_KEYWORDS:
             narrowed[name] = value
     return narrowed
 
 
 def _rewritten(schema: JsonObject) -> JsonObject:
-    """Say with known keywords what unknown ones said."""
+    """Express `const` and `allOf` with keywords that are accepted."""
     rewritten = dict(schema)
     if not isinstance(rewritten.get("type", ""), str | list):
-        # Seen in the wild: the number of an enumeration. No type is better than a wrong one.
+        # Some libraries write the number of an enumeration. No type is better than a wrong one.
         del rewritten["type"]
     if "const" in rewritten:
         rewritten["enum"] = [rewritten.pop("const")]
@@ -264,71 +257,3 @@ def _merged(first: JsonObject, second: JsonObject) -> JsonObject:
     if "required" in first or "required" in second:
         merged["required"] = sorted({*first.get("required", ()), *second.get("required", ())})
     return merged
-
-
-def openapi_schema(schema: JsonObject) -> JsonObject:
-    """Return `schema` in the subset that older models take; references are written out."""
-    definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
-    return _opened(schema, definitions, 0)
-
-
-def _opened(schema: Json, definitions: JsonObject, depth: int) -> JsonObject:
-    if not isinstance(schema, dict) or depth > _DEEPEST:
-        return {"type": "object"}
-    if isinstance(reference := schema.get("$ref"), str):
-        target = definitions.get(reference.rpartition("/")[2], {})
-        rest = {name: value for name, value in schema.items() if name != "$ref"}
-        return _opened(_merged(rest, target), definitions, depth + 1)
-    plain = _with_plain_type(_rewritten(schema))
-    opened: JsonObject = {}
-    for name, value in plain.items():
-        if name == "properties" and isinstance(value, dict):
-            opened[name] = {
-                key: _opened(each, definitions, depth + 1) for key, each in value.items()
-            }
-        elif name == "items":
-            opened[name] = _opened(value, definitions, depth + 1)
-        elif name == "anyOf" and isinstance(value, list):
-            opened[name] = [_opened(each, definitions, depth + 1) for each in value]
-        elif name in _KNOWN_TO_OLDER and not (name == "format" and value not in _FORMATS):
-            opened[name] = value
-    return _completed(opened)
-
-
-def _with_plain_type(schema: JsonObject) -> JsonObject:
-    """Write a list of types, and a type `null`, the way that is understood."""
-    plain = dict(schema)
-    options = plain.pop("oneOf", None) or plain.pop("anyOf", None)
-    if isinstance(types := plain.get("type"), list):
-        others = [each for each in types if each != "null"]
-        plain["nullable"] = len(others) < len(types)
-        plain["type"] = others[0] if len(others) == 1 else None
-        if len(others) > 1:
-            options = [{"type": each} for each in others]
-    if isinstance(options, list):
-        others = [each for each in options if each != {"type": "null"}]
-        if len(others) < len(options):
-            plain["nullable"] = True
-        plain = _merged(plain, others[0]) if len(others) == 1 else plain | {"anyOf": others}
-    return {name: value for name, value in plain.items() if value is not None}
-
-
-def _completed(schema: JsonObject) -> JsonObject:
-    """Add what is demanded: texts in an enum, items of an array, required names that exist."""
-    if "properties" in schema or "required" in schema:
-        schema["type"] = "object"
-    if "enum" in schema:
-        schema["enum"] = [str(each) for each in schema["enum"] if each is not None]
-        schema["type"] = "string"
-    if schema.get("type") == "array" and "items" not in schema:
-        schema["items"] = {"type": "string"}
-    if schema.get("nullable") is False:
-        del schema["nullable"]
-    if "required" in schema:
-        known = schema.get("properties", {})
-        schema["required"] = [name for name in schema["required"] if name in known]
-        if not schema["required"]:
-            del schema["required"]
-    if schema.get("type") == "object" and not schema.get("properties"):
-        schema.pop("properties", None)
-    return schema

@@ -9,12 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.providers.attachments import (
-    Attachment,
-    AttachmentLimits,
-    attachment_part,
-    media_type_of,
-)
+from holdfast.assembly.attachments import attachment_part
+from holdfast.providers.media_content import ContentLimits, media_type_of
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.parts import MediaPart, TextPart
 
@@ -71,9 +67,6 @@ def test_bytes_without_a_name_have_none() -> None:
     part = attachment_part(PNG, cwd=Path())
     assert isinstance(part, MediaPart)
     assert part.filename is None
-    named = attachment_part(Attachment(data=PNG, filename="plot.png"), cwd=Path())
-    assert isinstance(named, MediaPart)
-    assert named.filename == "plot.png"
 
 
 def test_an_address_is_handed_on_and_not_fetched() -> None:
@@ -81,11 +74,6 @@ def test_an_address_is_handed_on_and_not_fetched() -> None:
     assert part == MediaPart(
         mime="image/png", url="https://example.org/a/plot.PNG?x=1", filename="plot.PNG"
     )
-    told = attachment_part(
-        Attachment(url="https://example.org/chart", mime="image/webp"), cwd=Path()
-    )
-    assert isinstance(told, MediaPart)
-    assert told.mime == "image/webp"
 
 
 def test_a_data_address_is_content() -> None:
@@ -97,7 +85,7 @@ def test_a_data_address_is_content() -> None:
     assert "\na b\n" in text.text
 
 
-REFUSED: list[tuple[Attachment | str | bytes, str]] = [
+REFUSED: list[tuple[str | bytes, str]] = [
     ("missing.png", "'missing.png': cannot be read: No such file"),
     ("folder", "'folder': cannot be read: Is a directory"),
     ("pipe", "'pipe': is not a plain file"),
@@ -112,26 +100,24 @@ REFUSED: list[tuple[Attachment | str | bytes, str]] = [
     ("https://example.org/page", "does not show what it is: say mime="),
     ("https:///x.png", "only http, https and data"),
     ("https://[x/a.png", "is not a URL"),
-    (Attachment(url="file:///etc/passwd"), "only http, https and data"),
-    (Attachment(url="https://me:word@example.org/a.png"), "holds a user or password"),
+    ("file:///etc/passwd", "cannot be read: No such file"),
+    ("https://me:word@example.org/a.png", "holds a user or password"),
     ("data:image/png;base64,@@@@", "its base64 is broken"),
     ("data:nothing", "is not a data address"),
     ("data:," + "a" * 10_000, "is larger than"),
-    (Attachment(), "exactly one of path, data and url"),
-    (Attachment(data=PNG, url="https://example.org/a.png"), "exactly one of"),
 ]
 
 
 @pytest.mark.parametrize(("source", "reason"), REFUSED)
 def test_what_cannot_be_sent_is_refused_with_its_name(
-    tmp_path: Path, source: Attachment | str | bytes, reason: str
+    tmp_path: Path, source: str | bytes, reason: str
 ) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "large.png").write_bytes(PNG + b"\x00" * 3000)
     (tmp_path / "large.txt").write_text("x" * 900)
     (tmp_path / "empty").write_bytes(b"")
-    limits = AttachmentLimits(media=2000, text=800)
+    limits = ContentLimits(media=2000, text=800)
     with pytest.raises(ConfigError) as caught:
         attachment_part(source, cwd=tmp_path, limits=limits)
     assert caught.value.code is ErrorCode.CONFIG_INVALID
@@ -140,7 +126,7 @@ def test_what_cannot_be_sent_is_refused_with_its_name(
 
 def test_a_password_in_an_address_is_not_repeated() -> None:
     with pytest.raises(ConfigError) as caught:
-        attachment_part(Attachment(url="https://me:word@example.org/a.png"), cwd=Path())
+        attachment_part("https://me:word@example.org/a.png", cwd=Path())
     assert "word@" not in caught.value.message
 
 

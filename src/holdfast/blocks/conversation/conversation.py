@@ -5,8 +5,9 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import CompactionPart
+from holdfast.vocabulary.parts import CompactionPart, ToolResultPart
 
 
 class Conversation:
@@ -35,10 +36,19 @@ class Conversation:
         """The last message."""
         return self._messages[-1] if self._messages else None
 
-    def push(self, message: Message, *, tag: str | None = None) -> None:
-        """Append a message. A user message after another joins it; its tag is dropped then."""
+    def push(
+        self, message: Message, *, tag: str | None = None, kept_from: MessageId | None = None
+    ) -> None:
+        """Append a message. A user message after another joins it; its tag is dropped then.
+
+        A compaction is sent instead of everything before it, which stays in the history. With
+        `kept_from` it goes before that message, so that what follows is still sent. A message that
+        an earlier compaction has replaced, or holds, cannot be kept.
+        """
         if not isinstance(message, UserMessage | AssistantMessage):
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"{message!r} is not a message")
+        if kept_from is not None and self._put_before(kept_from, message):
+            return
         tip = self.tip
         if (
             isinstance(message, UserMessage)
@@ -105,6 +115,27 @@ class Conversation:
             if self._tags[place] == tag:
                 return place
         return None
+
+    def _put_before(self, kept_from: MessageId, compaction: Message) -> bool:
+        """Put a compaction before a message that is sent now; False when there is no such one."""
+        first = self._view_start
+        if self._messages and _is_compaction(self._messages[first]):
+            first += 1  # what an earlier compaction stands for is replaced, too
+        sent = self._messages[first:]
+        places = [first + at for at, item in enumerate(sent) if item.id == kept_from]
+        place = places[-1] if places else -1
+        if places and any(isinstance(part, ToolResultPart) for part in self._messages[place].parts):
+            place -= 1  # results are kept with the message that made the calls
+        if place < first:
+            return False
+        kept = self._messages[place]
+        if isinstance(kept, UserMessage):  # roles alternate: the two become one
+            parts = compaction.parts + kept.parts
+            self._messages[place] = msgspec.structs.replace(kept, parts=parts)
+            self._find_view_start()
+        else:
+            self.insert(place, compaction)
+        return True
 
     def _find_view_start(self) -> None:
         self._view_start = 0

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, ErrorCode, Message, TextPart
-from holdfast.blocks.conversation.history import Conversation
+from holdfast.blocks.conversation.conversation import Conversation
 from holdfast.vocabulary.parts import CompactionPart
 from tests.messages_by_hand import answer, assistant, call, compaction, user
 
