@@ -12,8 +12,7 @@ import msgspec
 
 from holdfast.serialization.exchange.values import ImportLimits
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import Json, is_too_deep
-from holdfast.vocabulary.text import writable
+from holdfast.vocabulary.json_types import Json, is_too_deep, writable
 
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",

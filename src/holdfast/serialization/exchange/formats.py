@@ -27,8 +27,8 @@ from holdfast.serialization.exchange.values import (
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
+from holdfast.vocabulary.option_declarations import unknown_name
 from holdfast.vocabulary.parts import Part
-from holdfast.vocabulary.text import unknown_name
 
 ARCHIVE = "archive"
 _HEAD = 64 * 1024
