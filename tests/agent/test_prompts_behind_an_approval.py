@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentResult, AgentSession, ApprovalSettled, ErrorCode, StatusChanged, tool
+from holdfast import (
+    AgentResult,
+    AgentSession,
+    ApprovalSettled,
+    AssistantMessage,
+    ErrorCode,
+    StatusChanged,
+    tool,
+)
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, Gate, calls, says
 from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.status import Busy, Idle
+from holdfast.vocabulary.events import Busy, Idle
 from tests.attacks.moments import until
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, texts_in
 
@@ -157,3 +165,15 @@ async def test_the_total_timeout_of_a_prompt_counts_in_the_queue() -> None:
         assert error.code is ErrorCode.TIMEOUT
         assert session.status == Idle(approvals=1)
         assert len(provider.requests) == 1
+
+
+async def test_a_prompt_that_starts_after_a_rewind_makes_the_question_void() -> None:
+    """The rewind goes to where a query runs, so that the prompt does not wait any more."""
+    async with resting(says("answered"), queued=("1",)) as (session, _, behind):
+        settled: list[ApprovalSettled] = []
+        session.on(ApprovalSettled, settled.append)
+        (asked,) = (await session.resume()).pending
+        answer = next(item for item in session.messages if isinstance(item, AssistantMessage))
+        await session.rewind(to=answer.id)
+        assert (await behind[0]).text == "answered"
+        assert [(item.approval_id, item.decision) for item in settled] == [(asked.id, "cancelled")]

@@ -7,7 +7,7 @@ from typing import Literal
 
 from holdfast import AgentSession
 from holdfast.vocabulary.errors import AgentError, ErrorCode
-from tests.session.race_laws import Answer, Receipt, untrue_offers
+from tests.session.race_laws import Answer, untrue_offers
 from tests.session.race_world import KNOWN_STEPS, World
 
 _NO_APPROVAL = "apr_of_yesterday"
@@ -42,14 +42,36 @@ async def _close(world: World) -> None:
 
 async def _steer(world: World) -> None:
     text = world.new_prompt("steer")
-    world.story.prompts[text] = "open"
-    receipt: Receipt = "kept"
     try:
         await world.session.steer(text)
     except AgentError as error:
         refused(error)
-        receipt = "refused"
-    world.story.prompts[text] = receipt
+        world.story.prompts[text] = "refused"
+    else:
+        world.keep(text)
+
+
+async def _prompt(world: World) -> None:
+    """Ask for an answer, however busy the session is; the caller may give up."""
+    text = world.new_prompt("local")
+    delivery = world.chance.choice(("queue", "steer", "interrupt", "reject"))
+    asking = asyncio.ensure_future(world.session.chat(text, delivery=delivery))  # type: ignore[arg-type]
+    patience = world.chance.choice((0, 0.2, 2, 30))
+    await asyncio.wait({asking}, timeout=patience)
+    asking.cancel()
+    await asyncio.wait({asking})
+    if not asking.cancelled() and asking.exception() is None:
+        world.keep(text)
+
+
+async def _drain(world: World) -> None:
+    """Take out every prompt that waits; none of them is answered any more."""
+    try:
+        messages = await world.session.drain_queue()
+    except AgentError as error:
+        refused(error)
+    else:
+        world.story.prompts.update({message.text: "drained" for message in messages})
 
 
 async def _rewind(world: World) -> None:
@@ -100,10 +122,11 @@ async def _resume(world: World) -> None:
 
 async def _reopen(world: World) -> None:
     """Close the session and open it again, while others may wait for it."""
-    await world.session.close(force=world.by_chance(0.5))
-    session = world.home.session(world.name, busy="wait")
-    await session.open()
-    world.session = session
+    async with world.one_reopens:  # two would wait for each other to close
+        await world.session.close(force=world.by_chance(0.5))
+        session = world.home.session(world.name, busy="wait")
+        await session.open()
+        world.session = session
     if world.by_chance(0.5):
         await _resume(world)
 
@@ -184,7 +207,6 @@ async def _remote_answer(world: World, decision: Literal["approved", "denied"]) 
         await remote.approve(question)
     else:
         await remote.deny(question, "not from here either")
-    world.story.remote_answers.append(question)
 
 
 # What others do.
@@ -193,10 +215,9 @@ async def _remote_answer(world: World, decision: Literal["approved", "denied"]) 
 async def _remote_prompt(world: World) -> None:
     text, remote = world.new_prompt("remote"), await world.away.remote(world.name)
     delivery = world.chance.choice(("queue", "queue", "steer", "interrupt", "reject"))
-    world.story.prompts[text] = "open"
     await remote.send(text, delivery=delivery)  # type: ignore[arg-type]
     if delivery != "reject":
-        world.story.prompts[text] = "kept"
+        world.keep(text)
 
 
 async def _cancelled_open(world: World) -> None:
@@ -235,6 +256,8 @@ _HAPPENINGS: dict[str, Callable[[World], Awaitable[None]]] = {
     "approve": _approve,
     "deny": _deny,
     "steer": _steer,
+    "prompt": _prompt,
+    "drain": _drain,
     "cancelled open": _cancelled_open,
     "two answers": _two_answers,
     "remote prompt": _remote_prompt,

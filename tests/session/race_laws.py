@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from holdfast.blocks.conversation.paths import current_path
 from holdfast.serialization.canonical import arguments_hash
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
@@ -15,17 +16,17 @@ from holdfast.vocabulary.entries import (
     InputQueued,
     QueryEnded,
     QueryStarted,
-    Rewound,
     ToolStarted,
 )
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import ToolCallPart, ToolResultPart
 
-Receipt = Literal["kept", "logged", "refused", "open"]
+Receipt = Literal["kept", "logged", "drained", "refused", "open"]
 """What the sender of a prompt was told.
 
 `kept`: it is in the log once, and a query answers it in the end. `logged`: it is in the log once.
-`refused`: it is not there. `open`: it is there once or not at all.
+`drained`: so it is, and no query answers it. `refused`: it is not there. `open`: it is there once
+or not at all.
 """
 
 TOOL = "risky"
@@ -50,8 +51,6 @@ class Story:
     runs: Counter[int] = field(default_factory=Counter)
     """How often the tool ran, by the step that it was called with; each call has its own."""
     answers: list[Answer] = field(default_factory=list)
-    remote_answers: list[str] = field(default_factory=list)
-    """The approvals that were answered from the other agent."""
     prompts: dict[str, Receipt] = field(default_factory=dict)
     found: list[str] = field(default_factory=list)
     """Violations that were seen where nothing could be raised."""
@@ -98,10 +97,11 @@ def check_log(log: Sequence[Entry]) -> None:
 
 def check_all_settled(log: Sequence[Entry]) -> None:
     """Check that no question waits; one that was rewound before it was answered never will."""
-    asked = {entry.approval_id for entry in log if isinstance(entry, ApprovalRequested)}
+    asked = {
+        entry.approval_id for entry in current_path(log) if isinstance(entry, ApprovalRequested)
+    }
     settled = {entry.approval_id for entry in log if isinstance(entry, ApprovalSettled)}
-    if not any(isinstance(entry, Rewound) for entry in log):
-        assert settled == asked, "a question waits in a session that is at rest"
+    assert asked <= settled, "a question waits in a session that is at rest"
 
 
 def _steps_started(log: Sequence[Entry]) -> list[int]:
@@ -175,7 +175,7 @@ def _check_prompts(story: Story, log: Sequence[Entry]) -> None:
             inputs[entry.input_id] = entry.message.text
         if isinstance(entry, InputQueued | QueryStarted) and entry.message is not None:
             said[entry.message.text] += 1
-    allowed = {"kept": (1,), "logged": (1,), "refused": (0,), "open": (0, 1)}
+    allowed = {"kept": (1,), "logged": (1,), "drained": (1,), "refused": (0,), "open": (0, 1)}
     for text, receipt in story.prompts.items():
         assert said[text] in allowed[receipt], f"{text!r} is {receipt}, and said {said[text]} times"
     _check_queue(log)
@@ -183,8 +183,11 @@ def _check_prompts(story: Story, log: Sequence[Entry]) -> None:
     started = {
         entry.message.text for entry in log if isinstance(entry, QueryStarted) and entry.message
     }
-    lost = {text for text, receipt in story.prompts.items() if receipt == "kept"}
-    assert lost <= promoted | started, f"no query was started for {lost - promoted - started}"
+    answered = promoted | started
+    lost = {text for text, receipt in story.prompts.items() if receipt == "kept"} - answered
+    assert not lost, f"no query was started for {lost}"
+    sent = {text for text, receipt in story.prompts.items() if receipt == "drained"} & answered
+    assert not sent, f"a query was started for {sent}, which had been taken out"
 
 
 def _check_queue(log: Sequence[Entry]) -> None:

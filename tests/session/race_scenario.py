@@ -6,16 +6,18 @@ from holdfast import AgentSession, Approve, QueryEnded, QueryStarted
 from holdfast.testing import says
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import AgentError, ErrorCode
+from holdfast.vocabulary.events import Failed, Idle
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.parts import ToolResultPart
-from holdfast.vocabulary.status import Failed, Idle
 from tests.scripted_agents import live_of
 from tests.session.race_happenings import FROM_OUTSIDE, answer, happen
 from tests.session.race_laws import Story, check_all_settled, check_log, check_story, untrue_offers
 from tests.session.race_world import WatchingProvider, World
 
-_SHARE = 0.35
+_SHARE = 0.3
 """How many of all happenings are drawn for one race."""
+_AGAIN = 0.2
+"""How many of these happen twice."""
 _ROUNDS = 60
 """How often a session is resumed until it must be at rest."""
 
@@ -56,6 +58,7 @@ async def _play(seed: int) -> tuple[Story, list[Entry]]:
 async def _race(world: World) -> None:
     """Let a query and everything that is drawn happen at the same time."""
     wanted = [name for name in FROM_OUTSIDE if world.by_chance(_SHARE)]
+    wanted += [name for name in wanted if world.by_chance(_AGAIN)]
     timeout = world.moment() + 0.01 if world.by_chance(0.3) else None
     async with asyncio.TaskGroup() as group:
         group.create_task(_consume(world, timeout))
@@ -66,7 +69,6 @@ async def _race(world: World) -> None:
 async def _consume(world: World, timeout: float | None) -> None:
     """Watch a query: it has one terminal event, unless it never began."""
     session, text = world.session, world.new_prompt("first")
-    world.story.prompts[text] = "open"
     begun = ends = 0
     error: AgentError | None = None
     try:
@@ -111,7 +113,9 @@ async def _bring_to_rest(world: World, session: AgentSession) -> None:
             await session.resume()
         except AgentError as error:
             assert error.code in _MEANWHILE
-        if not await world.store.inbox.pending(live.session_id) and _is_at_rest(session):
+        has_commands = await world.store.inbox.pending(live.session_id)
+        await session.wait_idle()
+        if not has_commands and _is_at_rest(session):
             return
         await world.wait(0.1)
     raise AssertionError("the session does not come to rest")

@@ -1,11 +1,13 @@
 """The world of a race: a store, two agents on it, what their models say, and chance."""
 
+import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
 from holdfast import Agent, AgentSession, ApprovalRequest, Approve, Deny, tool
+from holdfast.ports.tools import Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import LoopClock, ScriptedProvider, calls, says
 from holdfast.vocabulary.approvals import Decision
@@ -57,6 +59,7 @@ class World:
         self._rendezvous = self.chance.uniform(0, _LONGEST)
         self._reuses_ids = self.by_chance(0.5)
         self._has_approver = self.by_chance(0.6)
+        self._has_hook = self.by_chance(0.3)
         self._steps = 0
         self.is_over = False
         """Whether everything has happened; from then on every call is approved."""
@@ -64,6 +67,7 @@ class World:
         self.provider = WatchingProvider(self.story, self._script())
         self.home = self.new_agent(self.provider)
         self.away = self.new_agent(WatchingProvider(self.story, self._script()))
+        self.one_reopens = asyncio.Lock()
         self.session: AgentSession = self.home.session(self.name)
 
     # Chance and time.
@@ -102,7 +106,14 @@ class World:
 
     def new_prompt(self, kind: str) -> str:
         """Return a prompt that was never said before."""
-        return f"{kind} prompt {len(self.story.prompts)}"
+        text = f"{kind} prompt {len(self.story.prompts)}"
+        self.story.prompts[text] = "open"
+        return text
+
+    def keep(self, text: str) -> None:
+        """Note that a prompt must be answered, unless it was taken out of the queue already."""
+        if self.story.prompts[text] == "open":
+            self.story.prompts[text] = "kept"
 
     # Agents, their tool and who approves it.
 
@@ -110,6 +121,8 @@ class World:
         """Make an agent on the store."""
         if self._has_approver:
             options.setdefault("approver", self._decide)
+        if self._has_hook:
+            options["before_tool"] = self._think
         return Agent(
             "scripted/m",
             providers=[provider],
@@ -130,6 +143,10 @@ class World:
             return f"step {step} done"
 
         return risky
+
+    async def _think(self, _call: object) -> Proceed:
+        await self.wait(self.chance.choice((0, 0.01, 0.3)))
+        return Proceed()
 
     async def _decide(self, request: ApprovalRequest) -> Decision:
         if self.is_over:

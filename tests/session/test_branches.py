@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast import Agent, AgentSession
 from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.serialization.session_state import decode_state
-from holdfast.session.lineage import fold_log
+from holdfast.session.branching import fold_log
 from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import Gate, says
 from holdfast.vocabulary.entries import Entry, Rewound
@@ -208,6 +208,16 @@ async def test_a_branch_goes_its_own_way(kind: str, tmp_path: Path) -> None:
                 assert len(twig.messages) == 6
             assert len(branch.messages) == 4
         assert _texts(trunk.messages) == ["next", "fine", "and next", "fine"]
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+async def test_a_branch_is_in_the_store_when_fork_returns(kind: str, tmp_path: Path) -> None:
+    async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as trunk:
+        said = await trunk.chat("next")
+        branch = await trunk.fork(name="branch")
+        assert (await agent.remote("branch")).session_id == branch.session_id
+        assert branch.messages[-1].id == said.message_id
+        await branch.close()
 
 
 @pytest.mark.parametrize("kind", _KINDS)

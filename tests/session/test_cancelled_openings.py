@@ -5,7 +5,7 @@ import contextlib
 import random
 import signal
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +13,9 @@ import pytest
 
 from holdfast import AbortController, Agent, AgentError, ErrorCode, sync
 from holdfast.ports.session_store import Lease, Store
-from holdfast.stores.memory import MemoryLeases, MemoryStore
-from holdfast.testing import ScriptedProvider, says
+from holdfast.stores.memory import MemoryInbox, MemoryLeases, MemoryStore
+from holdfast.testing import Gate, ScriptedProvider, says
+from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.ids import SessionId
 from tests.attacks.moments import others_run
 from tests.scripted_agents import failure_of, make_agent, tasks_left
@@ -229,6 +230,51 @@ async def test_a_time_limit_around_an_opening_leaves_the_session_free() -> None:
         assert leases.granted.is_set()
         leases.hear.set()
         await agent.session("one").open()
+
+
+class _SlowRelease(MemoryLeases):
+    """Leases that are given back when the test says so."""
+
+    gate: Gate
+
+    async def release(self, lease: Lease) -> None:
+        await self.gate.wait()
+        await super().release(lease)
+
+
+async def test_an_opening_that_is_given_up_twice_ends_when_nothing_is_held() -> None:
+    """Its caller is cancelled, and the session is closed while the first of them cleans up."""
+    store, reading = MemoryStore(), Gate()
+    store.leases = leases = _SlowRelease(store._sessions)
+    leases.gate = Gate()
+    store.inbox = _HeldInbox(store._sessions, reading)
+    agent, _ = make_agent([], store=store)
+    async with agent:
+        session = agent.session("one")
+        opening = asyncio.ensure_future(session.open())
+        await reading.reached.wait()
+        opening.cancel()
+        await leases.gate.reached.wait()
+        closing = asyncio.ensure_future(session.close())
+        await _steps(20)
+        assert not closing.done()
+        leases.gate.open()
+        await closing
+        reading.open()
+        async with agent.session("one"):
+            pass
+
+
+class _HeldInbox(MemoryInbox):
+    """An inbox whose readers wait."""
+
+    def __init__(self, sessions: Any, gate: Gate) -> None:
+        super().__init__(sessions)
+        self._gate = gate
+
+    async def pending(self, session_id: SessionId) -> Sequence[Command]:
+        await self._gate.wait()
+        return await super().pending(session_id)
 
 
 async def test_only_the_caller_that_gives_up_loses_an_opening_that_two_wait_for() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import AbortController, Agent, tool
+from holdfast import AbortController, Agent, AgentError, ErrorCode, ProviderError, tool
+from holdfast.session.live_session import LiveSession
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedProvider, calls, says
 
@@ -61,6 +62,28 @@ async def _check(count: int, report: Callable[[str], None]) -> None:
 @pytest.mark.timeout(120)
 async def test_a_thousand_queries_leave_nothing_behind(report: Callable[[str], None]) -> None:
     await _check(1_000, report)
+
+
+def _live_sessions() -> int:
+    gc.collect()
+    return sum(isinstance(item, LiveSession) for item in gc.get_objects())
+
+
+async def test_queries_that_fail_or_are_aborted_leave_nothing_behind() -> None:
+    """Their errors hold what raised them, and what raised them knows the error."""
+    provider, before = ScriptedProvider(), _live_sessions()
+    async with Agent("scripted/m", providers=[provider]) as agent:
+        for number in range(20):
+            stop = AbortController()
+
+            async def abort(stop: AbortController = stop) -> None:
+                stop.abort("enough")
+
+            refused = ProviderError(ErrorCode.BAD_REQUEST, "no", basis="status")
+            provider.replace_rest(refused if number % 2 else [abort, *says("late")])
+            with pytest.raises(AgentError):
+                await agent.run("go", signal=stop.signal)
+        assert _live_sessions() == before
 
 
 @pytest.mark.soak

@@ -3,15 +3,15 @@
 import asyncio
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from holdfast.agent.agent_options import QueryOptions
+from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
-from holdfast.vocabulary.events import Event, TextDelta
+from holdfast.vocabulary.events import Event, StreamPhase, TextDelta
 from holdfast.vocabulary.results import AgentResult
-from holdfast.vocabulary.status import StreamPhase
 
 if TYPE_CHECKING:
     from holdfast.session.query_handle import QueryHandle
@@ -44,6 +44,7 @@ class QueryStream(Generic[OutputT]):
         self._signals = (self._own.signal, signal) if signal else (self._own.signal,)
         self._returns_aborts = options["on_abort"] == "return"
         self._forget: Callable[[], None] = lambda: None
+        self._dropping: weakref.finalize[..., QueryStream[Any]] | None = None
         self._beginning = asyncio.Lock()
         self._claimed = False
         self._left = False
@@ -120,6 +121,9 @@ class QueryStream(Generic[OutputT]):
         if not handle.ended:
             handle.abort("the stream was closed")
         handle.stream.abandon()
+        if self._dropping is not None:
+            # It would keep the query as long as this stream, which the query's own error may hold.
+            self._dropping.detach()
         try:
             await handle.wait()
         finally:
@@ -152,7 +156,8 @@ class QueryStream(Generic[OutputT]):
         except BaseException:
             await self._clean_up()
             raise
-        weakref.finalize(self, _drop, handle).atexit = False
+        self._dropping = weakref.finalize(self, _drop, handle)
+        self._dropping.atexit = False
         self._forget = self._listen(handle.abort)
         return handle
 
@@ -213,26 +218,44 @@ class QueryStream(Generic[OutputT]):
         finally:
             await self.aclose()
 
-    async def _each_batch(self) -> AsyncGenerator[list[Event], None]:
+    @asynccontextmanager
+    async def _consuming(self) -> AsyncGenerator[Subscription, None]:
+        """Give out the events of the query; leave it, however that ends."""
         try:
-            handle = await self._begin()
-            while batch := await handle.stream.next_batch():
-                yield batch
+            yield await self._events_to_consume()
         except AgentError as error:
             if not self._tolerates(error):
                 raise
         finally:
             await self.aclose()
 
+    async def _events_to_consume(self) -> Subscription:
+        """Begin the query; one that was aborted before that has no events."""
+        try:
+            return (await self._begin()).stream
+        except AgentError as error:
+            if not self._tolerates(error):
+                raise
+            nothing = Subscription()
+            nothing.end()
+            return nothing
+
+    # Each of these takes batches by itself: a generator over another would cost a call per event.
+
+    async def _each_batch(self) -> AsyncGenerator[list[Event], None]:
+        async with self._consuming() as stream:
+            while batch := await stream.next_batch():
+                yield batch
+
     async def _each_event(self) -> AsyncGenerator[Event, None]:
-        async with aclosing(self._each_batch()) as batches:
-            async for batch in batches:
+        async with self._consuming() as stream:
+            while batch := await stream.next_batch():
                 for event in batch:
                     yield event
 
     async def _each_text(self) -> AsyncGenerator[str, None]:
-        async with aclosing(self._each_batch()) as batches:
-            async for batch in batches:
+        async with self._consuming() as stream:
+            while batch := await stream.next_batch():
                 for event in batch:
                     if isinstance(event, TextDelta):
                         yield event.text

@@ -11,10 +11,10 @@ from holdfast.vocabulary.late_names import late_names
 if TYPE_CHECKING:
     from random import Random
 
-    from holdfast.providers.attachments import attachment_part
+    from holdfast.assembly.attachments import attachment_part
     from holdfast.providers.local.client import LocalModelClient
     from holdfast.providers.local.download import pull_model
-    from holdfast.providers.local.weight_files import list_local_models, remove_local_model
+    from holdfast.providers.local.weights import list_local_models, remove_local_model
     from holdfast.providers.transport.http import AiohttpTransport
     from holdfast.providers.vendor_clients import Access, make_client, offered_client
     from holdfast.providers.wire.chat_completions.dialects import DIALECTS, Dialect
@@ -44,7 +44,7 @@ __all__ = [
 
 _DIALECTS = "holdfast.providers.wire.chat_completions.dialects"
 _VENDOR_CLIENTS = "holdfast.providers.vendor_clients"
-_WEIGHT_FILES = "holdfast.providers.local.weight_files"
+_WEIGHT_FILES = "holdfast.providers.local.weights"
 
 if not TYPE_CHECKING:
     __getattr__ = late_names(
@@ -60,7 +60,7 @@ if not TYPE_CHECKING:
             "Random": "random",
             "RecordingClient": "holdfast.stores.recording",
             "SqliteStore": "holdfast.stores.sqlite.store",
-            "attachment_part": "holdfast.providers.attachments",
+            "attachment_part": "holdfast.assembly.attachments",
             "list_local_models": _WEIGHT_FILES,
             "make_client": _VENDOR_CLIENTS,
             "offered_client": _VENDOR_CLIENTS,

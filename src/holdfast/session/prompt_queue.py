@@ -5,11 +5,12 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
+from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.query_scope import SessionScope
+from holdfast.ports.clock import Stamp
 from holdfast.ports.runner import QueryInput
-from holdfast.ports.stamps import Stamp
 from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.commands import CommandId
@@ -24,8 +25,6 @@ from holdfast.vocabulary.ids import InputId, new_input_id, new_query_id
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Delivery
-
-_NEW_PROMPT = "a new prompt came"
 
 
 class PromptQueue:
@@ -55,8 +54,6 @@ class PromptQueue:
         self._approvals = scope.approvals
         self._new_handle = new_handle
         self._waiting: deque[QueryHandle] = deque()
-        self._unrecorded: set[QueryHandle] = set()
-        """Those of the waiting whose entry is on its way to the log."""
         self._claimed = False
         self._refusal: AgentError | None = None
         self._idle = asyncio.Event()
@@ -118,7 +115,7 @@ class PromptQueue:
             await self._let_wait(
                 handle,
                 "interrupt" if delivery == "interrupt" else "queue",
-                void=self._approvals.cancellations(_NEW_PROMPT),
+                void=self._approvals.cancellations(NEW_PROMPT),
                 consumed=consumed,
             )
         self._start_next()
@@ -129,7 +126,7 @@ class PromptQueue:
             await self._recorder.resynchronise()
             if handle.query.message is None:
                 self._adopt()
-            elif void := self._approvals.cancellations(_NEW_PROMPT):
+            elif void := self._approvals.cancellations(NEW_PROMPT):
                 await self._recorder.commit(void)
                 self._refuse_when_closed()
         self._start(handle)
@@ -151,7 +148,7 @@ class PromptQueue:
         fold = self._recorder.fold
         known = {item.input_id for item in self._waiting}
         adopted = []
-        for queued in fold.inputs.values() if fold.is_resting() else ():
+        for queued in self._recorder.waiting().values() if fold.is_resting() else ():
             if queued.input_id not in known:
                 query_id = queued.message.query_id or new_query_id()
                 handle = self._new_handle(QueryInput(query_id=query_id, message=queued.message))
@@ -196,7 +193,6 @@ class PromptQueue:
         self, handle: QueryHandle, entries: Sequence[Entry], consumed: Sequence[CommandId]
     ) -> None:
         """Write a waiting prompt to the log; one that cannot be written does not wait."""
-        self._unrecorded.add(handle)
         try:
             await self._recorder.commit(entries, consumed=consumed)
         except asyncio.CancelledError:
@@ -207,16 +203,18 @@ class PromptQueue:
             if handle in self._waiting:
                 self._waiting.remove(handle)
             raise
-        finally:
-            self._unrecorded.discard(handle)
 
     async def drain(self) -> tuple[UserMessage, ...]:
-        """Take every waiting prompt out and return them; whoever waits for one hears of it."""
+        """Take every waiting prompt out and return them; callers that wait for one get ABORTED."""
         handles = [item for item in self._waiting if self._is_queued(item)]
         for item in handles:
             self._waiting.remove(item)
         await self._drain_entries(handles, "the queue was drained")
-        foreign = tuple(self._recorder.fold.inputs.values())
+        known: set[str | None] = {item.input_id for item in self._waiting}  # they came meanwhile
+        if self.current is not None:
+            known.add(self.current.query.input_id)  # it may be about to leave the queue
+        waiting = self._recorder.waiting().values()
+        foreign = tuple(item for item in waiting if item.input_id not in known)
         if foreign:
             await self._recorder.commit(
                 [
@@ -248,7 +246,7 @@ class PromptQueue:
             await self._recorder.resynchronise()
 
     def close(self, error: AgentError) -> None:
-        """Start nothing more, and fail whoever waits; the prompts stay in the log."""
+        """Start nothing more, and fail the callers that wait; their prompts stay in the log."""
         self._refusal = error
         self.refuse_waiting(error)
 
@@ -257,7 +255,7 @@ class PromptQueue:
             raise self._refusal
 
     def refuse_waiting(self, error: AgentError) -> None:
-        """Fail whoever waits; the prompts stay in the log."""
+        """Fail the callers that wait; their prompts stay in the log."""
         while self._waiting:
             finish_without_running(self._waiting.popleft(), error)
 
@@ -278,14 +276,14 @@ class PromptQueue:
 
     def _start(self, handle: QueryHandle) -> None:
         self.current = handle
-        detach = self._channel.attach(handle.stream)
-        self._tasks.start(self._run(handle, detach), name="holdfast-driver")
+        handle.detach = self._channel.attach(handle.stream)
+        self._tasks.start(self._run(handle), name="holdfast-driver")
 
-    async def _run(self, handle: QueryHandle, detach: Callable[[], None]) -> None:
+    async def _run(self, handle: QueryHandle) -> None:
         try:
             await self._drive(handle)
         except BaseException as error:
-            # Whoever waits for this query must hear of its end, even of one that no one foresaw.
+            # A caller that waits for this query must get its end, also one that was not foreseen.
             failure = to_agent_error(error)
             finish_without_running(handle, failure)
             if isinstance(error, asyncio.CancelledError):
@@ -294,7 +292,7 @@ class PromptQueue:
                 raise
         finally:
             self.current = None
-            detach()
+            handle.detach()
             self._go_on(handle)
 
     def _go_on(self, ended: QueryHandle) -> None:
@@ -328,20 +326,22 @@ class PromptQueue:
         self._idle.set()
 
     async def _withdraw(self, handle: QueryHandle) -> None:
-        """Take a waiting query out; nothing happens to one that runs."""
+        """Take a waiting query out; nothing happens to one that runs.
+
+        A steering prompt that has joined the running query stays in it: only its caller is told.
+        """
         if handle in self._waiting:
             self._waiting.remove(handle)
             await self._drain_entries([handle], "its caller gave up")
 
     def _is_queued(self, handle: QueryHandle) -> bool:
-        recorded = handle.input_id is None or handle.input_id in self._recorder.fold.inputs
-        return recorded or handle in self._unrecorded
+        return handle.input_id is None or handle.input_id in self._recorder.waiting()
 
     async def _drain_entries(self, handles: list[QueryHandle], reason: str) -> None:
         drained = [
             InputDrained(**self._stamp(), input_id=item.input_id, reason=reason)
             for item in handles
-            if item.input_id is not None
+            if item.input_id is not None and self._is_queued(item)
         ]
         try:
             if drained:

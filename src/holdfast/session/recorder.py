@@ -1,12 +1,13 @@
-"""SessionRecorder: the one door through which anything happens in a session.
+"""SessionRecorder: whatever happens in a session is appended, folded and shown here, in one order.
 
-Entries get their `seq` here, are appended to the log, folded, and only then shown. Whoever is
-cancelled while waiting loses nothing: what was staged is appended and shown by the next call, and
-appending the same entries twice has no effect.
+Entries get their `seq` here, are appended to the log, folded, and only then shown. A caller that
+is cancelled while it waits loses nothing: what was staged is appended and shown by the next call,
+and appending the same entries twice has no effect.
 
 A command from another process leaves the inbox in the append that holds its effect, and in no
 other: `commit` takes both together. What is staged counts as happened for the next decision: it is
-appended before anything that is staged later. So an approval is answered once.
+appended before anything that is staged later. So an approval is answered once, and a prompt leaves
+the queue once.
 """
 
 import asyncio
@@ -20,10 +21,18 @@ from holdfast.ports.abort import AbortSignal, query_stopped
 from holdfast.ports.session_store import Lease, SessionLog
 from holdfast.serialization.entries import refuse_unreadable
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, Entry
+from holdfast.vocabulary.entries import (
+    ApprovalRequested,
+    ApprovalSettled,
+    Entry,
+    InputDrained,
+    InputPromoted,
+    InputQueued,
+    QueryEnded,
+)
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError, without_secrets
 from holdfast.vocabulary.events import Event, LiveEvent
-from holdfast.vocabulary.ids import ApprovalId
+from holdfast.vocabulary.ids import ApprovalId, InputId
 
 
 class SessionRecorder:
@@ -66,7 +75,9 @@ class SessionRecorder:
         for event in events:
             must_store = must_store or isinstance(event, Entry)
         if not must_store:
-            self.show(events)
+            # As in `show`, without the call: this is the way of every delta.
+            if not self._channel.closed:
+                self._channel.publish(events)
             return
         self._stage(events)
         self._consumed.extend(consumed)
@@ -81,6 +92,16 @@ class SessionRecorder:
         answered = {item.approval_id for item in self._staged if isinstance(item, ApprovalSettled)}
         asked = self.fold.approvals
         return {key: entry for key, entry in asked.items() if key not in answered}
+
+    def waiting(self) -> dict[InputId, InputQueued]:
+        """Return the prompts that wait, by the log and by what is on its way there."""
+        inputs = self.fold.inputs.copy()
+        for item in () if self._failure else self._staged:
+            if isinstance(item, InputQueued):
+                inputs[item.input_id] = item
+            elif isinstance(item, InputPromoted | InputDrained):
+                inputs.pop(item.input_id, None)
+        return inputs
 
     def show(self, events: Sequence[Event]) -> None:
         """Show events at once: live-only ones, or an end that no store would take."""
@@ -117,8 +138,9 @@ class SessionRecorder:
         for event in events:
             if isinstance(event, Entry):
                 self._seq += 1
-                event = msgspec.structs.replace(event, seq=self._seq)  # noqa: PLW2901
-            self._staged.append(event)
+                self._staged.append(msgspec.structs.replace(event, seq=self._seq))
+            else:
+                self._staged.append(event)
 
     async def _flush(self) -> None:
         """Append and show everything that is staged. Called under the lock."""
@@ -145,9 +167,16 @@ class SessionRecorder:
                 self.fold.apply(event)
             else:
                 shown.append(event)
+            if isinstance(event, QueryEnded):
+                # What was staged after it is shown apart: it is no business of the query's.
+                self._show_appended(shown)
+                shown = []
         if shown:
-            self.show(shown)
-            self._appended(shown)
+            self._show_appended(shown)
+
+    def _show_appended(self, events: Sequence[Event]) -> None:
+        self.show(events)
+        self._appended(events)
 
 
 class QueryRecorder:
@@ -181,7 +210,8 @@ class QueryRecorder:
         if self._signal.aborted:
             raise query_stopped()
         await self._recorder.commit(events)
-        await self._channel.wait_for_space(unless=self._stopped)
+        if not self._channel.has_space:
+            await self._channel.wait_for_space(unless=self._stopped)
 
     def show(self, events: Sequence[LiveEvent]) -> None:
         """Show live-only events, unless the query was stopped."""
