@@ -249,3 +249,28 @@ def test_a_responses_body_in_the_background_can_be_asked_for_later() -> None:
     reader, parts = ReplyReader(PROTOCOLS["compat-responses"]), list[StreamPart]()
     reader.take(events(body), parts)
     assert reader.resume() == "/r?stream=true"
+
+
+def test_the_name_of_the_model_comes_from_a_later_event_if_the_first_has_none() -> None:
+    delta = response("output_text.delta", delta="Hi", output_index=0, content_index=0)
+    named = response("in_progress", response={"id": "r", "model": "gpt-5"})
+    created = response("created", response={"id": "r"})
+    assert responses(created, named, delta, COMPLETED).model == "gpt-5"
+
+    unnamed: JsonObject = {**chat_frame(role="assistant", content=""), "model": ""}
+    assert chat(unnamed, chat_frame(content="Hi"), chat_frame("stop")).model == "m"
+
+    silent: JsonObject = {"usageMetadata": {"promptTokenCount": 3}}
+    said = gemini_frame("Hi", "STOP", modelVersion="gemini-2.5-flash")
+    assert gemini(silent, said).model == "gemini-2.5-flash"
+
+
+def test_an_answer_whose_model_is_never_named_is_opened_all_the_same() -> None:
+    unnamed: JsonObject = {**chat_frame(content="Hi"), "model": None}
+    reply = chat(unnamed, {**chat_frame("stop"), "model": None})
+    assert (reply.text, reply.model, reply.response_id) == ("Hi", "", "c")
+    created = response("created", response={"id": "r"})
+    nameless = responses(created, COMPLETED)
+    assert (nameless.model, nameless.response_id, nameless.outcome) == ("", "r", "complete")
+    blocked: JsonObject = {"promptFeedback": {"blockReason": "SAFETY"}, "responseId": "g"}
+    assert (gemini(blocked).outcome, gemini(blocked).response_id) == ("complete", "g")
