@@ -9,7 +9,7 @@ from holdfast.providers.reply_reader import ReplyReader
 from holdfast.testing.decode_reply import PROTOCOLS, DecodedReply, decode_reply
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.parts import TextPart
+from holdfast.vocabulary.parts import ProviderPart, TextPart
 from holdfast.vocabulary.stream_parts import StreamPart
 from holdfast.vocabulary.usage import Usage
 
@@ -274,3 +274,30 @@ def test_an_answer_whose_model_is_never_named_is_opened_all_the_same() -> None:
     assert (nameless.model, nameless.response_id, nameless.outcome) == ("", "r", "complete")
     blocked: JsonObject = {"promptFeedback": {"blockReason": "SAFETY"}, "responseId": "g"}
     assert (gemini(blocked).outcome, gemini(blocked).response_id) == ("complete", "g")
+
+
+def test_a_responses_item_that_is_not_modelled_keeps_its_place_without_a_done_event() -> None:
+    search = {"type": "web_search_call", "id": "ws_1", "status": "in_progress"}
+    content = [{"type": "output_text", "text": "Hi"}]
+    message = {"type": "message", "id": "msg_1", "content": content}
+    frames = (
+        response("output_item.added", item=search, output_index=0),
+        response("web_search_call.completed", item_id="ws_1", output_index=0),
+        response("output_item.added", item={**message, "content": []}, output_index=1),
+        response("output_text.delta", delta="Hi", output_index=1, content_index=0),
+    )
+    output = [{**search, "status": "completed"}, message]
+    final = response("completed", response={"status": "completed", "output": output})
+    reply = responses(CREATED, *frames, final)
+    assert [type(part) for part in reply.parts] == [ProviderPart, TextPart]
+    carried = reply.parts[0]
+    assert isinstance(carried, ProviderPart)
+    assert carried.payload == {**search, "status": "completed"}
+
+
+def test_responses_items_that_only_the_final_output_has_come_in_its_order() -> None:
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    message = {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "Hi"}]}
+    final = response("completed", response={"status": "completed", "output": [search, message]})
+    reply = responses(CREATED, final)
+    assert [type(part) for part in reply.parts] == [ProviderPart, TextPart]
