@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 
 from holdfast.providers.reply_reader import ReplyReader
+from holdfast.providers.wire.message_forms import CUSTOM_INPUT
 from holdfast.testing.decode_reply import PROTOCOLS, DecodedReply, decode_reply
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import ProviderPart, TextPart
+from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import StreamPart
 from holdfast.vocabulary.usage import Usage
+from tests.providers.conversations import assistant, result, user
 
 
 def events(*frames: JsonObject) -> bytes:
@@ -301,3 +304,23 @@ def test_responses_items_that_only_the_final_output_has_come_in_its_order() -> N
     final = response("completed", response={"status": "completed", "output": [search, message]})
     reply = responses(CREATED, final)
     assert [type(part) for part in reply.parts] == [ProviderPart, TextPart]
+
+
+def custom_piece(text: str, name: str | None = None) -> JsonObject:
+    """Make a frame with a piece of a call whose input is free text."""
+    custom = {"name": name, "input": text}
+    return chat_frame(tool_calls=[{"index": 0, "id": "call_1", "type": "custom", "custom": custom}])
+
+
+def test_a_custom_chat_call_has_its_name_and_goes_back_as_what_it_was() -> None:
+    pieces = (custom_piece("", "shell"), custom_piece('echo "'), custom_piece('hi"'))
+    reply = chat(*pieces, chat_frame("tool_calls"))
+    (call,) = reply.tool_calls
+    assert (call.name, call.arguments) == ("shell", {CUSTOM_INPUT: 'echo "hi"'})
+    answer = assistant(call, provider="p", model="m")
+    request = ModelRequest(
+        model="m", messages=(user("Go."), answer, user(result("shell", "call_1", "hi")))
+    )
+    sent = json.loads(PROTOCOLS["openai-chat"].encode_request(request).body)["messages"][1]
+    custom = {"name": "shell", "input": 'echo "hi"'}
+    assert sent["tool_calls"] == [{"id": "call_1", "type": "custom", "custom": custom}]

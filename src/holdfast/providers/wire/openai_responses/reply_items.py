@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.blocks.stream_processor.aggregators import GrowingText
 from holdfast.providers.wire.lenient_decoding import as_objects, as_text, id_text, with_text_ids
+from holdfast.providers.wire.message_forms import CUSTOM_INPUT
 from holdfast.providers.wire.openai_responses.reply_types import Event
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.stream_parts import (
@@ -21,9 +22,6 @@ from holdfast.vocabulary.stream_parts import (
     PartOpened,
     StreamPart,
 )
-
-CUSTOM_INPUT = "__input__"
-"""The argument that holds the free text of a custom tool call."""
 
 _TEXT_FIELDS = ("type", "id", "call_id", "name", "encrypted_content", "phase", "namespace")
 
