@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from holdfast import Agent, tool
 from holdfast.providers.reply_reader import ReplyReader
+from holdfast.providers.transport.protocol import HttpRequest
 from holdfast.providers.wire.message_forms import CUSTOM_INPUT
 from holdfast.testing.decode_reply import PROTOCOLS, DecodedReply, decode_reply
 from holdfast.vocabulary.errors import ErrorCode
@@ -324,3 +326,71 @@ def test_a_custom_chat_call_has_its_name_and_goes_back_as_what_it_was() -> None:
     sent = json.loads(PROTOCOLS["openai-chat"].encode_request(request).body)["messages"][1]
     custom = {"name": "shell", "input": 'echo "hi"'}
     assert sent["tool_calls"] == [{"id": "call_1", "type": "custom", "custom": custom}]
+
+
+class Replies:
+    """A transport that answers each request with the next reply."""
+
+    def __init__(self, *bodies: bytes) -> None:
+        self.requests: list[HttpRequest] = []
+        self._bodies = list(bodies)
+
+    async def send(self, request: HttpRequest) -> "ReadyReply":
+        self.requests.append(request)
+        return ReadyReply(self._bodies.pop(0))
+
+    async def close(self) -> None:
+        pass
+
+
+class ReadyReply:
+    """A reply that has arrived."""
+
+    status = 200
+
+    def __init__(self, body: bytes) -> None:
+        self.headers = {"content-type": "text/event-stream"}
+        self._reads = [body]
+
+    async def read(self) -> bytes:
+        return self._reads.pop() if self._reads else b""
+
+    async def drain(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@tool
+def clock() -> str:
+    """Tell the time."""
+    return "noon"
+
+
+async def test_an_empty_end_turn_after_a_tool_result_ends_the_query() -> None:
+    start = {"type": "message_start", "message": {"id": "m", "model": "claude", "usage": {}}}
+    block = {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {}}
+    call = (
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_stop", "index": 0},
+    )
+
+    def end(reason: str) -> tuple[JsonObject, JsonObject]:
+        return (
+            {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {}},
+            {"type": "message_stop"},
+        )
+
+    transport = Replies(events(start, *call, *end("tool_use")), events(start, *end("end_turn")))
+    agent = Agent(
+        "anthropic/claude-sonnet-5",
+        api_key="sk-x",
+        tools=[clock],
+        transport=lambda: transport,
+        environment={},
+    )
+    async with agent:
+        result = await agent.run("What time is it?")
+    assert (result.stop_reason, result.finish_reason, result.text) == ("complete", "end_turn", "")
+    assert len(transport.requests) == 2
