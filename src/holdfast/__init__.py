@@ -9,7 +9,7 @@ from holdfast.agent.verbs import AgentRemote
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.blocks.tool_registry.tool import tool
 from holdfast.ports.abort import AbortController, AbortSignal
-from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tools import ToolContext
 from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest, Approve, Deny
 from holdfast.vocabulary.entries import (

@@ -33,7 +33,7 @@ from holdfast import (
     tool,
 )
 from holdfast.agent.agent_options import AgentOptions, QueryOptions, SessionOptions, SettingsOptions
-from holdfast.ports.tool_hooks import Block, Proceed
+from holdfast.ports.tools import Block, Proceed
 from holdfast.providers.transport.protocol import HttpRequest, Reply
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, Gate, ReplayClient, ScriptedProvider, calls, says

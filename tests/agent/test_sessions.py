@@ -25,11 +25,10 @@ from holdfast.stores.memory import MemoryLeases, MemoryStore
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ProviderError
-from holdfast.vocabulary.events import ObserverLagged
+from holdfast.vocabulary.events import Busy, Failed, Idle, ObserverLagged
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.parts import ToolResultPart
 from holdfast.vocabulary.settings import RuntimeSettings
-from holdfast.vocabulary.status import Busy, Failed, Idle
 from tests.messages_by_hand import assistant, call, user
 from tests.scripted_agents import (
     MODEL,

@@ -20,7 +20,7 @@ from holdfast import (
     UserMessage,
     tool,
 )
-from holdfast.ports.tool_hooks import Answer
+from holdfast.ports.tools import Answer
 from holdfast.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
 from holdfast.testing.scripted_provider import Step, finished
 from holdfast.vocabulary.events import Event, ToolFailed
@@ -156,7 +156,7 @@ async def test_a_call_is_in_the_log_before_it_runs() -> None:
     @tool
     async def peek(context: ToolContext) -> str:
         """Look at the log."""
-        entries = await agent._composition.session_parts().store.log.read(context.session_id)
+        entries = await agent._composition.session_resources().store.log.read(context.session_id)
         seen.extend(entry.kind for entry in entries)
         return "seen"
 

@@ -9,8 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast import ErrorCode, StoreError
-from holdfast.serialization.entries import decode_entry, encode_entry, refuse_unreadable
-from holdfast.serialization.events import encode_event
+from holdfast.serialization.entries import (
+    decode_entry,
+    encode_entry,
+    encode_event,
+    refuse_unreadable,
+)
 from holdfast.vocabulary.entries import (
     Entry,
     PartStarted,

@@ -11,7 +11,7 @@ import msgspec
 from holdfast import Agent, AgentSession
 from holdfast.ports.session_store import Store
 from holdfast.serialization.canonical import arguments_hash
-from holdfast.session.lineage import fold_log
+from holdfast.session.branching import fold_log
 from holdfast.testing.store_conformance.promises import (
     PromiseBrokenError,
     require,

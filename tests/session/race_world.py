@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from holdfast import Agent, AgentSession, ApprovalRequest, Approve, Deny, tool
-from holdfast.ports.tool_hooks import Proceed
+from holdfast.ports.tools import Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import LoopClock, ScriptedProvider, calls, says
 from holdfast.vocabulary.approvals import Decision

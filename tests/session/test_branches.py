@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast import Agent, AgentSession
 from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.serialization.session_state import decode_state
-from holdfast.session.lineage import fold_log
+from holdfast.session.branching import fold_log
 from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import Gate, says
 from holdfast.vocabulary.entries import Entry, Rewound

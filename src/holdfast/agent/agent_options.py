@@ -17,14 +17,13 @@ from holdfast.assembly.agent_inputs import (
     TokenFunction,
     TransportFactory,
 )
-from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.blocks.tool_registry.registry import ToolInput
 from holdfast.ports.abort import AbortSignal
-from holdfast.ports.approver import Approver, Unanswered
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.session_store import Store
 from holdfast.ports.token_source import TokenSource
-from holdfast.ports.tool_hooks import BeforeTool, OutputTransform
+from holdfast.ports.tools import Approver, BeforeTool, OutputTransform, Unanswered
 from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.events import Instrumented
@@ -103,9 +102,9 @@ class AgentOptions(SettingsOptions, total=False):
     """What an agent may be told."""
 
     tools: Annotated[
-        Iterable[Tool | Callable[..., object]],
+        Iterable[ToolInput],
         list_option(
-            "Functions that the model may call, or what `@tool` made of them.",
+            "Functions that the model may call, what `@tool` made of them, and sources of tools.",
             wanted="a list of tools",
         ),
     ]
@@ -183,7 +182,7 @@ class AgentOptions(SettingsOptions, total=False):
         BeforeTool | None,
         function_option(
             "An async function that is asked about each call before its input is parsed; returns "
-            "`Proceed`, `Block` or `Answer` of `holdfast.ports.tool_hooks`."
+            "`Proceed`, `Block` or `Answer` of `holdfast.ports.tools`."
         ),
     ]
     instrumentation: Annotated[

@@ -20,18 +20,23 @@ from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.verbs import SessionVerbs
 from holdfast.ports.runner import QueryInput
 from holdfast.serialization.session_state import SessionState
-from holdfast.session.recovery import Unfinished, find_unfinished, resume_input
-from holdfast.session.requests import SessionRequest
-from holdfast.session.snapshots import SessionSnapshot, state_of, take_snapshot
+from holdfast.session.session_descriptions import (
+    SessionRequest,
+    SessionView,
+    Unfinished,
+    find_unfinished,
+    resume_input,
+    state_of,
+    view_of,
+)
 from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
-from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.events import Event, Idle, SessionStatus
 from holdfast.vocabulary.ids import SessionId, new_query_id
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
-from holdfast.vocabulary.status import Idle, SessionStatus
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
@@ -103,9 +108,10 @@ class AgentSession(SessionVerbs):
         """What an earlier process or query left to be carried on."""
         return find_unfinished(self._opened().fold)
 
-    def snapshot(self) -> SessionSnapshot:
+    def snapshot(self) -> SessionView:
         """Return what the session is at this moment, as a value."""
-        return take_snapshot(self._opened())
+        live = self._opened()
+        return view_of(live.session_id, live.fold)
 
     # Prompts.
 
@@ -245,7 +251,8 @@ class AgentSession(SessionVerbs):
 
     async def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""
-        return state_of(await self._live_session())
+        live = await self._live_session()
+        return state_of(live.fold, exported_at=live.stamp.clock.time_ms())
 
     async def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Observe the session from a `seq` on: what was, then what happens."""

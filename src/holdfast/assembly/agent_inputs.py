@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from holdfast.blocks.tool_registry.registry import ToolInput
-from holdfast.ports.approver import Approver, Unanswered
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.session_store import Store
 from holdfast.ports.token_source import TokenSource
-from holdfast.ports.tool_hooks import BeforeTool
+from holdfast.ports.tools import Approver, BeforeTool, Unanswered
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.parts import MediaPart

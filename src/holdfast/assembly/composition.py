@@ -18,10 +18,10 @@ from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import ToolExecution
 from holdfast.engine.turn_runner import TurnRunner
 from holdfast.ports.session_store import Store
-from holdfast.session.live_session import LiveSession, SessionParts
+from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, open_session
-from holdfast.session.requests import SessionRequest
+from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Instrumented
@@ -89,7 +89,7 @@ class Composition:
         return self._openings.start(self._open(request), name="holdfast-open")
 
     async def _open(self, request: SessionRequest) -> LiveSession:
-        live = await open_session(self.session_parts(), request)
+        live = await open_session(self.session_resources(), request)
         self._sessions.append(live)  # from here on the agent closes it
         if self._inputs.instrumentation is not None:
             live.channel.on(Instrumented, self._inputs.instrumentation)
@@ -106,7 +106,7 @@ class Composition:
             SessionError: NOT_FOUND when the store has no such session.
 
         """
-        record = await find_session(self.session_parts(), request)
+        record = await find_session(self.session_resources(), request)
         if record is None:
             raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
         return record.id
@@ -123,9 +123,9 @@ class Composition:
             self._store = make_store(given) if isinstance(given, str) else given
         return self._store
 
-    def session_parts(self) -> SessionParts:
+    def session_resources(self) -> SessionResources:
         """Return what sessions share."""
-        return SessionParts(
+        return SessionResources(
             store=self.store,
             runner=self._runner,
             tools=self.registry,

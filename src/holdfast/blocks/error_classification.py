@@ -27,6 +27,7 @@ from holdfast.vocabulary.errors import (
     without_secrets,
 )
 
+_CLIENT_ERRORS, _SERVER_ERRORS = range(400, 500), range(500, 600)
 _STATUS_CODES = {
     400: ErrorCode.BAD_REQUEST,
     401: ErrorCode.AUTH,
@@ -34,7 +35,7 @@ _STATUS_CODES = {
     403: ErrorCode.AUTH,
     404: ErrorCode.MODEL_NOT_FOUND,
     408: ErrorCode.TIMEOUT,
-    # A lock that somebody else holds for the moment: vendors' own clients ask again, too.
+    # A lock that another request holds for the moment: vendors' own clients ask again, too.
     409: ErrorCode.SERVER_ERROR,
     413: ErrorCode.CONTEXT_LENGTH,
     422: ErrorCode.BAD_REQUEST,
@@ -72,7 +73,7 @@ TYPED_CODES = {
     "server_error": ErrorCode.SERVER_ERROR,
     "timeout_error": ErrorCode.TIMEOUT,
 }
-"""Codes in lower case that mean the same whoever sends them."""
+"""Codes in lower case that mean the same with every provider."""
 
 GENERAL_CODES = {
     "api_error": ErrorCode.SERVER_ERROR,
@@ -190,7 +191,7 @@ _MISTAKES = (
     TypeError,
     UnicodeError,
 )
-"""What a program raises by mistake, ours or the user's; nobody else raises it on purpose."""
+"""What a program raises by mistake, ours or the user's; providers do not raise it."""
 
 _FALLBACKS: dict[type[AgentError], ErrorCode] = {
     ConfigError: ErrorCode.CONFIG_INVALID,
@@ -233,7 +234,7 @@ def code_of_status(status: int) -> ErrorCode:
     """Return the code of an HTTP status that is not a success."""
     if status in _STATUS_CODES:
         return _STATUS_CODES[status]
-    return ErrorCode.SERVER_ERROR if status >= 500 else ErrorCode.BAD_REQUEST  # noqa: PLR2004
+    return ErrorCode.SERVER_ERROR if status in _SERVER_ERRORS else ErrorCode.BAD_REQUEST
 
 
 def code_of_known_text(text: str) -> ErrorCode | None:
@@ -280,7 +281,7 @@ def _code_of_type(value: object) -> ErrorCode | None:
 def _status_of(value: object) -> int | None:
     for name in ("status", "status_code"):
         status = getattr(value, name, None)
-        if isinstance(status, int) and 400 <= status < 600:  # noqa: PLR2004 - HTTP error statuses
+        if isinstance(status, int) and (status in _CLIENT_ERRORS or status in _SERVER_ERRORS):
             return status
     return None
 

@@ -37,7 +37,7 @@ class OwnedTasks:
     async def cancel(self, *, within: float) -> None:
         """Cancel every task and wait until they have ended, for so many seconds at most.
 
-        What runs in a task may be the user's and refuse to end; it holds up nobody.
+        What runs in a task may be the user's and refuse to end; the caller goes on then.
         """
         tasks = tuple(self._tasks)
         for task in tasks:

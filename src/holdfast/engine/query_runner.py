@@ -11,7 +11,7 @@ from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
-from holdfast.engine.tool_execution import record_failure
+from holdfast.engine.tool_execution import record_end, record_failure
 from holdfast.engine.turn_runner import TurnOutcome, TurnRunner
 from holdfast.ports.clock import Clock
 from holdfast.ports.runner import OutputSpec, QueryOutcome
@@ -21,7 +21,6 @@ from holdfast.vocabulary.entries import (
     InputPromoted,
     InputQueued,
     QueryStarted,
-    ToolEnded,
     TurnDiscarded,
 )
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, ToolError
@@ -239,14 +238,8 @@ class QueryRunner:
             await record_failure(scope, call, failure)
             _count_repair(progress, output, error, provider=turn.provider)
             return False
-        taken = ToolEnded(
-            **scope.turn_stamp(),
-            call_id=call.call_id,
-            tool=call.name,
-            outcome="ok",
-            content=(TextPart(text="The answer was taken."),),
-        )
-        await scope.recorder.record([taken])
+        taken = (TextPart(text="The answer was taken."),)
+        await record_end(scope, call, outcome="ok", content=taken)
         return True
 
     async def _take_back(self, scope: QueryScope, turn: TurnOutcome, progress: _Progress) -> None:

@@ -6,13 +6,13 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.blocks.conversation.answers import CallRecord
+from holdfast.blocks.conversation.tool_calls import CallRecord
 from holdfast.blocks.tool_registry.registry import InvalidInput, NotFound, Ready
 from holdfast.engine.query_scope import QueryScope
-from holdfast.engine.tool_execution import ToolExecution, record_failure
+from holdfast.engine.tool_execution import ToolExecution, record_end, record_failure
 from holdfast.ports.abort import query_stopped
 from holdfast.ports.logs import scrubbed_logger
-from holdfast.ports.tool_hooks import Answer, BeforeTool, Block, Proceed, Verdict
+from holdfast.ports.tools import Answer, BeforeTool, Block, Proceed, Verdict
 from holdfast.serialization.canonical import arguments_hash, canonical_json
 from holdfast.vocabulary.approvals import (
     ApprovalRequest,
@@ -25,12 +25,11 @@ from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     HookMessage,
-    ToolEnded,
 )
 from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError, without_secrets
 from holdfast.vocabulary.ids import ApprovalId, CallId, new_approval_id
 from holdfast.vocabulary.json_types import Json
-from holdfast.vocabulary.parts import ResultContent, TextPart, ToolCallPart, check_content
+from holdfast.vocabulary.parts import TextPart, ToolCallPart, check_content
 
 DispatchOutcome: TypeAlias = Literal["done", "approval", "loop"]
 
@@ -217,7 +216,7 @@ class ToolDispatcher:
         if isinstance(verdict, Block):
             await self._refuse(scope, call, verdict.reason)
         elif isinstance(verdict, Answer):
-            await self._end(scope, call, outcome="ok", content=verdict.content)
+            await record_end(scope, call, outcome="ok", content=verdict.content)
         return verdict
 
     async def _resolve(
@@ -301,7 +300,7 @@ class ToolDispatcher:
         """Let the approver answer, unless an answer comes first."""
         approver, approvals = scope.session.approver, scope.session.approvals
         if approver is None:
-            await approvals.settle(request.id, Deny("nobody was there to approve it"))
+            await approvals.settle(request.id, Deny("there is no approver"))
             return
         asking = scope.session.tasks.start(_ask_safely(approver(request)), name="holdfast-approver")
         try:
@@ -338,24 +337,7 @@ class ToolDispatcher:
         )
 
     async def _refuse(self, scope: QueryScope, call: ToolCallPart, reason: str | None) -> None:
-        await self._end(scope, call, outcome="denied", content=(TextPart(text=reason or _DENIED),))
-
-    async def _end(
-        self,
-        scope: QueryScope,
-        call: ToolCallPart,
-        *,
-        outcome: Literal["ok", "denied"],
-        content: tuple[ResultContent, ...],
-    ) -> None:
-        ended = ToolEnded(
-            **scope.turn_stamp(),
-            call_id=call.call_id,
-            tool=call.name,
-            outcome=outcome,
-            content=content,
-        )
-        await scope.recorder.record([ended])
+        await record_end(scope, call, outcome="denied", content=(TextPart(text=reason or _DENIED),))
 
 
 def _loop_of(scope: QueryScope, call: ToolCallPart) -> Literal["loop"]:

@@ -1,4 +1,4 @@
-"""Entries to JSON and back.
+"""Entries to JSON and back, and events to JSON.
 
 A stored entry may be newer than this code. Fields and kinds that it does not know are kept as the
 bytes they were read from, so that writing an entry out again gives the same bytes.
@@ -19,6 +19,7 @@ from holdfast.vocabulary.entries import (
     UsageReported,
 )
 from holdfast.vocabulary.errors import ErrorCode, StoreError
+from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import EntryId, QueryId, TurnId
 
 
@@ -44,6 +45,11 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 def encode_entry(entry: Entry) -> bytes:
     """Write an entry as one line of JSON without a line end."""
     return _encoder.encode(entry) if entry.raw is None else bytes(entry.raw)
+
+
+def encode_event(event: Event) -> bytes:
+    """Write an event as one line of JSON without a line end; only an entry has a `seq`."""
+    return encode_entry(event) if isinstance(event, Entry) else _encoder.encode(event)
 
 
 _WITH_FREE_DATA = (

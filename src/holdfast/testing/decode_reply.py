@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.clock import Stamp
 from holdfast.providers.reply_reader import ReplyReader
 from holdfast.providers.wire import (
     anthropic_messages,

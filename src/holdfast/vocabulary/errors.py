@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, 
 
 import msgspec
 
+from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.secrets import scrub
-from holdfast.vocabulary.text import writable
 
 if TYPE_CHECKING:
     from holdfast.vocabulary.results import AgentResult
@@ -108,7 +108,7 @@ class ErrorFacts(TypedDict, total=False):
 class AgentError(Exception):
     """Base of every error that Holdfast raises on purpose. Its facts do not change.
 
-    Its message and request id may be somebody else's words: secrets are taken out of both.
+    Its message and request id may come from outside: secrets are taken out of both.
     """
 
     codes: ClassVar[frozenset[ErrorCode]] = frozenset()

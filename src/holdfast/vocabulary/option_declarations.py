@@ -201,3 +201,11 @@ def _with_options(
         if name not in taken
     ]
     return signature.replace(parameters=[*own, *shown])
+
+
+def unknown_name(name: str, known: Iterable[str]) -> str:
+    """Say that a name is not known, and which known one may have been meant."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only for mistyped names
+
+    close = get_close_matches(name, list(known), n=1)
+    return f"unknown; did you mean {close[0]!r}?" if close else "unknown"

@@ -1,6 +1,6 @@
 """Secrets: values that cannot be printed, logged or stored by accident.
 
-One scrubber stands at every door through which somebody else's words leave: `scrub` takes out the
+One scrubber is used wherever text from outside leaves the program: `scrub` takes out the
 values that are known to be secret and whatever has the shape of a credential. A value is known
 from the moment a `Secret` is made of it. `AgentError` scrubs its message and request id itself, so
 what is raised, stored, recorded or shown of an error went through here.
@@ -37,7 +37,7 @@ _TELLING_NAME = r"auth|key|token|secret|cookie|passw|credential|signature"
 
 
 class Secret:
-    """A credential; shows itself to nobody who does not ask with `reveal`.
+    """A credential; only `reveal` shows it.
 
     Printing, formatting and pickling give a stand-in; encoding it as JSON fails. From its making
     on, `scrub` takes its value out of texts.
@@ -116,7 +116,7 @@ def remember_url(url: str) -> None:
 
 
 def scrub(text: str, secrets: Iterable[Secret] = ()) -> str:
-    """Take what is secret, and whatever else looks like a credential, out of somebody else's text.
+    """Take what is secret, and whatever else looks like a credential, out of a text from outside.
 
     `secrets` are taken out even if they were forgotten, and down to `_SHORTEST_OWN` characters.
     """

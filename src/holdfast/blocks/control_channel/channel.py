@@ -116,6 +116,8 @@ class ControlChannel:
         self.receiver: CommandReceiver | None = None
         """What takes the commands."""
         self._patience: asyncio.Timeout | None = None
+        self.has_space = True
+        """Whether no subscriber was too far behind after the last batch."""
         self.closed = False
 
     def __len__(self) -> int:
@@ -163,8 +165,11 @@ class ControlChannel:
         """
         if self.closed:
             raise SessionError(ErrorCode.CLOSED, "this channel is closed")
+        has_space = True
         for subscription in tuple(self._subscriptions):
             subscription.publish(events)
+            has_space = has_space and subscription.has_space
+        self.has_space = has_space
 
     async def wait_for_space(self, *, unless: "Collection[asyncio.Future[None]]" = ()) -> None:
         """Wait until no subscriber is too far behind; not once one of `unless` is done."""

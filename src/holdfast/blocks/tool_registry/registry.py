@@ -8,9 +8,7 @@ import msgspec
 from holdfast.blocks.tool_registry.running import to_content
 from holdfast.blocks.tool_registry.tool import Tool, as_tool
 from holdfast.ports.logs import scrubbed_logger
-from holdfast.ports.tool_context import ToolContext
-from holdfast.ports.tool_hooks import OutputTransform
-from holdfast.ports.tool_source import OfferedTool, PreparedCall, ToolSource
+from holdfast.ports.tools import OfferedTool, OutputTransform, PreparedCall, ToolContext, ToolSource
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import ResultContent, ToolCallPart

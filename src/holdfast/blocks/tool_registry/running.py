@@ -1,4 +1,4 @@
-"""Running a tool's function, whatever its colour, and turning what it returns into content."""
+"""Running a tool's function, async or not, and turning what it returns into content."""
 
 import asyncio
 import base64
@@ -11,10 +11,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.ports.tool_context import ToolContext
-from holdfast.vocabulary.json_types import Json
+from holdfast.ports.tools import ToolContext
+from holdfast.vocabulary.json_types import Json, writable
 from holdfast.vocabulary.parts import MediaPart, ResultContent, TextPart, check_content
-from holdfast.vocabulary.text import writable
 
 
 async def call_function(
@@ -25,7 +24,7 @@ async def call_function(
         return await _call(function, arguments, context)
     except (Exception, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
         raise
-    except BaseException as raised:  # it would end the query, or the loop with everybody's work
+    except BaseException as raised:  # it would end the query, or the event loop
         raise _as_exception(raised) from raised
 
 
@@ -53,7 +52,7 @@ async def run_in_thread(call: Callable[[], object]) -> object:
 
     def settle(value: object, error: Exception | None) -> None:
         if outcome.done():
-            return  # the query was aborted meanwhile; nobody waits for this any more
+            return  # the query was aborted meanwhile
         if error is None:
             outcome.set_result(value)
         else:
@@ -63,7 +62,7 @@ async def run_in_thread(call: Callable[[], object]) -> object:
         value, error = None, None
         try:
             value = run_in_context(call)
-        except BaseException as raised:  # noqa: BLE001 - handed on to whoever waits
+        except BaseException as raised:  # noqa: BLE001 - handed on to the task that waits
             error = _as_exception(raised)
         with contextlib.suppress(RuntimeError):  # the loop may be gone by now
             loop.call_soon_threadsafe(settle, value, error)
