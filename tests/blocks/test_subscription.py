@@ -214,3 +214,12 @@ async def test_a_cancelled_producer_loses_nothing() -> None:
     producer.cancel()
     await asyncio.wait([producer])
     assert len(await stream.next_batch()) == 3
+
+
+async def test_a_consumer_that_finds_events_ready_does_not_touch_the_loop() -> None:
+    stream = Subscription()
+    stream.publish(many(3))
+    step = stream.next_batch()
+    with pytest.raises(StopIteration) as done:
+        step.send(None)
+    assert len(done.value.value) == 3

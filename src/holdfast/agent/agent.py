@@ -31,9 +31,9 @@ from holdfast.agent.verbs import AgentRemote
 from holdfast.assembly.agent_inputs import split_model
 from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionRequest
+from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
-from holdfast.vocabulary.text import writable
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition

@@ -23,7 +23,7 @@ from holdfast.blocks.tool_registry.running import run_in_thread
 from holdfast.ports.tools import Approver
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision, DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import JsonObject, writable
 from holdfast.vocabulary.option_declarations import (
     NOT_YET,
     Declared,
@@ -32,10 +32,10 @@ from holdfast.vocabulary.option_declarations import (
     declared_fields,
     declared_keys,
     showing,
+    unknown_name,
 )
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import AgentDefaults, Settings
-from holdfast.vocabulary.text import unknown_name, writable
 
 if TYPE_CHECKING:
     from holdfast.config.resolution import Resolved

@@ -19,11 +19,10 @@ from holdfast.blocks.tool_registry.foreign_types import (
 from holdfast.ports.runner import OutputSpec, QueryInput
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import QueryId, new_message_id, new_query_id
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import JsonObject, writable
 from holdfast.vocabulary.messages import Sender, UserMessage
 from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart, check_content
 from holdfast.vocabulary.requests import OutputSchema
-from holdfast.vocabulary.text import writable
 
 _PROMPT_PARTS = (TextPart, MediaPart, ReminderPart)
 """What a user can say; everything else is a model's, or the runtime's answer to it."""

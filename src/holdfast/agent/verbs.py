@@ -18,8 +18,7 @@ from holdfast.vocabulary.commands import (
 )
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import ApprovalId, QueryId, SessionId, new_input_id, new_query_id
-from holdfast.vocabulary.json_types import Json
-from holdfast.vocabulary.text import writable_or_none
+from holdfast.vocabulary.json_types import Json, writable_or_none
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition

@@ -15,8 +15,8 @@ from holdfast.ports.model_client import ModelClient
 from holdfast.ports.token_source import TokenSource
 from holdfast.providers.vendors import VENDORS, Vendor
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.option_declarations import unknown_name
 from holdfast.vocabulary.secrets import Secret, remember
-from holdfast.vocabulary.text import unknown_name
 
 if TYPE_CHECKING:
     from holdfast.providers.transport.protocol import Transport

@@ -20,9 +20,9 @@ from holdfast.vocabulary.option_declarations import (
     bounds_fault,
     declared_fields,
     struct_in,
+    unknown_name,
 )
 from holdfast.vocabulary.settings import Thinking
-from holdfast.vocabulary.text import unknown_name
 
 T = TypeVar("T")
 

@@ -76,7 +76,7 @@ class ToolExecution:
             report=_reporter(scope, call, abort.signal),
         )
         limit = ready.rules.timeout or None
-        # A task of its own, so that a tool which does not let itself be cancelled holds up nobody.
+        # A task of its own, so that the query goes on when a tool ignores its cancellation.
         running = scope.session.tasks.start(
             ready.run(context, transform=scope.input.transform), name=f"holdfast-tool-{call.name}"
         )
@@ -89,7 +89,7 @@ class ToolExecution:
         except TimeoutError:
             return ToolError(ErrorCode.TOOL_TIMEOUT, f"the tool took longer than {limit:g} s")
         finally:
-            # Whoever still works for this call, in a thread perhaps, sees that nobody waits.
+            # What still works for this call, in a thread perhaps, sees that it has ended.
             abort.abort("the call has ended")
             forget()
             running.cancel()
@@ -119,7 +119,7 @@ async def record_end(
 async def record_failure(
     scope: QueryScope, call: ToolCallPart, error: ToolError, *, duration_ms: int = 0
 ) -> None:
-    """Record that a call failed, tell the model why, and tell everyone else.
+    """Record that a call failed: for the model, and for consumers.
 
     A tool that does not exist is the model's own mistake: only the model hears of it.
     """
@@ -150,7 +150,7 @@ def _reporter(scope: QueryScope, call: ToolCallPart, ended: AbortSignal) -> Call
 
     def report(value: Json) -> None:
         if ended.aborted:
-            return  # a thread that was left behind has nobody to report to
+            return  # a thread that was left behind: its call has ended
         event = ToolProgress(call_id=call.call_id, tool=call.name, progress=value)
         try:
             inside = asyncio.get_running_loop() is loop

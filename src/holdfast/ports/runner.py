@@ -19,8 +19,8 @@ class Recorder(Protocol):
 
     - Entries among `events` are durable, and folded into the conversation, before any of the
       events is shown.
-    - Events are shown in the order they were recorded, whoever recorded them.
-    - It returns once the consumer that pulls has room again; cancelling that wait loses nothing.
+    - Events of all callers are shown in the order in which they were recorded.
+    - It returns once no consumer is too far behind; cancelling that wait loses nothing.
     - What was recorded first is in the log first, also when two callers record at the same time: a
       decision that is made before the first wait rests on everything recorded before it.
     - A store that fails raises a `StoreError`; nothing of the batch is shown.

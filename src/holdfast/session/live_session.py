@@ -35,7 +35,7 @@ from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import ToolCallPart
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 _FORCED_SECONDS = 0.5
 """How long a closing session waits for what it has cancelled."""
@@ -132,7 +132,7 @@ class LiveSession:
         )
 
     async def start(self) -> None:
-        """Do what other processes asked for while nobody held the session, then listen to them."""
+        """Carry out what other processes asked for while it was closed, then listen to them."""
         await self.commands.carry_out_pending()
         self._tasks.start(self.commands.pump(), name="holdfast-commands")
 
@@ -249,7 +249,7 @@ class LiveSession:
         return SessionError(ErrorCode.CLOSED, f"session {self.session_id} is closed")
 
     async def close(self, *, force: bool = False) -> None:
-        """Close the session; whoever closes it at the same time shares the outcome."""
+        """Close the session; callers that close it at the same time share the outcome."""
         self.closed = True
         if force:
             self._forced = True
@@ -267,7 +267,7 @@ class LiveSession:
         if self._closing.done():
             self._closing.result()
         else:
-            _log.warning("session %s was left while it closes: its store hangs", self.session_id)
+            _logger.warning("session %s was left while it closes: its store hangs", self.session_id)
 
     async def _close(self) -> None:
         drain = self._resources.runtime.close_drain_seconds

@@ -28,7 +28,7 @@ async def open_session(resources: SessionResources, request: SessionRequest) -> 
 
     Raises:
         SessionError: BUSY when another process holds it, NOT_FOUND when it must exist and does not,
-            or is somebody else's.
+            or belongs to another owner.
         ConfigError: CONFIG_INVALID when a new session would have a name that is too long.
 
     """
@@ -42,7 +42,7 @@ async def open_session(resources: SessionResources, request: SessionRequest) -> 
     try:
         return await _open(resources, request, record.id if record else _new_id(request))
     except StoreError as error:
-        # Somebody else may have made the session of this name at the same moment.
+        # Another process may have made the session of this name at the same moment.
         if error.code is not ErrorCode.CONFLICT or record is not None or request.fork is not None:
             raise
         record = await find_session(resources, request)
@@ -104,7 +104,7 @@ def _refuse_long_name(request: SessionRequest) -> None:
 
 
 async def _is_taken(resources: SessionResources, request: SessionRequest) -> bool:
-    """Whether an id that this owner and project do not have is somebody else's."""
+    """Whether an id that this owner and project do not have belongs to others."""
     session_id = parse_session_id(request.reference or "")
     if session_id is None or not await resources.store.log.read(session_id):
         return False
@@ -113,7 +113,7 @@ async def _is_taken(resources: SessionResources, request: SessionRequest) -> boo
 
 
 def _refuse_foreign(entries: Sequence[Entry], request: SessionRequest) -> None:
-    """Refuse a session that somebody else made after we looked for it."""
+    """Refuse a session that another owner made after it was looked for."""
     opened = entries[0] if entries else None
     owned = (request.owner, request.project)
     if isinstance(opened, SessionOpened) and (opened.owner, opened.project) != owned:
@@ -121,7 +121,7 @@ def _refuse_foreign(entries: Sequence[Entry], request: SessionRequest) -> None:
 
 
 def _no_session(request: SessionRequest) -> SessionError:
-    """Make the error of a session that is not there, or not for us: nobody can tell which."""
+    """Make the error of a session that is not there, or is another owner's: it tells no more."""
     return SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
 
 

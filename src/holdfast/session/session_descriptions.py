@@ -18,8 +18,8 @@ from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.settings import Delivery, Settings, Thinking
 
 if TYPE_CHECKING:
-    from holdfast.blocks.conversation.answers import CallRecord
     from holdfast.blocks.conversation.fold import SessionFold
+    from holdfast.blocks.conversation.tool_calls import CallRecord
 
 CallFate: TypeAlias = Literal["done", "not_started", "unknown"]
 

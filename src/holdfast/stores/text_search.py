@@ -25,9 +25,9 @@ from holdfast.vocabulary.entries import (
     TurnStarted,
 )
 from holdfast.vocabulary.ids import MessageId, PartId, SessionId
+from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.part_texts import PartTexts
 from holdfast.vocabulary.parts import TextPart
-from holdfast.vocabulary.text import writable
 
 SEARCHABLE_KINDS = frozenset(
     str(kind.__struct_config__.tag)

@@ -2,7 +2,7 @@
 
 Live and on reopening the same code runs, so both give the same session. The fold is total: any
 prefix of any log leaves a conversation in which every tool call has an answer by the time it is
-sent. Answers that nobody recorded are made here and are never written to the log.
+sent. Results of tools that were not recorded are made here, and never written to the log.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +11,10 @@ from typing import ClassVar
 
 import msgspec
 
-from holdfast.blocks.conversation.answers import (
+from holdfast.blocks.conversation.conversation import Conversation, joined, merged
+from holdfast.blocks.conversation.open_turn import OpenTurn
+from holdfast.blocks.conversation.paths import current_path
+from holdfast.blocks.conversation.tool_calls import (
     CallRecord,
     answer_message,
     heal_history,
@@ -19,9 +22,6 @@ from holdfast.blocks.conversation.answers import (
     readable_parts,
     with_distinct_calls,
 )
-from holdfast.blocks.conversation.conversation import Conversation, joined, merged
-from holdfast.blocks.conversation.open_turn import OpenTurn
-from holdfast.blocks.conversation.paths import current_path
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
@@ -160,7 +160,7 @@ class SessionFold:
         )
 
     def is_allowed(self, tool: str, query_id: QueryId) -> bool:
-        """Whether somebody approved this tool for the whole query or session."""
+        """Whether this tool was approved for the whole query or session."""
         return (None, tool) in self._standing or (query_id, tool) in self._standing
 
     def unfinished_query(self) -> QueryId | None:

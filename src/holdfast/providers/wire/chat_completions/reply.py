@@ -43,6 +43,7 @@ from holdfast.vocabulary.stream_parts import (
 )
 
 _Kind: TypeAlias = Literal["text", "reasoning"]
+_EMPTY_DELTAS = (Delta(), Delta(content=""))
 
 
 class ChatDecoder:
@@ -143,7 +144,9 @@ class ChatDecoder:
             self._keep_sources(piece)
 
     def _take_choice(self, choice: Choice, out: list[StreamPart]) -> None:
-        delta = choice.delta or choice.message
+        delta = choice.delta
+        if choice.message is not None and (delta is None or self._is_nothing(delta)):
+            delta = choice.message
         if delta is not None:
             self._take_delta(delta, out)
         if choice.error is not None:
@@ -154,6 +157,14 @@ class ChatDecoder:
             self._usage = choice.usage
         if choice.logprobs:
             self._keep_logprobs(choice.logprobs)
+
+    def _is_nothing(self, delta: Delta) -> bool:
+        """Whether neither a delta nor any before it has content.
+
+        Some servers send an empty delta beside a complete message. In a stream the message repeats
+        what was streamed.
+        """
+        return delta in _EMPTY_DELTAS and not self._part_count and not self._calls.has_calls
 
     def _take_delta(self, delta: Delta, out: list[StreamPart]) -> None:
         """Take everything that a delta holds: reasoning, then text, then calls."""

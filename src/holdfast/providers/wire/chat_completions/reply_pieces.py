@@ -16,12 +16,14 @@ from holdfast.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened, 
 
 _LEGACY_INDEX = -1
 """The index of the one call in the old `function_call` field."""
+_NULL = "null"
+"""What some servers send as arguments for a tool without parameters; it means an empty object."""
 
 
 class _Call:
     """One call while it arrives. It is announced as soon as its name is known."""
 
-    __slots__ = ("call_id", "extra", "fragments", "is_announced", "key", "name")
+    __slots__ = ("call_id", "extra", "fragments", "is_announced", "is_shown", "key", "name")
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -30,6 +32,8 @@ class _Call:
         self.fragments = GrowingText()
         self.extra: JsonObject | None = None
         self.is_announced = False
+        self.is_shown = False
+        """Whether the arguments were passed on. They are not while they may become `null`."""
 
     def is_whole(self) -> bool:
         """Whether the arguments received so far are complete JSON."""
@@ -52,6 +56,11 @@ class CallAssembler:
         self._calls: list[_Call] = []
         self._at: dict[int, _Call] = {}
 
+    @property
+    def has_calls(self) -> bool:
+        """Whether any piece of a call was taken."""
+        return bool(self._calls)
+
     def take(self, delta: Delta, out: list[StreamPart], *, is_finished: bool) -> None:
         """Take the calls in one delta; `is_finished` once a finish reason was received."""
         for piece in delta.tool_calls or ():
@@ -65,6 +74,9 @@ class CallAssembler:
         for call in self._calls:
             if not call.is_announced:
                 self._announce(call, out)
+            arguments = call.fragments.whole()
+            if not call.is_shown and arguments and arguments.strip() != _NULL:
+                out.append(PartDelta(key=call.key, text=arguments))
             native = None if call.extra is None else {"extra_content": call.extra}
             out.append(PartClosed(key=call.key, native=native))
         return bool(self._calls)
@@ -78,11 +90,10 @@ class CallAssembler:
         fragment = _text(function)
         if fragment:
             call.fragments.add(fragment)
-        if call.is_announced:
-            if fragment:
-                out.append(PartDelta(key=call.key, text=fragment))
-        elif call.name:
+        if call.name and not call.is_announced:
             self._announce(call, out)
+        elif call.is_announced and fragment:
+            self._show(call, fragment, out)
 
     def _call_of(self, piece: ToolCall, *, is_finished: bool) -> _Call:
         """Return the call that `piece` belongs to; a new one if there is none yet."""
@@ -106,9 +117,16 @@ class CallAssembler:
         call.is_announced = True
         call_id = call.call_id or self._made_id(call)
         out.append(PartOpened(key=call.key, kind="tool_call", call_id=call_id, name=call.name))
-        arguments = call.fragments.whole()
-        if arguments:
-            out.append(PartDelta(key=call.key, text=arguments))
+        self._show(call, "", out)
+
+    def _show(self, call: _Call, fragment: str, out: list[StreamPart]) -> None:
+        """Pass on arguments, unless all of them so far may be the beginning of `null`."""
+        if not call.is_shown:
+            fragment = call.fragments.whole()
+            if _NULL.startswith(fragment.strip()):
+                return
+            call.is_shown = True
+        out.append(PartDelta(key=call.key, text=fragment))
 
     def _made_id(self, call: _Call) -> str:
         seed = f"{self.response_id}/{call.key}".encode()

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from holdfast.providers.wire.gemini.reply_types import (
     ERRORS,
@@ -127,12 +128,9 @@ class GeminiDecoder:
             self._identity = reply.response_id or hashlib.sha256(data).hexdigest()[:16]
             model = reply.model_version or ""
             self._out.append(StreamOpened(model=model, response_id=reply.response_id))
-        usage = reply.usage_metadata
-        if usage is not None and (usage.total_token_count, usage.prompt_token_count) != (
-            None,
-            None,
-        ):
-            self._usage = usage
+        if (usage := reply.usage_metadata) is not None:
+            is_whole = usage.prompt_token_count is not None
+            self._usage = usage if is_whole else _later_usage(self._usage, usage)
         if reply.prompt_feedback is not None:
             self._blocked = reply.prompt_feedback.block_reason or self._blocked
         if reply.candidates:
@@ -251,6 +249,12 @@ class GeminiDecoder:
         self._arguments = None
         self._out.append(PartDelta(key=key, text=text[:-1] if is_cut else text))
         self._out.append(PartClosed(key=key, native=self._call_native or None))
+
+
+def _later_usage(known: UsageMetadata, later: UsageMetadata) -> UsageMetadata:
+    """Return counts with those of a later frame, which has no prompt count, in their place."""
+    counts = {name: value for name, value in asdict(later).items() if value is not None}
+    return replace(known, **counts)
 
 
 def _read_usage(usage: UsageMetadata) -> Usage:

@@ -217,7 +217,10 @@ def _completed_event(event: Event, frame: Frame) -> Event:
         return event
     value = read_object(frame.data)
     if value.get("object") == "response" or "output" in value:
-        return Event(type="response.completed", response=msgspec.Raw(frame.data))
+        status = as_text(value.get("status"))
+        # Any other status is an end, and `_on_response_ended` reads which.
+        name = status if status in {"queued", "in_progress"} else "completed"
+        return Event(type=f"response.{name}", response=msgspec.Raw(frame.data))
     if value.get("error") or "error" in {event.type, frame.event}:
         raise ERRORS.error_in_stream(value)
     return event

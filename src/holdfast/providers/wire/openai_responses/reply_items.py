@@ -5,6 +5,7 @@ by `output_index`, else by id, else by order: some gateways change ids in the mi
 and some servers send neither index nor id.
 """
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -179,10 +180,12 @@ class OutputItems:
 
     def _end_message(self, item: Item) -> None:
         annotations: dict[str, Json] = {}
-        for index, content in enumerate(as_objects(item.value.get("content"))):
+        contents = as_objects(item.value.get("content"))
+        texts = [as_text(each.get("refusal")) or as_text(each.get("text")) for each in contents]
+        names = _piece_names(item, "c", texts)
+        for name, content, whole in zip(names, contents, texts, strict=True):
             kind: PieceKind = "refusal" if content.get("type") == "refusal" else "text"
-            piece = self.piece_of(item, f"c{index}", kind)
-            whole = as_text(content.get("refusal")) or as_text(content.get("text"))
+            piece = self.piece_of(item, name, kind)
             self.add_text(item, piece, piece.rest_of(whole))
             annotations[piece.key] = content.get("annotations")
         for piece in item.pieces.values():
@@ -225,9 +228,10 @@ class OutputItems:
 
     def _end_reasoning(self, item: Item) -> None:
         for letter, field in (("s", "summary"), ("c", "content")):
-            for index, text in enumerate(as_objects(item.value.get(field))):
-                piece = self.piece_of(item, f"{letter}{index}", "reasoning")
-                self.add_text(item, piece, piece.rest_of(as_text(text.get("text"))))
+            texts = [as_text(each.get("text")) for each in as_objects(item.value.get(field))]
+            for name, whole in zip(_piece_names(item, letter, texts), texts, strict=True):
+                piece = self.piece_of(item, name, "reasoning")
+                self.add_text(item, piece, piece.rest_of(whole))
         signature = item.value.get("encrypted_content") or None
         if signature and not any(piece.is_open for piece in item.pieces.values()):
             piece = self.piece_of(item, "s0", "reasoning")
@@ -272,6 +276,28 @@ class OutputItems:
             native["type"] = item.type
         native |= self._identity(item) | self._response_fact()
         self.out.append(PartClosed(key=item.key, native=native or None))
+
+
+def _piece_names(item: Item, letter: str, texts: Sequence[str]) -> list[str]:
+    """Return the names of the pieces that the texts of a complete item belong to.
+
+    That is the index of each text, unless deltas had an index that the item does not have: some
+    servers count other content as well. Then the order decides, and whether the deltas are the
+    beginning of the text.
+    """
+    by_index = [f"{letter}{index}" for index in range(len(texts))]
+    streamed = [name for name in item.pieces if name.startswith(letter)]
+    if set(streamed) <= set(by_index):
+        return by_index
+    if len(streamed) == len(texts):
+        return streamed
+    waiting = list(streamed)
+    names: list[str] = []
+    for index, text in enumerate(texts):
+        is_begun = bool(waiting) and text.startswith(item.pieces[waiting[0]].words.whole())
+        # A name that no delta can have.
+        names.append(waiting.pop(0) if is_begun else f"{letter}-{index}")
+    return names
 
 
 def plain_item(value: JsonObject) -> JsonObject:

@@ -1,4 +1,4 @@
-"""Answers to tool calls, recorded or honest, and histories from outside made sendable."""
+"""Tool calls: what is known of each and the result it gets; and the repair of other histories."""
 
 from collections.abc import Iterable
 from itertools import count
@@ -77,14 +77,14 @@ class CallRecord(msgspec.Struct, kw_only=True):
             )
 
     def withdraw_approval(self) -> None:
-        """Let the call be as if nobody had approved it."""
+        """Let the call be as if it had not been approved."""
         if self.state == "approved":
             self.state = "waiting" if self.idempotent is None else "started"
             self.reason = self.approved = self.approved_hash = None
 
     @property
     def outcome(self) -> ToolOutcome:
-        """How the call settled, as far as anyone knows."""
+        """How the call settled, as far as the log tells."""
         if self.ended is not None:
             return self.ended.outcome
         if self.state == "denied":
@@ -135,11 +135,11 @@ def answer_message(assistant: AssistantMessage, calls: list[CallRecord]) -> User
 
 
 def heal_history(messages: Iterable[Message]) -> list[Message]:
-    """Make a history that somebody hands in sendable, changing no more than is needed.
+    """Make a history from outside sendable, changing no more than is needed.
 
     It begins with a user message, roles alternate, every tool call has an id that is its own in its
     message and is answered once in the message that follows, no result answers a call that was not
-    made, media can be read, and nobody says what only the other can say.
+    made, media can be read, and no message has parts that only the other role can have.
     """
     healed: list[Message] = []
     asked: list[_Asked] = []
