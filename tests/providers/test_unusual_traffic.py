@@ -5,13 +5,18 @@ from typing import Any
 
 import pytest
 
+from holdfast import Agent, tool
 from holdfast.providers.reply_reader import ReplyReader
+from holdfast.providers.transport.protocol import HttpRequest
+from holdfast.providers.wire.message_forms import CUSTOM_INPUT
 from holdfast.testing.decode_reply import PROTOCOLS, DecodedReply, decode_reply
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.parts import TextPart
+from holdfast.vocabulary.parts import ProviderPart, TextPart
+from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import StreamPart
 from holdfast.vocabulary.usage import Usage
+from tests.providers.conversations import assistant, result, user
 
 
 def events(*frames: JsonObject) -> bytes:
@@ -249,3 +254,143 @@ def test_a_responses_body_in_the_background_can_be_asked_for_later() -> None:
     reader, parts = ReplyReader(PROTOCOLS["compat-responses"]), list[StreamPart]()
     reader.take(events(body), parts)
     assert reader.resume() == "/r?stream=true"
+
+
+def test_the_name_of_the_model_comes_from_a_later_event_if_the_first_has_none() -> None:
+    delta = response("output_text.delta", delta="Hi", output_index=0, content_index=0)
+    named = response("in_progress", response={"id": "r", "model": "gpt-5"})
+    created = response("created", response={"id": "r"})
+    assert responses(created, named, delta, COMPLETED).model == "gpt-5"
+
+    unnamed: JsonObject = {**chat_frame(role="assistant", content=""), "model": ""}
+    assert chat(unnamed, chat_frame(content="Hi"), chat_frame("stop")).model == "m"
+
+    silent: JsonObject = {"usageMetadata": {"promptTokenCount": 3}}
+    said = gemini_frame("Hi", "STOP", modelVersion="gemini-2.5-flash")
+    assert gemini(silent, said).model == "gemini-2.5-flash"
+
+
+def test_an_answer_whose_model_is_never_named_is_opened_all_the_same() -> None:
+    unnamed: JsonObject = {**chat_frame(content="Hi"), "model": None}
+    reply = chat(unnamed, {**chat_frame("stop"), "model": None})
+    assert (reply.text, reply.model, reply.response_id) == ("Hi", "", "c")
+    created = response("created", response={"id": "r"})
+    nameless = responses(created, COMPLETED)
+    assert (nameless.model, nameless.response_id, nameless.outcome) == ("", "r", "complete")
+    blocked: JsonObject = {"promptFeedback": {"blockReason": "SAFETY"}, "responseId": "g"}
+    assert (gemini(blocked).outcome, gemini(blocked).response_id) == ("complete", "g")
+
+
+def test_a_responses_item_that_is_not_modelled_keeps_its_place_without_a_done_event() -> None:
+    search = {"type": "web_search_call", "id": "ws_1", "status": "in_progress"}
+    content = [{"type": "output_text", "text": "Hi"}]
+    message = {"type": "message", "id": "msg_1", "content": content}
+    frames = (
+        response("output_item.added", item=search, output_index=0),
+        response("web_search_call.completed", item_id="ws_1", output_index=0),
+        response("output_item.added", item={**message, "content": []}, output_index=1),
+        response("output_text.delta", delta="Hi", output_index=1, content_index=0),
+    )
+    output = [{**search, "status": "completed"}, message]
+    final = response("completed", response={"status": "completed", "output": output})
+    reply = responses(CREATED, *frames, final)
+    assert [type(part) for part in reply.parts] == [ProviderPart, TextPart]
+    carried = reply.parts[0]
+    assert isinstance(carried, ProviderPart)
+    assert carried.payload == {**search, "status": "completed"}
+
+
+def test_responses_items_that_only_the_final_output_has_come_in_its_order() -> None:
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    message = {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "Hi"}]}
+    final = response("completed", response={"status": "completed", "output": [search, message]})
+    reply = responses(CREATED, final)
+    assert [type(part) for part in reply.parts] == [ProviderPart, TextPart]
+
+
+def custom_piece(text: str, name: str | None = None) -> JsonObject:
+    """Make a frame with a piece of a call whose input is free text."""
+    custom = {"name": name, "input": text}
+    return chat_frame(tool_calls=[{"index": 0, "id": "call_1", "type": "custom", "custom": custom}])
+
+
+def test_a_custom_chat_call_has_its_name_and_goes_back_as_what_it_was() -> None:
+    pieces = (custom_piece("", "shell"), custom_piece('echo "'), custom_piece('hi"'))
+    reply = chat(*pieces, chat_frame("tool_calls"))
+    (call,) = reply.tool_calls
+    assert (call.name, call.arguments) == ("shell", {CUSTOM_INPUT: 'echo "hi"'})
+    answer = assistant(call, provider="p", model="m")
+    request = ModelRequest(
+        model="m", messages=(user("Go."), answer, user(result("shell", "call_1", "hi")))
+    )
+    sent = json.loads(PROTOCOLS["openai-chat"].encode_request(request).body)["messages"][1]
+    custom = {"name": "shell", "input": 'echo "hi"'}
+    assert sent["tool_calls"] == [{"id": "call_1", "type": "custom", "custom": custom}]
+
+
+class Replies:
+    """A transport that answers each request with the next reply."""
+
+    def __init__(self, *bodies: bytes) -> None:
+        self.requests: list[HttpRequest] = []
+        self._bodies = list(bodies)
+
+    async def send(self, request: HttpRequest) -> "ReadyReply":
+        self.requests.append(request)
+        return ReadyReply(self._bodies.pop(0))
+
+    async def close(self) -> None:
+        pass
+
+
+class ReadyReply:
+    """A reply that has arrived."""
+
+    status = 200
+
+    def __init__(self, body: bytes) -> None:
+        self.headers = {"content-type": "text/event-stream"}
+        self._reads = [body]
+
+    async def read(self) -> bytes:
+        return self._reads.pop() if self._reads else b""
+
+    async def drain(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@tool
+def clock() -> str:
+    """Tell the time."""
+    return "noon"
+
+
+async def test_an_empty_end_turn_after_a_tool_result_ends_the_query() -> None:
+    start = {"type": "message_start", "message": {"id": "m", "model": "claude", "usage": {}}}
+    block = {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {}}
+    call = (
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_stop", "index": 0},
+    )
+
+    def end(reason: str) -> tuple[JsonObject, JsonObject]:
+        return (
+            {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {}},
+            {"type": "message_stop"},
+        )
+
+    transport = Replies(events(start, *call, *end("tool_use")), events(start, *end("end_turn")))
+    agent = Agent(
+        "anthropic/claude-sonnet-5",
+        api_key="sk-x",
+        tools=[clock],
+        transport=lambda: transport,
+        environment={},
+    )
+    async with agent:
+        result = await agent.run("What time is it?")
+    assert (result.stop_reason, result.finish_reason, result.text) == ("complete", "end_turn", "")
+    assert len(transport.requests) == 2

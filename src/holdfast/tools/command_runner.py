@@ -12,7 +12,7 @@ import msgspec
 from holdfast.tools.contained_paths import Root
 from holdfast.tools.running_command import Ending, RunningCommand
 from holdfast.tools.sandbox.placeholders import Placeholders
-from holdfast.tools.sandbox.plan import Plan
+from holdfast.tools.sandbox.plan import TEMPORARY, Plan
 from holdfast.tools.sandbox.policy import Command, Sandbox, SandboxError, is_enough, make_plan
 from holdfast.tools.threads import in_thread
 
@@ -136,7 +136,7 @@ class CommandRunner:
     ) -> Plan:
         with self._root.opened(invocation.folder, os.O_PATH | os.O_DIRECTORY) as folder:
             start = folder.path
-        temporary = "/tmp" if "namespaces" in layers else self._temporary  # noqa: S108 - its own
+        temporary = TEMPORARY if "namespaces" in layers else self._temporary
         command = Command(
             argv=invocation.argv,
             environment={**self._environment, "TMPDIR": temporary},

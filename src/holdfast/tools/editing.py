@@ -49,11 +49,15 @@ def _apply(text: str, edit: Edit, which: str) -> str:
     return text.replace(edit.old, edit.new)
 
 
+_SHOWN_LINES = 10
+"""How many places are named for the model to choose from."""
+
+
 def _lines_of(text: str, piece: str) -> list[int]:
-    """Return the lines on which a piece of text begins, at most ten."""
+    """Return the first lines on which a piece of text begins."""
     lines: list[int] = []
     at = text.find(piece)
-    while at >= 0 and len(lines) < 10:  # noqa: PLR2004 - enough to choose from
+    while at >= 0 and len(lines) < _SHOWN_LINES:
         lines.append(text.count("\n", 0, at) + 1)
         at = text.find(piece, at + 1)
     return lines

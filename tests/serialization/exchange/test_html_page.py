@@ -190,6 +190,7 @@ def test_no_text_becomes_anything_else(first: str, second: str) -> None:
     assert_harmless(page_of(everywhere(clean + second)))
 
 
+@pytest.mark.slow
 @given(EXPORTS)
 def test_every_word_of_a_session_is_on_the_page(export: SessionExport) -> None:
     page = page_of(export)

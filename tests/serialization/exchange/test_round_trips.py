@@ -122,6 +122,7 @@ def told(session: SessionExport | ImportedSession, name: str) -> list[Said]:
 # Drawing a conversation takes longer than writing it, so each is written in all formats.
 
 
+@pytest.mark.slow
 @given(EXPORTS)
 def test_texts_calls_results_and_their_order_survive_in_every_format(export: SessionExport) -> None:
     for name in READABLE:

@@ -192,7 +192,8 @@ def _unwrapped(name: str, words: Words) -> Words | None:
 
 def _inside_shell(words: Words, depth: int) -> list[Invocation]:
     """Read the string that a shell is given; a script or anything else is opaque."""
-    if len(words) != 3 or words[1] != "-c":  # noqa: PLR2004 - the shell, -c and a string
+    _shell, *given = words
+    if given[:-1] != ["-c"]:
         return [Invocation(words, "runs others" if "-c" in words[1:2] else "opaque")]
     read = read_command(words[2])
     if isinstance(read, Unreadable):

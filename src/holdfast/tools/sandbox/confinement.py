@@ -18,7 +18,7 @@ from holdfast.tools.sandbox.kernel import (
     openat2,
     unshare,
 )
-from holdfast.tools.sandbox.plan import Plan
+from holdfast.tools.sandbox.plan import LASTING_TEMPORARY, TEMPORARY, Plan
 from holdfast.tools.sandbox.view import build_view
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
@@ -78,11 +78,11 @@ def _restrict_files(plan: Plan) -> list[str]:
     if not version:
         raise LayerError("landlock", "the kernel has none")
     has_view = "namespaces" in plan.layers
-    temporary = "/tmp" if has_view else plan.temporary  # noqa: S108 - a mount of its own
+    temporary = TEMPORARY if has_view else plan.temporary
     rules = [(path, landlock.WRITE) for path in (temporary, *plan.writable)]
     if has_view:
         rules += [("/", landlock.READ), ("/dev", landlock.USE_DEVICE | landlock.WRITE)]
-        rules += [("/var/tmp", landlock.WRITE), (plan.root, landlock.WRITE)]  # noqa: S108 - as above
+        rules += [(LASTING_TEMPORARY, landlock.WRITE), (plan.root, landlock.WRITE)]
     else:
         rules += [(path, landlock.READ) for path in plan.readable]
         rules += [(path, landlock.USE_DEVICE) for path in _DEVICES]

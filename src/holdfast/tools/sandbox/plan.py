@@ -13,6 +13,10 @@ SETUP_FAILED = 125
 """The launcher's exit status when the command was not started."""
 
 
+TEMPORARY, LASTING_TEMPORARY = "/tmp", "/var/tmp"  # noqa: S108 - mounts of the command's own
+"""Where a command in namespaces finds its temporary folder."""
+
+
 class Plan(NamedTuple):
     """One command, and what it may see and do."""
 

@@ -27,7 +27,7 @@ from holdfast.tools.sandbox.kernel import (
     openat2,
     restrict_mount,
 )
-from holdfast.tools.sandbox.plan import Plan
+from holdfast.tools.sandbox.plan import LASTING_TEMPORARY, TEMPORARY, Plan
 from holdfast.tools.sandbox.privileges import write_file
 
 _CLOSED = READ_ONLY | NO_SETUID | NO_DEVICES
@@ -61,9 +61,9 @@ def build_view(plan: Plan) -> list[str]:
         restrict_mount(tree, READ_ONLY | NO_SETUID, recursive=False)
     _make_devices(devices)
     covers = [_cover(path) for path in _COVERED if os.path.isdir(path)]
-    attach(temporary[0], _open("/tmp"))  # noqa: S108 - a mount that only the command has
+    attach(temporary[0], _open(TEMPORARY))
     with contextlib.suppress(OSError):
-        attach(temporary[1], _open("/var/tmp"))  # noqa: S108 - as above
+        attach(temporary[1], _open(LASTING_TEMPORARY))
     opened = (plan.root, *plan.writable)
     inside = [path for path in plan.hidden if any(_is_beneath(path, each) for each in opened)]
     covers += _hide([path for path in plan.hidden if path not in inside], nothing)

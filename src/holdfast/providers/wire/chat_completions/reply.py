@@ -52,6 +52,7 @@ class ChatDecoder:
     def __init__(self, cost: CostField = "none") -> None:
         self._cost: CostField = cost
         self._is_open = False
+        self._model = ""
         self._is_ended = False
         self._kind: _Kind | None = None
         """The kind of the open part; None if none is open. `_key` is its key."""
@@ -106,6 +107,8 @@ class ChatDecoder:
             raise failure
         self._is_ended = True
         out: list[StreamPart] = []
+        if not self._is_open:
+            self._open(out)
         self._close_part(out)
         has_calls = self._calls.close(out)
         out.extend(PartOpaque(payload=payload) for payload in self._opaque_payloads())
@@ -127,21 +130,36 @@ class ChatDecoder:
         return None
 
     def _take(self, piece: AnswerPiece, out: list[StreamPart]) -> None:
-        if piece.choices:
-            if not self._is_open:
-                # Some servers begin with frames of their own, without choices, id or model.
-                self._is_open = True
-                self._calls.response_id = piece.id or ""
-                out.append(StreamOpened(model=piece.model or "", response_id=piece.id or None))
-            for choice in piece.choices:
-                if not choice.index:
-                    self._take_choice(choice, out)
+        # Some servers begin with frames of their own, without choices, id or model.
+        if piece.choices and self._is_open:
+            self._take_choices(piece.choices, out)
+        elif piece.choices:
+            self._model = self._model or piece.model or ""
+            self._calls.response_id = self._calls.response_id or piece.id or ""
+            parts: list[StreamPart] = []
+            try:
+                self._take_choices(piece.choices, parts)
+            finally:
+                # Without content there is time to wait for a frame that names the model.
+                if parts or self._model:
+                    self._open(out)
+                out.extend(parts)
         if piece.usage:
             self._usage = piece.usage
         elif piece.x_groq is not None and piece.x_groq.usage:
             self._usage = piece.x_groq.usage
         if piece.citations or piece.search_results:
             self._keep_sources(piece)
+
+    def _open(self, out: list[StreamPart]) -> None:
+        self._is_open = True
+        response_id = self._calls.response_id or None
+        out.append(StreamOpened(model=self._model, response_id=response_id))
+
+    def _take_choices(self, choices: Sequence[Choice], out: list[StreamPart]) -> None:
+        for choice in choices:
+            if not choice.index:
+                self._take_choice(choice, out)
 
     def _take_choice(self, choice: Choice, out: list[StreamPart]) -> None:
         delta = choice.delta

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.blocks.stream_processor.aggregators import GrowingText
 from holdfast.providers.wire.chat_completions.reply_types import Delta, Function, ToolCall
 from holdfast.providers.wire.lenient_decoding import as_text
+from holdfast.providers.wire.message_forms import CUSTOM_INPUT
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened, StreamPart
 
@@ -23,7 +24,9 @@ _NULL = "null"
 class _Call:
     """One call while it arrives. It is announced as soon as its name is known."""
 
-    __slots__ = ("call_id", "extra", "fragments", "is_announced", "is_shown", "key", "name")
+    __slots__ = (
+        *("call_id", "extra", "fragments", "is_announced", "is_custom", "is_shown", "key", "name"),
+    )
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -34,6 +37,8 @@ class _Call:
         self.is_announced = False
         self.is_shown = False
         """Whether the arguments were passed on. They are not while they may become `null`."""
+        self.is_custom = False
+        """Whether the input is free text, which is passed on as one argument at the end."""
 
     def is_whole(self) -> bool:
         """Whether the arguments received so far are complete JSON."""
@@ -75,15 +80,20 @@ class CallAssembler:
             if not call.is_announced:
                 self._announce(call, out)
             arguments = call.fragments.whole()
+            if call.is_custom:
+                arguments = msgspec.json.encode({CUSTOM_INPUT: arguments}).decode()
             if not call.is_shown and arguments and arguments.strip() != _NULL:
                 out.append(PartDelta(key=call.key, text=arguments))
-            native = None if call.extra is None else {"extra_content": call.extra}
-            out.append(PartClosed(key=call.key, native=native))
+            native: JsonObject = {"type": "custom"} if call.is_custom else {}
+            if call.extra is not None:
+                native["extra_content"] = call.extra
+            out.append(PartClosed(key=call.key, native=native or None))
         return bool(self._calls)
 
     def _take(self, piece: ToolCall, out: list[StreamPart], *, is_finished: bool) -> None:
-        function = piece.function or Function()
+        function = _function_of(piece)
         call = self._call_of(piece, is_finished=is_finished)
+        call.is_custom = call.is_custom or piece.custom is not None
         call.call_id = call.call_id or piece.id or ""
         call.name = call.name or function.name or ""
         call.extra = piece.extra_content or call.extra
@@ -121,6 +131,8 @@ class CallAssembler:
 
     def _show(self, call: _Call, fragment: str, out: list[StreamPart]) -> None:
         """Pass on arguments, unless all of them so far may be the beginning of `null`."""
+        if call.is_custom:
+            return
         if not call.is_shown:
             fragment = call.fragments.whole()
             if _NULL.startswith(fragment.strip()):
@@ -143,13 +155,19 @@ def _is_another(call: _Call, piece: ToolCall) -> bool:
     This is not asked after a finish reason. Two answers were spliced then, and it is unknown which
     call was meant; their joined arguments are not JSON, which keeps the call from running.
     """
-    function = piece.function or Function()
+    function = _function_of(piece)
     if not function.name:
         return False
     if not piece.id:
         return not call.call_id and bool(_text(function).strip()) and call.is_whole()
     is_new_id = bool(call.call_id and piece.id != call.call_id)
     return is_new_id and (function.name != call.name or call.is_whole())
+
+
+def _function_of(piece: ToolCall) -> Function:
+    if piece.custom is not None:
+        return Function(piece.custom.name, piece.custom.input)
+    return piece.function or Function()
 
 
 def _text(function: Function) -> str:

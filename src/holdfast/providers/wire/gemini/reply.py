@@ -74,6 +74,8 @@ class GeminiDecoder:
         self._blocked: str | None = None
         self._usage = UsageMetadata()
         self._identity = ""
+        """What the ids of calls are made from: the response's id, or the first frame."""
+        self._response_id: str | None = None
 
     def feed(self, frames: Sequence[Frame], out: list[StreamPart]) -> None:
         """Decode `frames` and append their parts to `out`."""
@@ -92,6 +94,8 @@ class GeminiDecoder:
         if self._reason is None and self._blocked is None:
             words = "the stream ended without a finish reason"
             raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
+        if not self._is_open:
+            self._open_stream("")
         self._end_call(is_cut=True)
         self._close()
         kind = _FINISH.get(self._reason or "", "other") if self._blocked is None else "refusal"
@@ -124,10 +128,11 @@ class GeminiDecoder:
         if bytes(reply.error):
             raise ERRORS.error_in_stream(decode_lenient(data))
         if not self._is_open:
-            self._is_open = True
-            self._identity = reply.response_id or hashlib.sha256(data).hexdigest()[:16]
-            model = reply.model_version or ""
-            self._out.append(StreamOpened(model=model, response_id=reply.response_id))
+            self._identity = self._identity or reply.response_id or _hash_of(data)
+            self._response_id = self._response_id or reply.response_id
+            # Without content there is time to wait for a frame that names the model.
+            if reply.model_version or reply.candidates:
+                self._open_stream(reply.model_version or "")
         if (usage := reply.usage_metadata) is not None:
             is_whole = usage.prompt_token_count is not None
             self._usage = usage if is_whole else _later_usage(self._usage, usage)
@@ -135,6 +140,10 @@ class GeminiDecoder:
             self._blocked = reply.prompt_feedback.block_reason or self._blocked
         if reply.candidates:
             self._on_candidate(reply.candidates[0], data)
+
+    def _open_stream(self, model: str) -> None:
+        self._is_open = True
+        self._out.append(StreamOpened(model=model, response_id=self._response_id))
 
     def _on_candidate(self, candidate: Candidate, data: bytes) -> None:
         self._reason = candidate.finish_reason or self._reason
@@ -249,6 +258,10 @@ class GeminiDecoder:
         self._arguments = None
         self._out.append(PartDelta(key=key, text=text[:-1] if is_cut else text))
         self._out.append(PartClosed(key=key, native=self._call_native or None))
+
+
+def _hash_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
 
 
 def _later_usage(known: UsageMetadata, later: UsageMetadata) -> UsageMetadata:

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.blocks.stream_processor.aggregators import GrowingText
 from holdfast.providers.wire.lenient_decoding import as_objects, as_text, id_text, with_text_ids
+from holdfast.providers.wire.message_forms import CUSTOM_INPUT
 from holdfast.providers.wire.openai_responses.reply_types import Event
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.stream_parts import (
@@ -22,12 +23,10 @@ from holdfast.vocabulary.stream_parts import (
     StreamPart,
 )
 
-CUSTOM_INPUT = "__input__"
-"""The argument that holds the free text of a custom tool call."""
-
 _TEXT_FIELDS = ("type", "id", "call_id", "name", "encrypted_content", "phase", "namespace")
 
 CALLS = frozenset({"function_call", "custom_tool_call"})
+_MODELLED = CALLS | {"message", "reasoning"}
 
 PieceKind: TypeAlias = Literal["text", "reasoning", "refusal"]
 
@@ -112,6 +111,7 @@ class OutputItems:
         value = plain_item(value)
         if index is not None and index in self._by_name:
             return self._by_name[index]
+        self._end_opaque_item()
         item = Item(str(len(self._items)), value)
         self._items.append(item)
         for name in (index, value.get("id"), value.get("call_id")):
@@ -120,6 +120,17 @@ class OutputItems:
         if item.type in CALLS:
             self._open_call(item)
         return item
+
+    def _end_opaque_item(self) -> None:
+        """End the last item, if it is not modelled, because the next one begins.
+
+        Some servers send no done event for such items, and with the final output they would come
+        after the text that followed. So the item is passed on as it is known now.
+        """
+        item = self._items[-1] if self._items else None
+        if item is not None and not item.is_closed and item.type not in {"", *_MODELLED}:
+            is_open = item.value.get("status") == "in_progress"
+            self.end(item, {"status": "completed"} if is_open else {})
 
     def end_all(self, output: Json) -> None:
         """End all items when the response is complete, with what its `output` adds."""
