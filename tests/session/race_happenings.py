@@ -114,7 +114,7 @@ async def _fork(world: World) -> None:
     """Go on in a branch: it knows of every call that was started before."""
     known, messages = frozenset(world.story.runs), world.session.messages
     after = world.chance.choice(messages).id if messages and world.by_chance(0.7) else None
-    KNOWN_STEPS.set(known)
+    outside = KNOWN_STEPS.set(known)
     try:
         branch = await world.session.fork(after=after)
         async with branch:
@@ -124,6 +124,8 @@ async def _fork(world: World) -> None:
                 await branch.chat("and here?")
     except AgentError as error:
         refused(error, ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.BAD_REQUEST)
+    finally:
+        KNOWN_STEPS.reset(outside)
 
 
 async def _resume(world: World) -> None:
