@@ -18,8 +18,8 @@ from holdfast.agent.agent_options import (
     QueryOptions,
     SendOptions,
     SettingsOptions,
-    options_of,
 )
+from holdfast.agent.option_checks import options_of
 from holdfast.blocks.tool_registry.tool import TOOL_OPTIONS
 from holdfast.config.environment import PREFIX, VARIABLES, Variable
 from holdfast.vocabulary.option_declarations import Declared, declared_fields

@@ -1,6 +1,7 @@
 """Settings and fixtures for all tests; the fixtures themselves are in fixtures_<topic>.py."""
 
 import hypothesis
+import pytest
 
 pytest_plugins = [
     "tests.fixtures_report",
@@ -13,3 +14,13 @@ pytest_plugins = [
 hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=10_000)
 hypothesis.settings.load_profile("default")
+
+REAL_MODELS = {"model_folder", "smollm2", "warm_pool", "local_client", "llama"}
+"""Fixtures that start a real model on this machine."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that talks to a real model as slow."""
+    for item in items:
+        if REAL_MODELS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)

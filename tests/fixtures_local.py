@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.providers.local.client import LocalModelClient
 from holdfast.providers.local.download import pull_model
-from holdfast.providers.local.process_pool import ModelProcessPool
+from holdfast.providers.local.model_process import ModelProcessPool
 
 CONTEXT = 512
 """Tokens of a conversation in tests: a CPU fills them in seconds."""

@@ -14,7 +14,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from holdfast.blocks.conversation.fold import SessionFold, fold_entries
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.clock import Stamp
 from holdfast.testing import FakeClock
 from holdfast.vocabulary.entries import (
     ApprovalDecision,
@@ -331,8 +331,21 @@ def _between_queries(log: LogWriter) -> list[Callable[[], Entry]]:
         lambda: Snapshot(**stamp(), tree="abc"),
         lambda: UsageReported(**stamp()),
         lambda: UnknownEntry(**stamp(), stored_kind="later.invention"),
-        lambda: Compaction(**stamp(), trigger="auto", strategy="summarise", summary="before"),
+        lambda: _compaction(log),
     ]
+
+
+def _compaction(log: LogWriter) -> Compaction:
+    """Compact everything, or all but what came after a message, which may be gone by then."""
+    messages = (*log.fold().messages(), None)
+    kept = log.one_of(messages)
+    return Compaction(
+        **log.stamp()(),
+        trigger="auto",
+        strategy="summarise",
+        summary="before",
+        kept_from=kept.id if kept is not None else log.one_of((None, MessageId("gone"))),
+    )
 
 
 def write_onto(

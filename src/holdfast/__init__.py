@@ -1,6 +1,5 @@
 """Holdfast: LLM agent sessions that hold."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from holdfast.agent.agent import Agent, create_agent_session, run_agent, run_agent_stream
@@ -10,7 +9,7 @@ from holdfast.agent.verbs import AgentRemote
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.blocks.tool_registry.tool import tool
 from holdfast.ports.abort import AbortController, AbortSignal
-from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tools import ToolContext
 from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest, Approve, Deny
 from holdfast.vocabulary.entries import (
@@ -46,6 +45,7 @@ from holdfast.vocabulary.events import (
     TextDelta,
     ToolProgress,
 )
+from holdfast.vocabulary.late_names import late_names
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, ToolResultPart
 from holdfast.vocabulary.results import AgentResult
@@ -124,18 +124,15 @@ __all__ = [
     "tool",
 ]
 
-_LOADED_WHEN_USED = {
-    "list_local_models": "holdfast.administration",
-    "pull_model": "holdfast.administration",
-    "remove_local_model": "holdfast.administration",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Load what few programs use when it is first asked for."""
-    if name not in _LOADED_WHEN_USED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_LOADED_WHEN_USED[name]), name)
+if not TYPE_CHECKING:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "list_local_models": "holdfast.administration",
+            "pull_model": "holdfast.administration",
+            "remove_local_model": "holdfast.administration",
+        },
+    )
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, AgentError, ErrorCode, MediaPart, run_agent
-from holdfast.assembly.components import AttachmentInput
+from holdfast.assembly.agent_inputs import AttachmentInput
 from holdfast.vocabulary.json_types import JsonObject
 from tests.providers.conversations import PIXEL
 from tests.providers.exchanges import case

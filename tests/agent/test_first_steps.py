@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Agent, AgentError, ErrorCode, run_agent
 from holdfast.sync import Agent as BlockingAgent
-from holdfast.testing.fake_clock import AutoClock
+from holdfast.testing.clocks import AutoClock
 from tests.providers.exchanges import case
 from tests.providers.faulty_server import faulty_server, refuses, replies
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Agent, AgentError, ErrorCode, RetrySettings, TextDelta
 from holdfast.providers.local.client import LocalModelClient
-from holdfast.providers.local.process_pool import ModelProcessPool
+from holdfast.providers.local.model_process import ModelProcessPool
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -12,7 +12,6 @@ import holdfast
 import holdfast.sync
 from holdfast import Agent, ConfigError, ErrorCode
 from holdfast.agent.agent_options import (
-    STORED_AS,
     AgentOptions,
     CreateSessionOptions,
     OneCallOptions,
@@ -20,11 +19,9 @@ from holdfast.agent.agent_options import (
     SendOptions,
     SessionOptions,
     SettingsOptions,
-    options_of,
-    takes,
 )
-from holdfast.agent.option_checks import check_options
-from holdfast.assembly.components import Components, ConfigurationSources, OwnAccess
+from holdfast.agent.option_checks import STORED_AS, check_options, options_of, takes
+from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
 from holdfast.config.environment import Variable
 from holdfast.config.schema import checked
 from holdfast.vocabulary.option_declarations import Option, declared_fields
@@ -146,17 +143,17 @@ def test_an_option_that_is_half_declared_is_a_mistake(said: Option) -> None:
 
 
 def test_every_option_of_an_agent_is_for_exactly_one_part_of_it() -> None:
-    parts = (Settings, AgentDefaults, Components, OwnAccess, ConfigurationSources)
+    parts = (Settings, AgentDefaults, AgentInputs, OwnAccess, ConfigurationSources)
     decided_elsewhere = {"store", "runtime"}  # of the components, by configuration
     homes = {
         name: [part.__name__ for part in parts if STORED_AS.get(name, name) in _fields_of(part)]
         for name in AgentOptions.__annotations__
     }
     assert {name: found for name, found in homes.items() if len(found) != 1} == {
-        "store": ["AgentDefaults", "Components"]
+        "store": ["AgentDefaults", "AgentInputs"]
     }
-    assert _fields_of(Components) - {"own_access"} <= homes.keys()
-    assert decided_elsewhere < _fields_of(Components)
+    assert _fields_of(AgentInputs) - {"own_access"} <= homes.keys()
+    assert decided_elsewhere < _fields_of(AgentInputs)
 
 
 def _fields_of(kind: type[msgspec.Struct]) -> set[str]:

@@ -15,6 +15,7 @@ from holdfast import (
     Agent,
     AgentError,
     AgentSession,
+    ApprovalRequest,
     Approve,
     ConfigError,
     ErrorCode,
@@ -32,11 +33,11 @@ from holdfast import (
     tool,
 )
 from holdfast.agent.agent_options import AgentOptions, QueryOptions, SessionOptions, SettingsOptions
-from holdfast.ports.tool_hooks import Block, Proceed
+from holdfast.ports.tools import Block, Proceed
 from holdfast.providers.transport.protocol import HttpRequest, Reply
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, Gate, ReplayClient, ScriptedProvider, calls, says
-from holdfast.testing.fake_clock import AutoClock
+from holdfast.testing.clocks import AutoClock
 from holdfast.vocabulary.errors import ProviderError
 from holdfast.vocabulary.messages import Sender, UserMessage
 from holdfast.vocabulary.parts import ReminderPart
@@ -201,8 +202,23 @@ async def _(folder: Path) -> None:
 
 @observes("loop_threshold")
 async def _(folder: Path) -> None:
-    result, _ = await run_script([calls(("look", {}))] * 2, tools=[look], loop_threshold=2)
-    assert result.stop_reason == "loop"
+    result, _ = await run_script([calls(("look", {}))] * 3, tools=[look], loop_threshold=2)
+    assert (result.stop_reason, result.stop_detail) == ("loop", "look({})")
+
+
+@observes("on_loop")
+async def _(folder: Path) -> None:
+    script = [*[calls(("look", {}))] * 3, says("well")]
+    asked: list[ApprovalRequest] = []
+
+    def approve(request: ApprovalRequest) -> Approve:
+        asked.append(request)
+        return Approve()
+
+    await run_script(script, tools=[look], approver=approve, on_loop="ask")
+    assert len(asked) == 1
+    await run_script(script, tools=[look], approver=approve, on_loop="deny")
+    assert len(asked) == 1
 
 
 @observes("limits")
@@ -210,6 +226,7 @@ async def _(folder: Path) -> None:
     script = [calls(("look", {})), says("that is all")]
     result, provider = await run_script(script, tools=[look], limits=Limits(turns=2))
     assert (result.stop_reason, provider.requests[1].tools) == ("limit", ())
+    assert result.stop_detail == "turns=2"
 
 
 @observes("retry")

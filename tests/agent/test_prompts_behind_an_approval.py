@@ -19,7 +19,7 @@ from holdfast import (
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, Gate, calls, says
 from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.status import Busy, Idle
+from holdfast.vocabulary.events import Busy, Idle
 from tests.attacks.moments import until
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, texts_in
 

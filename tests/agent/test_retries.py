@@ -25,11 +25,11 @@ from holdfast.testing import (
     run_seeded,
     says,
 )
-from holdfast.testing.fake_clock import AutoClock
+from holdfast.testing.clocks import AutoClock
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.errors import ProviderError, RequestError, error_of
+from holdfast.vocabulary.events import Busy, Idle, Retrying
 from holdfast.vocabulary.settings import NETWORK_RETRIES
-from holdfast.vocabulary.status import Busy, Idle, Retrying
 from tests.scripted_agents import events_of, failure_of, playing, run_script, texts_in
 
 STEADY = RetrySettings(jitter=0.0)

@@ -19,17 +19,16 @@ from holdfast import (
     create_agent_session,
 )
 from holdfast.ports.session_store import Lease
-from holdfast.serialization.session_state import decode_state, encode_state
+from holdfast.serialization.session_state import decode_state
 from holdfast.session.live_session import LiveSession
 from holdfast.stores.memory import MemoryLeases, MemoryStore
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ProviderError
-from holdfast.vocabulary.events import ObserverLagged
+from holdfast.vocabulary.events import Busy, Failed, Idle, ObserverLagged
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.parts import ToolResultPart
 from holdfast.vocabulary.settings import RuntimeSettings
-from holdfast.vocabulary.status import Busy, Failed, Idle
 from tests.messages_by_hand import assistant, call, user
 from tests.scripted_agents import (
     MODEL,
@@ -93,7 +92,7 @@ async def test_a_session_can_be_exported_and_goes_on_elsewhere() -> None:
         "low",
     )
     assert (state.system_prompt, state.exported_at) == ("Be brief.", 5)
-    again = decode_state(encode_state(state))
+    again = decode_state(msgspec.json.encode(state))
     agent, provider = make_agent([says("Ana!")], model="scripted/two", thinking="high")
     async with agent, agent.session(restore=again) as session:
         await session.chat("who am I?")

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from holdfast import AgentError, ErrorCode, RetrySettings, TextDelta
 from holdfast.testing import Gate, says
+from holdfast.testing.clocks import run_seeded
 from holdfast.testing.scripted_provider import Step
-from holdfast.testing.seeded_loop import run_seeded
 from holdfast.vocabulary.settings import RuntimeSettings
 from tests.scripted_agents import playing
 

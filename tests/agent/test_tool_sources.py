@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Approve, ToolContext, tool
 from holdfast.blocks.tool_registry.tool import Tool
-from holdfast.ports.tool_source import OfferedTool
+from holdfast.ports.tools import OfferedTool
 from holdfast.testing import calls, says
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.tools import ToolRules, ToolSpec

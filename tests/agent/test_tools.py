@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import (
+    ApprovalRequest,
     Approve,
     ErrorCode,
     Limits,
@@ -19,7 +20,7 @@ from holdfast import (
     UserMessage,
     tool,
 )
-from holdfast.ports.tool_hooks import Answer
+from holdfast.ports.tools import Answer
 from holdfast.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
 from holdfast.testing.scripted_provider import Step, finished
 from holdfast.vocabulary.events import Event, ToolFailed
@@ -155,7 +156,7 @@ async def test_a_call_is_in_the_log_before_it_runs() -> None:
     @tool
     async def peek(context: ToolContext) -> str:
         """Look at the log."""
-        entries = await agent._composition.parts().store.log.read(context.session_id)
+        entries = await agent._composition.session_resources().store.log.read(context.session_id)
         seen.extend(entry.kind for entry in entries)
         return "seen"
 
@@ -336,9 +337,73 @@ async def test_a_good_turn_forgives_the_garbled_ones_before_it() -> None:
     assert (result.text, len(provider.requests)) == ("done", 6)
 
 
-async def test_the_third_identical_call_of_a_query_stops_it() -> None:
-    result, _ = await run_script([calls(("note", {"name": "a"}))] * 3, tools=[note])
-    assert (result.stop_reason, RAN, len(result.tool_calls)) == ("loop", ["a", "a"], 3)
+async def test_the_third_identical_call_with_the_same_results_is_refused_and_the_model_told() -> (
+    None
+):
+    script = [*[calls(("note", {"name": "a"}))] * 3, says("I see")]
+    result, provider = await run_script(script, tools=[note])
+    assert (result.stop_reason, result.text, RAN) == ("complete", "I see", ["a", "a"])
+    assert "was not run" in str(provider.requests[-1].messages[-1].parts)
+
+
+async def test_a_model_that_insists_on_a_refused_call_ends_the_query_which_names_it() -> None:
+    result, _ = await run_script([calls(("note", {"name": "a"}))] * 4, tools=[note])
+    assert (result.stop_reason, RAN, len(result.tool_calls)) == ("loop", ["a", "a"], 4)
+    assert result.stop_detail == 'note({"name":"a"})'
+
+
+async def test_running_tests_between_edits_is_no_loop() -> None:
+    runs: list[str] = []
+
+    @tool
+    def run_tests() -> str:
+        """Run the tests."""
+        runs.append("run")
+        return "2 failed"
+
+    @tool
+    def edit(line: int) -> str:
+        """Change a line."""
+        return "changed"
+
+    steps = [(calls(("run_tests", {})), calls(("edit", {"line": n}))) for n in range(5)]
+    script = [step for pair in steps for step in pair]
+    result, _ = await run_script([*script, says("green")], tools=[run_tests, edit])
+    assert (result.stop_reason, result.text, len(runs)) == ("complete", "green", 5)
+
+
+async def test_the_same_call_with_another_result_each_time_is_no_loop() -> None:
+    count = iter(range(10))
+
+    @tool
+    def poll() -> int:
+        """See how far it is."""
+        return next(count)
+
+    result, _ = await run_script([*[calls(("poll", {}))] * 6, says("done")], tools=[poll])
+    assert (result.stop_reason, next(count)) == ("complete", 6)
+
+
+async def test_an_approver_may_let_a_repeated_call_run() -> None:
+    asked: list[str | None] = []
+
+    def approve(request: ApprovalRequest) -> Approve:
+        asked.append(request.reason)
+        return Approve()
+
+    script = [*[calls(("note", {"name": "a"}))] * 4, says("done")]
+    result, _ = await run_script(script, tools=[note], approver=approve)
+    assert (result.stop_reason, RAN) == ("complete", ["a"] * 4)
+    assert asked == ["the same call had the same result several times"] * 2
+
+
+async def test_a_repeated_call_is_refused_without_asking_where_that_is_set() -> None:
+    def fail(request: ApprovalRequest) -> Approve:
+        raise AssertionError
+
+    script = [*[calls(("note", {"name": "a"}))] * 3, says("done")]
+    result, _ = await run_script(script, tools=[note], approver=fail, on_loop="deny")
+    assert (result.text, RAN) == ("done", ["a", "a"])
 
 
 @pytest.mark.parametrize(
@@ -348,8 +413,9 @@ async def test_the_third_identical_call_of_a_query_stops_it() -> None:
 async def test_a_call_that_can_never_run_goes_in_circles_like_any_other(
     wish: Any, approver: Any
 ) -> None:
-    result, provider = await run_script([calls(wish)] * 3, tools=[note], approver=approver)
-    assert (result.stop_reason, len(provider.requests), RAN) == ("loop", 3, [])
+    result, provider = await run_script([calls(wish)] * 4, tools=[note], approver=approver)
+    assert (result.stop_reason, len(provider.requests), RAN) == ("loop", 4, [])
+    assert (result.stop_detail or "").startswith(f"{wish[0]}(")
 
 
 async def test_identical_calls_of_two_queries_are_no_loop() -> None:
@@ -360,11 +426,11 @@ async def test_identical_calls_of_two_queries_are_no_loop() -> None:
 
 
 async def test_after_a_loop_the_session_goes_on() -> None:
-    script = [*[calls(("note", {"name": "a"}))] * 3, says("fine")]
+    script = [*[calls(("note", {"name": "a"}))] * 4, says("fine")]
     async with playing(script, tools=[note]) as (session, provider):
         await session.chat("go")
         assert (await session.chat("stop that")).text == "fine"
-    assert outcomes_in(provider.requests[3])[-1][:2] == ("note", "interrupted")
+    assert outcomes_in(provider.requests[4])[-1][:2] == ("note", "interrupted")
 
 
 CALL = calls(("note", {"name": "a"}))

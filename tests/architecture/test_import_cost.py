@@ -1,11 +1,19 @@
 """`import holdfast` stays light: it loads its own vocabulary, asyncio, msgspec and nothing else."""
 
+import ast
+import importlib
+import inspect
 import json
 import subprocess
 import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import pytest
+
 import holdfast
+import holdfast.assembly.late
 from holdfast import administration
 from tests.fixtures_report import Report
 
@@ -51,6 +59,35 @@ def test_importing_the_package_loads_none_of_what_only_an_agent_needs() -> None:
         "holdfast.vocabulary.local_models",
     )
     assert [name for name in loaded if name.startswith(late)] == []
+
+
+LATE = [holdfast, holdfast.assembly, holdfast.assembly.late]
+
+
+def names_for_type_checkers(module: ModuleType) -> dict[str, str]:
+    """Return the names that a module imports for type checkers only, and from where."""
+    assert module.__file__ is not None
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    blocks = [node for node in tree.body if isinstance(node, ast.If)]
+    return {
+        alias.name: str(statement.module)
+        for block in blocks
+        if ast.unparse(block.test) == "TYPE_CHECKING"
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+
+
+@pytest.mark.parametrize("module", LATE, ids=lambda module: module.__name__)
+def test_what_is_loaded_late_is_what_type_checkers_see(module: ModuleType) -> None:
+    load: Any = module.__getattr__
+    table = inspect.getclosurevars(load).nonlocals["where"]
+    assert table == names_for_type_checkers(module)
+    for name, place in table.items():
+        assert getattr(module, name) is getattr(importlib.import_module(place), name)
+    with pytest.raises(AttributeError, match="no_such_name"):
+        load("no_such_name")
 
 
 def test_names_that_are_loaded_when_used_are_seen_before() -> None:

@@ -3,6 +3,7 @@
 import ast
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import cache
 
 from tests.architecture.source_tree import PACKAGE, ROOT, modules_under, name_of
 
@@ -16,11 +17,14 @@ SOURCE = modules_under(PACKAGE)
 BESIDES = modules_under(*(ROOT / name for name in ("tests", "examples", "benchmarks", "scripts")))
 
 
+parsed = cache(ast.parse)
+
+
 def functions_longer_than(limit: int, text: str) -> list[str]:
     """Return the functions that have more lines than the limit, each with its length."""
     lengths = [
         (node.name, node.end_lineno - node.lineno + 1)
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(parsed(text))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None
     ]
     return [f"{name} has {length} lines" for name, length in lengths if length > limit]
@@ -28,14 +32,14 @@ def functions_longer_than(limit: int, text: str) -> list[str]:
 
 def says_what_it_is_for(text: str) -> bool:
     """Whether a file begins with a docstring whose first line is a sentence."""
-    summary = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+    summary = text.removeprefix('"""').partition("\n")[0].strip().removesuffix('"""')
     return text.startswith('"""') and len(summary.split()) >= FEWEST_WORDS
 
 
 def modules_imported_by(text: str) -> set[str]:
     """Return the dotted names that a file imports, of modules and of what is in them."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:

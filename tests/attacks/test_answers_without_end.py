@@ -11,7 +11,7 @@ from holdfast import AgentError, ErrorCode, Limits, Timeouts
 from holdfast.blocks.stream_processor.processor import StreamProcessor
 from holdfast.providers.reply_reader import read_body
 from holdfast.testing import FakeClock, says
-from holdfast.testing.seeded_loop import run_seeded
+from holdfast.testing.clocks import run_seeded
 from holdfast.vocabulary.stream_parts import (
     PartClosed,
     PartDelta,

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Agent, AgentError, ApprovalRequest, ErrorCode, tool
-from holdfast.ports.tool_hooks import Answer, Block, Proceed
+from holdfast.ports.tools import Answer, Block, Proceed
 from holdfast.serialization.canonical import arguments_hash
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, ScriptedProvider, calls, says

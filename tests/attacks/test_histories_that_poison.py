@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from holdfast import ConfigError, ErrorCode, MediaPart, TextPart, tool
-from holdfast.ports.tool_hooks import Answer, Proceed
+from holdfast.ports.tools import Answer, Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.vocabulary.entries import Entry, QueryStarted, SessionOpened, ToolEnded

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import AgentError, ErrorCode
-from holdfast.ports.stamps import Stamp
-from holdfast.session.lineage import MAX_GENERATIONS
+from holdfast.ports.clock import Stamp
+from holdfast.session.branching import MAX_GENERATIONS
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, says
 from holdfast.vocabulary.entries import SessionOpened

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast import Agent, AgentSession
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.control_channel.subscription import Subscription
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.clock import Stamp
 from holdfast.session.observers import observe
 from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import FakeClock, Gate, LoopClock, ScriptedProvider, calls, run_seeded, says

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AgentError, AgentSession, ErrorCode, tool
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.clock import Stamp
 from holdfast.providers.transport.protocol import HttpRequest
 from holdfast.testing import FakeClock, ScriptedProvider, calls, decode_reply, says
 from holdfast.vocabulary.entries import HookMessage, QueryEnded, ToolEnded, UnknownEntry

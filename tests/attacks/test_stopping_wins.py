@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AgentError, AgentSession, ErrorCode, tool
-from holdfast.ports.tool_hooks import Proceed
+from holdfast.ports.tools import Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
 from holdfast.vocabulary.entries import (

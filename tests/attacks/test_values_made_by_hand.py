@@ -20,7 +20,7 @@ from holdfast import (
     TextPart,
     tool,
 )
-from holdfast.ports.tool_hooks import Answer, Block, Proceed
+from holdfast.ports.tools import Answer, Block, Proceed
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.vocabulary.parts import ToolCallPart
 from tests.case_names import stable_name

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from holdfast.auth.origins import origin_of
 from holdfast.auth.token_sources import (
     BoundTokenSource,
     CallableTokenSource,
     CommandTokenSource,
     EnvironmentTokenSource,
     StaticTokenSource,
+    origin_of,
 )
 from holdfast.ports.token_source import Origin, TokenSource
 from holdfast.vocabulary.errors import AgentError, ErrorCode

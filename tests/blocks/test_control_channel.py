@@ -9,9 +9,8 @@ from holdfast import ErrorCode, SessionError, TextDelta
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.vocabulary.commands import AbortQuery, Command, CommandId
-from holdfast.vocabulary.events import Event, StatusChanged, ToolProgress
+from holdfast.vocabulary.events import Busy, Event, Idle, StatusChanged, ToolProgress
 from holdfast.vocabulary.ids import CallId, PartId
-from holdfast.vocabulary.status import Busy, Idle
 
 
 def said(text: str) -> TextDelta:

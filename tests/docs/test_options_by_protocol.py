@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.providers.schema_fit import SchemaFit
+from holdfast.providers.schema_targets import SchemaAdapter
 from holdfast.providers.wire.protocol import WireProtocol
 from holdfast.testing.decode_reply import PROTOCOLS
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -116,7 +116,7 @@ def values_in(found: Json, path: tuple[str, ...] = ()) -> Iterator[Change]:
 
 
 def sent(protocol: WireProtocol, request: ModelRequest) -> set[Change]:
-    fitted = SchemaFit().fit(request, protocol.schema_targets(request.model))
+    fitted = SchemaAdapter().adapt(request, protocol.schema_targets(request.model))
     wire = protocol.encode_request(fitted)
     return {*values_in(json.loads(wire.body)), *values_in(wire.headers)}
 

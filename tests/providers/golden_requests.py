@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.providers.schema_fit import SchemaFit
+from holdfast.providers.schema_targets import SchemaAdapter
 from holdfast.providers.wire.anthropic_messages import PROTOCOL
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.vocabulary.ids import CallId, MessageId
@@ -194,7 +194,7 @@ def golden(wire: WireRequest) -> JsonObject:
 
 def fitted(request: ModelRequest) -> ModelRequest:
     """Return a request with schemas as the client fits them."""
-    return SchemaFit().fit(request, PROTOCOL.schema_targets(request.model))
+    return SchemaAdapter().adapt(request, PROTOCOL.schema_targets(request.model))
 
 
 def encoded() -> dict[str, JsonObject]:

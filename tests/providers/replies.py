@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.providers.reply_reader import ReplyDecoder
+from holdfast.providers.reply_reader import ReplyReader
 from holdfast.providers.wire.protocol import Frame, WireProtocol
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.ids import CallId, MessageId
@@ -119,13 +119,13 @@ def _part_of(opened: PartOpened, text: str, closed: PartClosed) -> Part:
 def decode(protocol: WireProtocol, body: bytes, sizes: int | list[int] | None = None) -> Reply:
     """Decode a body that arrives in reads of `sizes` bytes each (None: all at once)."""
     stream: list[StreamPart] = []
-    decoder = ReplyDecoder(protocol)
+    reader = ReplyReader(protocol)
     try:
-        for read in _reads(body, sizes):
-            decoder.take(read, stream)
-            if decoder.is_finished:
+        # An empty read is the end of the body.
+        for read in (*filter(None, _reads(body, sizes)), b""):
+            reader.take(read, stream)
+            if reader.is_finished:
                 return Reply(stream, None)
-        decoder.end(stream)
     except AgentError as error:
         return Reply(stream, error)
     return Reply(stream, None)
@@ -139,7 +139,7 @@ def decode_frames(protocol: WireProtocol, frames: list[Json], batch: int = 1) ->
     try:
         for start in range(0, len(made), batch):
             decoder.feed(made[start : start + batch], stream)
-        decoder.finish(stream)
+        stream.extend(decoder.finish())
     except AgentError as error:
         return Reply(stream, error)
     return Reply(stream, None)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.providers.reply_reader import ReplyDecoder
+from holdfast.providers.reply_reader import ReplyReader
 from holdfast.providers.wire.anthropic_messages import PROTOCOL
-from holdfast.providers.wire.anthropic_messages.reply import FINISH_KINDS
+from holdfast.providers.wire.anthropic_messages.reply_types import FINISH_KINDS
 from holdfast.testing.decode_reply import DecodedReply, decode_pieces, decode_reply
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.json_types import Json
@@ -50,9 +50,9 @@ def decode(*events: Json) -> DecodedReply:
 
 
 def stream_parts(pieces: Iterable[bytes]) -> list[StreamPart]:
-    decoder, out = ReplyDecoder(PROTOCOL), list[StreamPart]()
-    for piece in pieces:
-        decoder.take(piece, out)
+    reader, out = ReplyReader(PROTOCOL), list[StreamPart]()
+    for piece in filter(None, pieces):
+        reader.take(piece, out)
     return out
 
 

@@ -10,8 +10,7 @@ from anthropic.types.beta import message_count_tokens_params, message_create_par
 from msgspec.structs import replace
 
 from holdfast.providers.wire.anthropic_messages import PROTOCOL
-from holdfast.providers.wire.anthropic_messages.features import features_of
-from holdfast.providers.wire.anthropic_messages.models import traits_of
+from holdfast.providers.wire.anthropic_messages.models import features_of, traits_of
 from holdfast.providers.wire.anthropic_messages.request import RequestEncoder
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.json_types import Json, JsonObject

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import subprocess
 import sys
 
 import pytest
@@ -247,15 +248,22 @@ def test_a_transport_serves_one_loop_after_another() -> None:
     asyncio.run(transport.close())
 
 
-def test_nothing_is_loaded_before_a_request_is_made() -> None:
-    code = (
-        "import sys; from holdfast.providers.vendor_clients import make_client;"
-        "from holdfast.providers.transport.http import AiohttpTransport;"
-        "AiohttpTransport(); sys.exit('aiohttp' in sys.modules)"
-    )
-    import subprocess
+OPEN_A_SESSION = """
+import asyncio, sys
+from holdfast import Agent
 
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+async def main() -> None:
+    async with Agent("anthropic/claude-sonnet-5", api_key="sk-x", store="memory") as agent:
+        async with agent.session("one"):
+            sys.exit("aiohttp" in sys.modules)
+
+asyncio.run(main())
+"""
+
+
+def test_the_http_client_is_not_loaded_before_a_request_is_made() -> None:
+    code = [sys.executable, "-c", OPEN_A_SESSION]
+    assert subprocess.run(code, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\n", f" {KEY} ", f"{KEY}\r\n"])

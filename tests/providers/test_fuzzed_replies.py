@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from holdfast import Agent
 from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.clock import Stamp
 from holdfast.providers.client import Endpoint, WireModelClient
 from holdfast.providers.transport.protocol import HttpRequest
 from holdfast.serialization.entries import decode_entry, encode_entry

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.providers.history import HistoryAdapter, adapt_history, is_same_model
-from holdfast.providers.prefix_memo import PrefixMemo, settled_length
+from holdfast.providers.wire.prefix_cache import PrefixCache, stable_length
 from holdfast.providers.wire.protocol import HistoryRules
 from holdfast.vocabulary.ids import CallId, MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -249,34 +249,34 @@ def test_adapting_turn_by_turn_gives_what_adapting_at_once_does(messages: list[M
 
 
 def test_a_memory_knows_a_conversation_by_its_beginning() -> None:
-    memo = PrefixMemo[str](limit=10)
+    memo = PrefixCache[str](limit=10)
     a, b, c = user(HI), by("p", "m", HI), user(TextPart(text="c"))
-    memo.keep((a, b), "made", weight=4)
-    assert memo.recall((a, b, c)) == (2, "made")
-    assert memo.recall((a, by("p", "m"), c)) == (0, None)
-    assert memo.recall((a,)) == (0, None)
-    assert memo.recall((c, b)) == (0, None)
-    assert memo.recall(()) == (0, None)
+    memo.put((a, b), "made", weight=4)
+    assert memo.get((a, b, c)) == (2, "made")
+    assert memo.get((a, by("p", "m"), c)) == (0, None)
+    assert memo.get((a,)) == (0, None)
+    assert memo.get((c, b)) == (0, None)
+    assert memo.get(()) == (0, None)
 
 
 def test_a_memory_forgets_what_nobody_asked_for() -> None:
-    memo = PrefixMemo[int](limit=10)
+    memo = PrefixCache[int](limit=10)
     conversations = [(user(TextPart(text=str(number))),) for number in range(5)]
     for number, seen in enumerate(conversations):
-        memo.keep(seen, number, weight=4)
-    known = [memo.recall(seen)[1] for seen in conversations]
+        memo.put(seen, number, weight=4)
+    known = [memo.get(seen)[1] for seen in conversations]
     assert known[-1] == 4
     assert known[0] is None
-    memo.keep(conversations[4], 40, weight=1)
-    assert memo.recall(conversations[4]) == (1, 40)
+    memo.put(conversations[4], 40, weight=1)
+    assert memo.get(conversations[4]) == (1, 40)
 
 
 def test_what_comes_before_the_last_user_message_is_settled() -> None:
     answer = by("p", "m", HI)
-    assert settled_length((user(HI), answer, user(HI))) == 2
-    assert settled_length((user(HI), answer)) == 0
-    assert settled_length((answer,)) == 1
-    assert settled_length(()) == 0
+    assert stable_length((user(HI), answer, user(HI))) == 2
+    assert stable_length((user(HI), answer)) == 0
+    assert stable_length((answer,)) == 1
+    assert stable_length(()) == 0
 
 
 def test_an_id_that_a_provider_uses_again_is_changed_for_the_later_call_and_its_result() -> None:

@@ -3,7 +3,7 @@
 from decimal import Decimal
 
 from holdfast.blocks.pricing import Price, Rates
-from holdfast.ports.model_catalogue import ModelCatalogue
+from holdfast.ports.model_client import ModelCatalogue
 from holdfast.providers.catalogue import Catalogue, KnownModels
 from holdfast.vocabulary.usage import Usage
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.blocks.conversation.fold import fold_entries
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.clock import Stamp
 from holdfast.testing import FakeClock
 from holdfast.testing.decode_reply import PROTOCOLS, decode_reply
 from holdfast.vocabulary.entries import QueryStarted, SessionOpened

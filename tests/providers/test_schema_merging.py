@@ -4,15 +4,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.providers.schema_merging import merged_all, merged_alternatives
-from holdfast.providers.schema_repair import SchemaRefusedError
-from holdfast.providers.schemas import check_schema
+from holdfast.providers.json_schema import SchemaRefusedError, merge_all, merge_alternatives
+from holdfast.providers.schema_targets import check_schema
 
 
 def test_limits_of_both_hold() -> None:
     first = {"type": "integer", "minimum": 1, "maximum": 9, "description": "mine"}
     second = {"type": "integer", "minimum": 3, "maximum": 5, "description": "yours", "title": "t"}
-    assert merged_all([first, second], "") == {
+    assert merge_all([first, second], "") == {
         "type": "integer",
         "minimum": 3,
         "maximum": 5,
@@ -28,7 +27,7 @@ def test_objects_have_the_properties_of_both() -> None:
         "required": ["b", "a"],
         "additionalProperties": False,
     }
-    assert merged_all([first | {"additionalProperties": True}, second], "") == {
+    assert merge_all([first | {"additionalProperties": True}, second], "") == {
         "properties": {"a": {"type": "string", "maxLength": 3}, "b": {}},
         "required": ["a", "b"],
         "additionalProperties": False,
@@ -36,7 +35,7 @@ def test_objects_have_the_properties_of_both() -> None:
 
 
 def test_of_two_enums_the_common_values_stay() -> None:
-    assert merged_all([{"enum": [1, 2]}, {"enum": [2, 3]}], "") == {"enum": [2]}
+    assert merge_all([{"enum": [1, 2]}, {"enum": [2, 3]}], "") == {"enum": [2]}
 
 
 @pytest.mark.parametrize(
@@ -49,13 +48,13 @@ def test_of_two_enums_the_common_values_stay() -> None:
 )
 def test_a_contradiction_is_refused(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
     with pytest.raises(SchemaRefusedError, match="two schemas that must both hold differ in"):
-        merged_all(pair, "")
+        merge_all(pair, "")
 
 
 def test_an_alternative_more_is_added_once() -> None:
     kinds: list[dict[str, Any]] = [{"type": "string"}, {"type": "integer"}, {"type": "boolean"}]
     objects = [{"type": "object", "properties": {"a": kind}} for kind in (*kinds, kinds[1])]
-    assert merged_alternatives(objects, "")["properties"] == {"a": {"anyOf": kinds}}
+    assert merge_alternatives(objects, "")["properties"] == {"a": {"anyOf": kinds}}
 
 
 def with_definitions(schema: dict[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from holdfast.providers.schema_rules import SchemaTarget
-from holdfast.providers.schemas import SchemaVerdict, check_schema, without_added_nulls
+from holdfast.providers.schema_targets import SchemaVerdict, check_schema
+from holdfast.providers.wire.protocol import SchemaTarget
 from tests.fixtures_report import Report
 
 TARGETS: tuple[SchemaTarget, ...] = get_args(SchemaTarget)
@@ -106,28 +106,6 @@ def test_what_may_be_left_out_becomes_nullable_for_a_strict_receiver() -> None:
     assert strict["properties"]["a"]["type"] == ["string", "null"]
     assert strict["properties"]["b"]["anyOf"][1] == {"type": "null"}
     assert strict["properties"]["c"] == {"type": ["integer", "null"]}
-    answer = {"a": None, "b": None, "c": None}
-    assert without_added_nulls(answer, schema) == {"c": None}
-
-
-def test_added_nulls_are_left_out_at_any_depth_and_others_stay() -> None:
-    node = {
-        "type": "object",
-        "properties": {
-            "name": {"type": "string"},
-            "note": {"type": "string"},
-            "free": {},
-            "list": {"type": "array", "items": {"$ref": "#/$defs/node"}},
-        },
-        "required": ["name"],
-    }
-    schema = {"$ref": "#/$defs/node", "$defs": {"node": node}}
-    inner = {"name": "b", "note": None, "list": None, "free": None}
-    answer = {"name": "a", "note": None, "list": [inner, None], "other": None}
-    expected = {"name": "a", "list": [{"name": "b", "free": None}, None], "other": None}
-    assert without_added_nulls(answer, schema) == expected
-    either = {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/node"}], "$defs": {"node": node}}
-    assert without_added_nulls({"name": "a", "note": None}, either) == {"name": "a"}
 
 
 TREE = {

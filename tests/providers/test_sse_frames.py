@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.providers.transport.frames import new_frame_parser
-from holdfast.providers.transport.json_body import JsonBodyParser
-from holdfast.providers.transport.ndjson import NdjsonParser
+from holdfast.providers.transport.frames import JsonBodyParser, NdjsonParser, new_frame_parser
 from holdfast.providers.transport.sse import SseParser
 from holdfast.providers.wire.protocol import Frame
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
@@ -151,12 +149,6 @@ def test_a_last_frame_without_blank_line_is_kept_only_when_asked_for() -> None:
     assert read([body]) == []
     assert read([body], flush=True) == [("x", "a", "")]
     assert read([b"\xef"], flush=True) == []
-
-
-def test_the_time_to_wait_before_connecting_again_is_noted() -> None:
-    parser = SseParser()
-    parser.feed(b"retry: 1500\n\nretry: soon\n\n", [])
-    assert parser.retry_ms == 1500
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Vendors are compositions: where each sends what, and with which key in which header."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import pytest
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from holdfast.providers.client import WireModelClient
 from holdfast.providers.transport.protocol import HttpRequest
 from holdfast.providers.vendor_clients import Access, make_client
 from holdfast.providers.vendors import VENDORS, Vendor, ollama_url
-from holdfast.providers.wire import chat_completions, openai_responses
+from holdfast.providers.wire import chat_completions, gemini, openai_responses
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import StreamFinished
@@ -217,12 +217,16 @@ def test_what_is_no_host_is_left_for_the_check_of_urls(host: str, url: str) -> N
 
 
 def test_every_row_can_be_reached() -> None:
-    dialects = {"chat": chat_completions.dialects, "responses": openai_responses.dialects}
+    dialects: dict[str, Container[str]] = {
+        "chat": chat_completions.dialects.DIALECTS,
+        "responses": openai_responses.dialects.DIALECTS,
+        "generate_content": gemini.dialects.DIALECTS,
+    }
     for name, vendor in VENDORS.items():
         assert vendor.name == name
         assert bool(vendor.dialect) == (vendor.protocol in dialects)
         if vendor.dialect:
-            assert vendor.dialect in dialects[vendor.protocol].DIALECTS
+            assert vendor.dialect in dialects[vendor.protocol]
         if vendor.needs_key:
             assert vendor.key_variables or vendor.url_form == "vertex"
             assert vendor.base_url or vendor.url_form in {"azure", "vertex"}

@@ -14,7 +14,7 @@ from holdfast.ports.model_client import ModelClient
 from holdfast.providers.transport.http import AiohttpTransport
 from holdfast.providers.vendor_clients import Access, make_client
 from holdfast.providers.vendors import VENDORS
-from holdfast.testing.fake_clock import AutoClock
+from holdfast.testing.clocks import AutoClock
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
 

@@ -2,11 +2,11 @@
 
 import json
 
-from holdfast.providers.wire.gemini.request import encode_request as encode_gemini
 from holdfast.providers.wire.ollama import encode_request as encode_ollama
 from holdfast.providers.wire.openai_responses.request import encode_request as encode_responses
 from holdfast.providers.wire.protocol import WireRequest
 from tests.providers.gemini.requests import REQUESTS as GEMINI
+from tests.providers.gemini.requests import encoded as encode_gemini
 from tests.providers.ollama.requests import REQUESTS as OLLAMA
 from tests.providers.responses.requests import REQUESTS as RESPONSES
 from tests.providers.wire_goldens import FOLDER, shown

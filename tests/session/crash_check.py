@@ -11,7 +11,7 @@ import msgspec
 from holdfast import Agent, AgentSession
 from holdfast.ports.session_store import Store
 from holdfast.serialization.canonical import arguments_hash
-from holdfast.session.lineage import fold_log
+from holdfast.session.branching import fold_log
 from holdfast.testing.store_conformance.promises import (
     PromiseBrokenError,
     require,
@@ -203,12 +203,19 @@ def _text(entry: ToolEnded) -> str:
 
 
 class Aftermath:
-    """Opens what is left, looks at it, carries on, and looks again."""
+    """Opens what is left, looks at it, carries on, and looks again.
 
-    def __init__(self, store: Store, folder: Path, tally: Tally) -> None:
+    There are two ways to go on: to resume what is unfinished and to branch off later, or to branch
+    off at once, while it is still unfinished.
+    """
+
+    def __init__(
+        self, store: Store, folder: Path, tally: Tally, *, branches_first: bool = False
+    ) -> None:
         self._store = store
         self._folder = folder
         self._tally = tally
+        self._branches_first = branches_first
 
     async def check(self) -> None:
         """Fail unless every promise was kept, and is kept by whoever goes on."""
@@ -229,19 +236,25 @@ class Aftermath:
             for session in sessions:
                 await self._answer_again(session)
                 self._tally.fates.update(call.fate for call in session.unfinished.calls)
-            for session in sessions:
-                await _carry_on(session)
-                await _say_next(session)
-            await self._expect(is_over=True)
-            for session in sessions:
-                await _branch_off(session)
-            await self._expect(is_over=True)
+            await self._go_on(sessions)
             for session in sessions:
                 await self._answer_again(session)
         provider.check_requests()
         expectations = await Expectations.gather(self._store, self._folder)
         self._tally.acknowledged += len(expectations.acknowledged)
         self._tally.effects += len(expectations.effects)
+
+    async def _go_on(self, sessions: list[AgentSession]) -> None:
+        for session in sessions if self._branches_first else ():
+            await _branch_off(session)
+            await self._expect(is_over=False)
+        for session in sessions:
+            await _carry_on(session)
+        await self._expect(is_over=True)
+        for session in sessions if not self._branches_first else ():
+            await _branch_off(session)
+            await _carry_on(session)
+        await self._expect(is_over=True)
 
     async def _open_all(self, agent: Agent, stack: AsyncExitStack) -> list[AgentSession]:
         """Open every session; what was sent to them meanwhile is taken in by that."""
@@ -269,7 +282,12 @@ class Aftermath:
 
 
 async def _carry_on(session: AgentSession) -> None:
-    """Approve what is asked and resume until nothing is unfinished."""
+    """Approve what is asked and resume until nothing is unfinished, then say something new."""
+    await _finish(session)
+    require_same((await session.chat(_NEXT)).text, "fine", "the answer to the next prompt")
+
+
+async def _finish(session: AgentSession) -> None:
     for _ in range(_ROUNDS):
         await session.wait_idle()
         unfinished = session.unfinished
@@ -287,18 +305,10 @@ async def _branch_off(session: AgentSession) -> None:
     for answer in [item.id for item in answers if item.tool_calls][-_BRANCHES:]:
         async with await session.fork(after=answer) as fork:
             await _carry_on(fork)
-            await _say_next(fork)
             await fork.rewind(to=answer)
             await _carry_on(fork)
-            await _say_next(fork)
         before = _ids(session.messages)
         await session.rewind(to=answer)
-        await _carry_on(session)
+        await _finish(session)
         await session.undo_rewind()
         require_same(_ids(session.messages), before, "messages after a rewind that was undone")
-        await _carry_on(session)
-        await _say_next(session)
-
-
-async def _say_next(session: AgentSession) -> None:
-    require_same((await session.chat(_NEXT)).text, "fine", "the answer to the next prompt")

@@ -1,7 +1,8 @@
 """A session in several acts, each played by a process of its own that may die at any write.
 
 Together they approve, deny, answer twice, steer, send from outside, go back, take that back, fork,
-and carry on after a crash. Started by tests as `crash_script KIND FOLDER ACT`.
+and carry on after a crash. Tests start this program as `crash_script KIND` and ask it line by line
+to have an act played in a folder and killed: `NUMBER ACT FOLDER` is answered with `CODE CALLS`.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import re
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +27,7 @@ from holdfast.vocabulary.stream_parts import StreamPart
 from tests.history_grammar import violations
 from tests.scripted_agents import live_of
 from tests.session.answer_worker import die
+from tests.session.kill_at_call import run_until_call
 from tests.session.noting_session import Acknowledged, Notes, NotingSession, line_of
 from tests.session.three_turns import line_writer
 from tests.stores.store_factories import open_store
@@ -49,7 +52,7 @@ TOOLS = {"write": "write_line", "ask": "write_if_allowed"}
 """The tool that a word of a prompt stands for."""
 LEFT_RUNNING = {"linger", "u", "v"}
 """What a process that is cut off, and only one, asks to have written."""
-WRITTEN = {*"abdfhijkmnopqrstwxz"}
+WRITTEN = {*"abdfhijkmnopqrstwxz", "end"}
 """What is written in the end. What was denied, or made void by a prompt, is not."""
 _WISH = re.compile(rf"({'|'.join(TOOLS)}) (\w+)")
 
@@ -228,7 +231,7 @@ class Script:
                 await twig.chat("write t")
 
     async def send_from_outside(self) -> None:
-        """Send prompts to sessions that are held by no process, idle, or rest on an approval."""
+        """Send prompts to sessions that no process holds, that rest on an approval, or are idle."""
         async with self._other() as other:
             for name, prompt in ((TRUNK, "write w"), (BRANCH, "write x")):
                 remote = await other.remote(name)
@@ -242,14 +245,28 @@ class Script:
             await trunk.chat("ask y")
             await trunk.send("write z")
             await trunk.until_idle()
+            await trunk.steer("write end")
+            await trunk.until_idle()
 
 
-async def _play(kind: str, folder: Path, act: Act) -> None:
-    store = open_store(kind, folder)
-    await Script(store, folder).play(act)
-    await store.close()
+def _play(kind: str, folder: Path, act: Act) -> None:
+    async def play() -> None:
+        store = open_store(kind, folder)
+        await Script(store, folder).play(act)
+        await store.close()
+
+    asyncio.run(play())
+
+
+def _serve(kind: str) -> None:
+    """Have acts played by processes that are this one's children, so that they start at once."""
+    for line in sys.stdin:
+        number, name, folder = line.rstrip("\n").split(maxsplit=2)
+        act = next(act for act in ACTS if act == name)
+        ended = run_until_call(partial(_play, kind, Path(folder), act), int(number))
+        sys.stdout.write(f"{ended.code} {ended.calls}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    chosen = next(act for act in ACTS if act == sys.argv[3])
-    asyncio.run(_play(sys.argv[1], Path(sys.argv[2]), chosen))
+    _serve(sys.argv[1])

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Sequence
 
-from holdfast.assembly.components import SystemClock
+from holdfast.assembly.agent_inputs import SystemClock
 from holdfast.testing import Gate, ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Beat
 from holdfast.vocabulary.messages import UserMessage

@@ -1,10 +1,9 @@
-"""Runs a program and kills it at its n-th write or sync, whichever of its threads makes it.
+"""Does work in a process of its own and kills it at its n-th write or sync, in whichever thread.
 
-Started by tests as `kill_at_call.py NUMBER FILE COMMAND...`: the calls that were made are counted
-in FILE, and NUMBER 0 kills nothing. strace counts the calls of every thread by itself. So the calls
-of a thread that makes few (the tool's, the writer of a fork's log) are never the ones to die at:
-another thread gets to that number first. Here all threads share one count. A seccomp filter makes
-the program stop at these calls and at no other, so it runs at almost its own speed.
+strace counts the calls of every thread by itself. So the calls of a thread that makes few (the
+tool's, the writer of a fork's log) are never the ones to die at: another thread gets to that number
+first. Here all threads share one count. A seccomp filter makes the process stop at these calls and
+at no other, so it runs at almost its own speed.
 """
 
 import ctypes
@@ -13,7 +12,9 @@ import platform
 import signal
 import struct
 import sys
-from pathlib import Path
+import traceback
+from collections.abc import Callable
+from typing import NamedTuple
 
 CALLS = {
     "x86_64": {
@@ -45,8 +46,8 @@ CALLS = {
 """The numbers of the calls to be killed at. Notes of what was acknowledged use `writev`."""
 
 _TRACE_ME, _CONTINUE, _SET_OPTIONS = 0, 7, 0x4200
-_OPTIONS = 0x2 | 0x4 | 0x8 | 0x10 | 0x80 | 0x100000
-"""Forks, threads, exec and filtered calls are traced, and everything dies with the tracer."""
+_OPTIONS = 0x2 | 0x4 | 0x8 | 0x80 | 0x100000
+"""Threads, children and filtered calls are traced, and everything dies with the tracer."""
 _FILTERED_CALL = 7
 _ALL_CHILDREN = 0x40000000
 
@@ -82,28 +83,61 @@ def _stop_at_calls() -> None:
         raise OSError(ctypes.get_errno(), "no seccomp filter can be set")
 
 
-def _start(command: list[str]) -> int:
+class Ended(NamedTuple):
+    """How a process ended."""
+
+    code: int
+    """As `Popen.returncode` has it: 0, 1 when the work failed, or minus the signal."""
+    calls: int
+    """How many of the counted calls it came to make."""
+
+
+def run_until_call(work: Callable[[], None], number: int) -> Ended:
+    """Do work in a process that is killed at its n-th counted call; 0 kills nothing.
+
+    The caller must have no other children and no threads.
+    """
+    child = _start(work)
+    killer = _Killer(number)
+    status = killer.watch(child)
+    return Ended(os.waitstatus_to_exitcode(status), killer.count)
+
+
+def _start(work: Callable[[], None]) -> int:
     child = os.fork()
     if not child:
         _ptrace(_TRACE_ME, 0)
         os.kill(os.getpid(), signal.SIGSTOP)
-        _stop_at_calls()
-        os.execvp(command[0], command)  # noqa: S606 - the test's own program
+        _work(work)
     os.waitpid(child, 0)
     _ptrace(_SET_OPTIONS, child, _OPTIONS)
     _ptrace(_CONTINUE, child)
     return child
 
 
+def _work(work: Callable[[], None]) -> None:
+    """Do the work and end this process, whatever comes of it."""
+    code = 1
+    try:
+        _stop_at_calls()
+        work()
+        code = 0
+    except BaseException:  # noqa: BLE001 - nothing may return into the code of the parent
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
 class _Killer:
-    """Counts the calls of a program, and kills it at one of them."""
+    """Counts the calls of a process, and kills it at one of them."""
 
     def __init__(self, number: int) -> None:
         self._number = number
         self.count = 0
 
     def watch(self, child: int) -> int:
-        """Let the program run; returns how it ended, as `waitpid` says it."""
+        """Let the process run; returns how it ended, as `waitpid` says it."""
         while True:
             thread, status = os.waitpid(-1, _ALL_CHILDREN)
             if os.WIFSTOPPED(status):
@@ -121,17 +155,3 @@ class _Killer:
         # A new thread or process begins with a stop of its own, which is not for it to see.
         is_its_own = not event and stop not in {signal.SIGTRAP, signal.SIGSTOP}
         _ptrace(_CONTINUE, thread, stop if is_its_own else 0)
-
-
-def main() -> None:
-    """Read the arguments and end as the program did."""
-    number, file, *command = sys.argv[1:]
-    killer = _Killer(int(number))
-    status = killer.watch(_start(command))
-    Path(file).write_text(str(killer.count))
-    code = os.waitstatus_to_exitcode(status)
-    sys.exit(code if code >= 0 else 128 - code)
-
-
-if __name__ == "__main__":
-    main()

@@ -184,10 +184,7 @@ class NotingSession:
     async def fork(self, line: str, name: str) -> AgentSession:
         """Go on from the answer that calls for a line in a session of its own."""
         fork = await self.session.fork(after=answer_that_calls(self.session, line).id, name=name)
-        await fork.open()
-        ids = tuple(message.id for message in fork.messages)
-        assert fork.session_id is not None
-        self._note("fork", fork.session_id, ids)
+        self._note("fork", str(fork.session_id), tuple(message.id for message in fork.messages))
         return fork
 
     async def until(self, found: Callable[[Event], bool]) -> None:

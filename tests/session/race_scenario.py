@@ -6,9 +6,9 @@ from holdfast import AgentSession, Approve, QueryEnded, QueryStarted
 from holdfast.testing import says
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import AgentError, ErrorCode
+from holdfast.vocabulary.events import Failed, Idle
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.parts import ToolResultPart
-from holdfast.vocabulary.status import Failed, Idle
 from tests.scripted_agents import live_of
 from tests.session.race_happenings import answer, draw, happen
 from tests.session.race_laws import Story, check_all_settled, check_log, check_story, untrue_offers

@@ -7,14 +7,14 @@ from contextvars import ContextVar
 from typing import Any
 
 from holdfast import Agent, AgentSession, ApprovalRequest, Approve, Deny, tool
-from holdfast.ports.tool_hooks import Proceed
+from holdfast.ports.tools import Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import LoopClock, ScriptedProvider, calls, says
 from holdfast.vocabulary.approvals import Decision
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.vocabulary.events import Busy
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import RetrySettings
-from holdfast.vocabulary.status import Busy
 from holdfast.vocabulary.stream_parts import StreamPart
 from tests.history_grammar import violations
 from tests.session.pausing_store import PausingStore

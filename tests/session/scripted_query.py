@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from holdfast import Agent, ApprovalRequest, Approve, Deny, tool
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedProvider, calls, reasoning, says
-from holdfast.testing.fake_clock import AutoClock
+from holdfast.testing.clocks import AutoClock
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.settings import RuntimeSettings
 from holdfast.vocabulary.stream_parts import StreamPart

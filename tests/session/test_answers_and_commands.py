@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Agent, AgentError, AgentSession, ApprovalRequest, Approve, ErrorCode, tool
 from holdfast.ports.session_store import Lease
-from holdfast.ports.tool_hooks import Proceed
+from holdfast.ports.tools import Proceed
 from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from holdfast.vocabulary.approvals import Decision

@@ -5,14 +5,15 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import Agent, AgentSession
 from holdfast.serialization.entries import decode_entry, encode_entry
-from holdfast.serialization.session_state import decode_state, encode_state
-from holdfast.session.lineage import fold_log
+from holdfast.serialization.session_state import decode_state
+from holdfast.session.branching import fold_log
 from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import Gate, says
 from holdfast.vocabulary.entries import Entry, Rewound
@@ -100,7 +101,7 @@ class Walk:
         """Go on in a session that is restored from an export."""
         del number
         state = await self.session.export()
-        assert decode_state(encode_state(state)) == state
+        assert decode_state(msgspec.json.encode(state)) == state
         restored = self._agent.session(restore=state)
         await restored.open()
         assert restored.messages == self.session.messages
@@ -207,6 +208,16 @@ async def test_a_branch_goes_its_own_way(kind: str, tmp_path: Path) -> None:
                 assert len(twig.messages) == 6
             assert len(branch.messages) == 4
         assert _texts(trunk.messages) == ["next", "fine", "and next", "fine"]
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+async def test_a_branch_is_in_the_store_when_fork_returns(kind: str, tmp_path: Path) -> None:
+    async with durable_agent(kind, tmp_path, ThreeTurns()) as agent, agent.session() as trunk:
+        said = await trunk.chat("next")
+        branch = await trunk.fork(name="branch")
+        assert (await agent.remote("branch")).session_id == branch.session_id
+        assert branch.messages[-1].id == said.message_id
+        await branch.close()
 
 
 @pytest.mark.parametrize("kind", _KINDS)

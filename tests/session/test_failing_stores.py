@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Agent, AgentSession, tool
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
-from holdfast.testing.fake_clock import AutoClock
+from holdfast.testing.clocks import AutoClock
 from holdfast.vocabulary.entries import (
     Entry,
     PartCheckpoint,

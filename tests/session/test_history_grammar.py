@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.blocks.conversation.fold import fold_entries
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.seeded_loop import run_seeded
+from holdfast.testing.clocks import run_seeded
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (

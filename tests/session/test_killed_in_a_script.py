@@ -3,8 +3,10 @@
 import asyncio
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -12,23 +14,24 @@ import pytest
 
 from holdfast.ports.session_store import Store
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.store_conformance.promises import PromiseBrokenError, require_same
+from holdfast.testing.store_conformance.promises import (
+    PromiseBrokenError,
+    require,
+    require_same,
+)
 from holdfast.vocabulary.entries import ApprovalSettled
 from holdfast.vocabulary.ids import new_session_id
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
-from tests.session import kill_at_call
 from tests.session.crash_check import Aftermath, Expectations, Tally, effects_in
 from tests.session.crash_script import ACTS, CUT_OFF, LEFT_RUNNING, WRITTEN, Act, Script
+from tests.session.kill_at_call import is_possible
 from tests.session.noting_session import Acknowledged, Deed, Notes
 from tests.stores.store_factories import DURABLE, open_store
 
 _SAMPLE = 12
-_KILLED = 137
 
-needs_tracing = pytest.mark.skipif(
-    not kill_at_call.is_possible(), reason="processes cannot be traced here"
-)
+needs_tracing = pytest.mark.skipif(not is_possible(), reason="processes cannot be traced here")
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -48,9 +51,10 @@ class CrashSweep:
     process that is to be killed plays one act in a copy of it.
     """
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, server: asyncio.subprocess.Process) -> None:
         self._kind = kind
         self._folder = folder
+        self._server = server
         self.points: list[Point] = []
         self.killed = 0
         self.tally = Tally()
@@ -64,19 +68,21 @@ class CrashSweep:
             calls = await self._play(act, place)
             self.points += [Point(act, number) for number in range(1, calls + 1)]
         require_same(set(effects_in(place)), WRITTEN | LEFT_RUNNING, "what is written in the end")
-        await self._check(place)
+        await self._check(place, branches_first=False)
 
-    async def kill_at(self, points: Sequence[Point]) -> None:
-        """Kill a process at each of these points, and check what it leaves.
+    async def kill_at(self, points: Sequence[Point], *, in_both_ways: bool) -> None:
+        """Kill a process at each of these points, and go on from what it leaves.
 
-        Raises PromiseBrokenError naming the point.
+        In both ways that there are to go on, or in one after the other. Raises PromiseBrokenError
+        naming the point.
         """
-        for point in points:
+        for turn, point in enumerate(points):
             place = self._folder / str(point)
             shutil.copytree(self._before(point.act), place)
             try:
                 calls = await self._play(point.act, place, kill_at=point.number)
-                await self._check(place)
+                for branches_first in (False, True) if in_both_ways else (turn % 2 == 1,):
+                    await self._check(place, branches_first=branches_first)
             except PromiseBrokenError as error:
                 raise PromiseBrokenError(f"after a crash at {point}: {error}") from error
             self.killed += calls == point.number
@@ -97,29 +103,52 @@ class CrashSweep:
         return self._folder / f"before-{act}"
 
     async def _play(self, act: Act, place: Path, *, kill_at: int = 0) -> int:
-        """Play an act in a process of its own; returns how many writes and syncs it made."""
-        count = self._folder / "count"
-        process = await asyncio.create_subprocess_exec(
-            *[sys.executable, "-S", kill_at_call.__file__, str(kill_at), str(count)],
-            *[sys.executable, "-m", "tests.session.crash_script", self._kind, str(place), act],
-            cwd=ROOT,
-            env={  # the player finds the source as the tests do
-                **os.environ,  # noqa: TID251 - handed on as it is
-                "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
-                "PYTHONDONTWRITEBYTECODE": "1",
-            },
-        )
-        code, calls = await process.wait(), int(count.read_text())
+        """Have an act played by a process of its own; returns how many counted calls it made."""
+        server = self._server
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(f"{kill_at} {act} {place}\n".encode())
+        answer = await server.stdout.readline()
+        require(answer, "the player of acts lives")
+        code, calls = map(int, answer.split())
         is_death = act == CUT_OFF or calls == kill_at
-        require_same(code, _KILLED if is_death else 0, f"the end of act {act}")
+        require_same(code, -signal.SIGKILL if is_death else 0, f"the end of act {act}")
         return calls
 
-    async def _check(self, place: Path) -> None:
-        store = open_store(self._kind, place)
+    async def _check(self, place: Path, *, branches_first: bool) -> None:
+        """Go on in a copy of what was left."""
+        copy = place.with_name(f"{place.name}-again")
+        shutil.copytree(place, copy)
+        store = open_store(self._kind, copy)
         try:
-            await Aftermath(store, place, self.tally).check()
+            await Aftermath(store, copy, self.tally, branches_first=branches_first).check()
         finally:
             await store.close()
+        shutil.rmtree(copy)
+
+
+@asynccontextmanager
+async def _sweeping(kind: str, folder: Path) -> AsyncIterator[CrashSweep]:
+    """Play the script once, and be ready to kill its players."""
+    server = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-m", "tests.session.crash_script", kind],
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env={  # it finds the source as the tests do
+            **os.environ,  # noqa: TID251 - handed on as it is
+            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+    )
+    try:
+        sweep = CrashSweep(kind, folder, server)
+        await sweep.prepare()
+        yield sweep
+    finally:
+        assert server.stdin is not None
+        server.stdin.close()
+        await server.wait()
 
 
 @needs_tracing
@@ -129,10 +158,9 @@ class CrashSweep:
 async def test_kill_nine_at_some_points_of_a_script_keeps_every_promise(
     kind: str, tmp_path: Path, report: Report
 ) -> None:
-    sweep = CrashSweep(kind, tmp_path)
-    await sweep.prepare()
-    step = len(sweep.points) // _SAMPLE
-    await sweep.kill_at(sweep.points[step // 2 :: step])
+    async with _sweeping(kind, tmp_path) as sweep:
+        step = len(sweep.points) // _SAMPLE
+        await sweep.kill_at(sweep.points[step // 2 :: step], in_both_ways=False)
     assert sweep.killed > _SAMPLE // 2
     report(sweep.summary())
 
@@ -144,10 +172,9 @@ async def test_kill_nine_at_some_points_of_a_script_keeps_every_promise(
 async def test_kill_nine_at_every_point_of_an_act_keeps_every_promise(
     kind: str, act: Act, tmp_path: Path, report: Report
 ) -> None:
-    sweep = CrashSweep(kind, tmp_path)
-    await sweep.prepare()
-    sweep.points = [point for point in sweep.points if point.act == act]
-    await sweep.kill_at(sweep.points)
+    async with _sweeping(kind, tmp_path) as sweep:
+        sweep.points = [point for point in sweep.points if point.act == act]
+        await sweep.kill_at(sweep.points, in_both_ways=True)
     assert sweep.killed > len(sweep.points) * 0.9
     report(sweep.summary())
 
@@ -160,11 +187,14 @@ async def _play_in_memory(folder: Path) -> Store:
     return store
 
 
-async def test_a_script_that_nothing_interrupts_keeps_every_promise(tmp_path: Path) -> None:
+@pytest.mark.parametrize("branches_first", [False, True])
+async def test_a_script_that_nothing_interrupts_keeps_every_promise(
+    branches_first: bool, tmp_path: Path
+) -> None:
     store = await _play_in_memory(tmp_path)
     assert effects_in(tmp_path) == dict.fromkeys(WRITTEN, 1)
     tally = Tally()
-    await Aftermath(store, tmp_path, tally).check()
+    await Aftermath(store, tmp_path, tally, branches_first=branches_first).check()
     assert tally.acknowledged > 30
     assert effects_in(tmp_path) == dict.fromkeys(WRITTEN, 1)
 

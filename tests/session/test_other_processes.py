@@ -62,11 +62,13 @@ async def test_a_session_that_is_held_elsewhere_is_refused_before_a_model_is_ask
     assert provider.requests == []
 
 
-async def test_whoever_waits_gets_the_session_when_it_is_given_up(
+async def test_a_process_that_waits_gets_the_session_when_its_holder_closes_it(
     kind: str, tmp_path: Path
 ) -> None:
     async with _held(kind, tmp_path) as (holder, _, _), _process(kind, tmp_path) as waiting:
         waiting.send("open", "wait")
+        await waiting.until("waiting")
+        # The other process waits from here on: the holder can still use the session.
         holder.send("chat", "mine")
         assert await holder.until("result") == "complete echo mine"
         holder.send("close")
@@ -75,11 +77,12 @@ async def test_whoever_waits_gets_the_session_when_it_is_given_up(
         assert await waiting.until("result") == "complete echo yours"
 
 
-async def test_whoever_waits_gets_the_session_when_its_holder_is_killed(
+async def test_a_process_that_waits_gets_the_session_when_its_holder_is_killed(
     kind: str, tmp_path: Path
 ) -> None:
     async with _held(kind, tmp_path) as (holder, _, _), _process(kind, tmp_path) as waiting:
         waiting.send("open", "wait")
+        await waiting.until("waiting")
         holder.send("chat", "hold")
         await holder.until("shown")
         holder.signal(signal.SIGKILL)

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.conversation import paths
-from holdfast.blocks.conversation.answers import CallRecord
+from holdfast.blocks.conversation.tool_calls import CallRecord
 from holdfast.session import opening
 from holdfast.session.commands import SessionCommands
 from holdfast.session.prompt_queue import PromptQueue

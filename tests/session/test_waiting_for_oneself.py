@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AgentError, AgentSession, ApprovalRequest, ErrorCode, sync, tool
-from holdfast.ports.tool_hooks import Proceed
+from holdfast.ports.tools import Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step

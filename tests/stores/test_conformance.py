@@ -16,7 +16,7 @@ NOT_IN_MEMORY = "check_a_closed_store_says_so"
 """Memory has nothing to let go of: it lives as long as it is referenced."""
 
 
-_EXAMS = [
+_RUNS = [
     pytest.param(kind, check, id=f"{kind}-{check.__name__.removeprefix('check_')}")
     for kind in STORE_FACTORIES
     for check in CHECKS
@@ -24,7 +24,7 @@ _EXAMS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "check"), _EXAMS)
+@pytest.mark.parametrize(("kind", "check"), _RUNS)
 async def test_the_store_keeps_its_promise(kind: str, check: Check, tmp_path: Path) -> None:
     await check(STORE_FACTORIES[kind](tmp_path))
 
@@ -36,7 +36,7 @@ async def test_a_report_names_what_was_kept_and_what_was_skipped(tmp_path: Path)
     assert report.skipped == (NOT_IN_MEMORY,)
 
 
-async def test_a_store_that_does_not_fence_fails_the_exam() -> None:
+async def test_a_store_that_does_not_fence_fails_the_checks() -> None:
     class Unfenced(MemoryLog):
         async def append(self, lease: Lease, entries: list[Entry], **more: object) -> None:  # type: ignore[override]
             session = self._sessions.get_or_create(lease.session_id)

@@ -21,12 +21,14 @@ from holdfast.testing.store_conformance.samples import (
     command,
     new_session,
     note,
+    notes,
 )
 from holdfast.vocabulary.entries import Entry, QueryStarted
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.ids import SessionId, new_entry_id, new_message_id, new_query_id
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import TextPart
+from tests.stores.store_factories import DURABLE, open_store
 
 STRANGER = "bob"
 BAD_NUMBERS = (-1, 1 << 40, 1 << 62)
@@ -166,7 +168,7 @@ def _each_damage(whole: Path, damaged: Path) -> Iterator[str]:
             (table, column, row, stored, bad)
             for table, column, _ in _columns(reading)
             for row, value in reading.execute(
-                f"SELECT rowid, {column} FROM {table}"  # noqa: S608
+                f"SELECT rowid, {column} FROM {table}"  # noqa: S608 - names from the schema
                 f" WHERE {column} IS NOT NULL AND {OWN_ROWS.get(table, '1')} LIMIT 1"
             ).fetchall()
             for stored, bad in _damages(value)
@@ -179,7 +181,7 @@ def _each_damage(whole: Path, damaged: Path) -> Iterator[str]:
             writing.execute("PRAGMA foreign_keys = 0")
             with contextlib.suppress(apsw.ConstraintError):
                 writing.execute(
-                    f"UPDATE {table} SET {column} = {stored} WHERE rowid = ?",  # noqa: S608
+                    f"UPDATE {table} SET {column} = {stored} WHERE rowid = ?",  # noqa: S608 - names from the schema
                     (bad, row),
                 )
         yield f"{table}.{column} of row {row}: {bad!r:.60}"
@@ -228,16 +230,24 @@ async def test_a_bad_value_in_any_column_of_a_database_harms_its_own_row_only(
     assert {"session", "entry", "command", "blob", "quarantine", "last_epoch"} <= tables
 
 
-@pytest.mark.parametrize("column", ["name", "title", "model", "id"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE session SET name = CAST(x'ff' AS TEXT)",
+        "UPDATE session SET title = CAST(x'ff' AS TEXT)",
+        "UPDATE session SET model = CAST(x'ff' AS TEXT)",
+        "UPDATE session SET id = CAST(x'ff' AS TEXT)",
+    ],
+)
 async def test_a_session_whose_row_is_damaged_is_listed_as_its_log_says(
-    tmp_path: Path, column: str
+    tmp_path: Path, damage: str
 ) -> None:
     store = SqliteStore(tmp_path / "store.db")
     lease = await new_session(store, name="victim")
     await store.log.append(lease, [change(2, title="a title", settings={"model": "some/model"})])
     before = await store.index.browse(OWNER, PROJECT)
     with contextlib.closing(apsw.Connection(str(tmp_path / "store.db"))) as writing:
-        writing.execute(f"UPDATE session SET {column} = CAST(x'ff' AS TEXT)")  # noqa: S608
+        writing.execute(damage)
     assert await store.index.browse(OWNER, PROJECT) == before
     assert await store.index.rebuild() == 1
     assert await store.index.find(OWNER, PROJECT, name="victim") == before[0]
@@ -350,3 +360,34 @@ async def test_a_bad_byte_in_any_file_of_a_folder_harms_its_own_session_only(
             if path.parent.name != "sessions":
                 assert len(found) >= len(kept.entries[kept.victim]) - 1
     assert {"sessions", "leases", "inbox", "blobs", "quarantine", "index.json"} <= seen
+
+
+@pytest.mark.parametrize("kind", DURABLE)
+async def test_damage_longer_than_a_page_ends_neither_a_limited_read_nor_a_follower(
+    kind: str, tmp_path: Path
+) -> None:
+    store = open_store(kind, tmp_path)
+    lease = await new_session(store)
+    for first in range(2, 1002, 100):
+        await store.log.append(lease, notes(first, first + 99))
+    await store.close()
+    if kind == "jsonl":
+        log = tmp_path / "sessions" / "sessions" / f"{lease.session_id}.jsonl"
+        lines = log.read_bytes().splitlines(keepends=True)
+        damaged = [line.replace(b"note", b"nope") for line in lines[9:900]]
+        log.write_bytes(b"".join([*lines[:9], *damaged, *lines[900:]]))
+    else:
+        with contextlib.closing(apsw.Connection(str(tmp_path / "store/sessions.db"))) as writing:
+            writing.execute("UPDATE entry SET crc = crc + 1 WHERE seq BETWEEN 10 AND 900")
+    good = [*range(1, 10), *range(901, 1002)]
+    store = open_store(kind, tmp_path)
+    page = await store.log.read(lease.session_id, after=4, limit=10)
+    assert [entry.seq for entry in page] == [*range(5, 10), *range(901, 906)]
+    seen: list[int] = []
+    async with contextlib.aclosing(store.log.follow(lease.session_id)) as pages:
+        while len(seen) < len(good):
+            seen += [
+                entry.seq for entry in await within_patience(anext(pages), "what is after damage")
+            ]
+    assert seen == good
+    await store.close()

@@ -88,9 +88,9 @@ async def test_text_is_stored_once(kind: str, tmp_path: Path) -> None:
     assert stored < 1.5 * text
 
 
-async def test_a_session_that_nobody_wrote_to_leaves_no_log(tmp_path: Path) -> None:
+async def test_a_session_without_entries_leaves_no_log(tmp_path: Path) -> None:
     store = JsonlStore(tmp_path)
-    lease = await store.leases.acquire((await new_session(store)).session_id, "exam")
+    lease = await store.leases.acquire((await new_session(store)).session_id, "conformance")
     empty = await store.leases.acquire(SessionId("01a1e130-a634-7000-8274-93bdcf3e76a9"), "me")
     await store.leases.release(empty)
     await store.close()
@@ -123,13 +123,13 @@ def test_a_string_that_names_no_store_is_refused(location: str) -> None:
     assert caught.value.code is ErrorCode.CONFIG_INVALID
 
 
-async def test_whoever_only_looks_at_a_lock_keeps_nobody_from_the_session(tmp_path: Path) -> None:
+async def test_a_process_that_only_reads_a_lock_file_blocks_no_acquire(tmp_path: Path) -> None:
     store = JsonlStore(tmp_path)
     lease = await new_session(store)
     await store.leases.release(lease)
     with (tmp_path / "leases" / f"{lease.session_id}.lock").open() as looked_at:
         fcntl.flock(looked_at, fcntl.LOCK_EX)
         asyncio.get_running_loop().call_later(0.02, fcntl.flock, looked_at, fcntl.LOCK_UN)
-        again = await store.leases.acquire(lease.session_id, "exam")
+        again = await store.leases.acquire(lease.session_id, "conformance")
     assert again.epoch > lease.epoch
     await store.close()

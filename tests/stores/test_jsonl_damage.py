@@ -171,9 +171,7 @@ async def test_a_run_of_zeros_between_lines_hides_nothing(
     assert "4096 zero bytes" in report.reason
 
 
-async def test_a_line_that_somebody_removed_is_reported(
-    written: Written, reader: JsonlStore
-) -> None:
+async def test_a_line_that_was_removed_is_reported(written: Written, reader: JsonlStore) -> None:
     written.put(written.whole[: written.ends[1]] + written.whole[written.ends[2] :])
     found = await reader.log.read(written.session_id)
     assert [entry.seq for entry in found] == [1, 3, 4, 5, 6, 7, 8]
@@ -189,7 +187,7 @@ async def test_a_log_that_lost_its_end_behind_a_line_end_is_reported(
     assert "had reached 8" in report.reason
 
 
-async def test_a_log_that_somebody_wrote_to_is_not_appended_to(written: Written) -> None:
+async def test_a_log_that_another_program_wrote_to_is_not_appended_to(written: Written) -> None:
     store = JsonlStore(written.root)
     lease = await store.leases.acquire(written.session_id, "writer")
     with written.path.open("ab") as file:

@@ -23,6 +23,7 @@ from holdfast.testing.store_conformance.crash_sweep import (
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
 from tests.stores.store_factories import DURABLE, STORE_FACTORIES
+from tests.stores.workers import worker_environment
 
 pytestmark = pytest.mark.soak
 
@@ -77,7 +78,7 @@ async def write_until_the_cut(kind: str, disk: PowerlessDisk, *, acks: Path, aft
         *command,
         *arguments,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},  # noqa: TID251
+        env=worker_environment(),
         stderr=asyncio.subprocess.DEVNULL,
     )
     async with asyncio.timeout(60):

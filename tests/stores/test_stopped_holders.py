@@ -62,7 +62,7 @@ async def test_a_holder_stopped_inside_an_append_is_named_to_those_who_do_not_wa
     async with worker("patient jsonl", tmp_path, session_id) as holder:
         await _stop_inside_an_append(holder, "half-written")
         store = JsonlStore(tmp_path / "sessions")
-        # The lock of the log is waited for by nobody: the answer comes at once.
+        # No caller waits for the lock of the log: the answer comes at once.
         async with asyncio.timeout(10):
             for _ in range(5):
                 with pytest.raises(AgentError) as caught:

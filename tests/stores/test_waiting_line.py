@@ -1,4 +1,4 @@
-"""Who waits for a session gets it in the order of asking; who is gone or stuck keeps no one."""
+"""Callers that wait for a session get it in the order of asking; ended or stuck ones block none."""
 
 import asyncio
 import contextlib
@@ -67,7 +67,9 @@ async def _is_refused(store: JsonlStore | SqliteStore, session_id: SessionId) ->
     return False
 
 
-async def test_processes_that_pass_a_session_around_take_turns(kind: str, tmp_path: Path) -> None:
+async def test_processes_that_pass_a_session_around_get_it_in_order(
+    kind: str, tmp_path: Path
+) -> None:
     store = _opened(kind, tmp_path)
     lease = await new_session(store)
     names = ("a", "b", "c")
@@ -120,7 +122,9 @@ async def test_waiters_are_served_in_the_order_in_which_they_asked(
         await store.close()
 
 
-async def test_one_who_does_not_wait_is_refused_while_others_do(kind: str, tmp_path: Path) -> None:
+async def test_a_caller_that_does_not_wait_is_refused_while_others_wait(
+    kind: str, tmp_path: Path
+) -> None:
     store = _opened(kind, tmp_path)
     lease = await new_session(store)
     await store.leases.release(lease)

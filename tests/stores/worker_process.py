@@ -52,7 +52,7 @@ class Session:
 
     async def append(self, seq: str, size: str = "1") -> str:
         """Append one entry; the first one opens the session."""
-        lease = self._lease or Lease(session_id=self._id, holder="nobody", epoch=0)
+        lease = self._lease or Lease(session_id=self._id, holder="none", epoch=0)
         entry = opening(self._id) if seq == "1" else note(int(seq), "x" * int(size))
         await self._store.log.append(lease, [entry])
         return seq
@@ -145,7 +145,7 @@ async def answer(work: Callable[..., Awaitable[str]], arguments: list[str]) -> s
 
 
 async def main() -> None:
-    """Answer until nobody asks."""
+    """Answer until there are no more requests."""
     kind, folder, session_id = sys.argv[1:]
     session = Session(open_impatient(kind, Path(folder)), SessionId(session_id))
     loop = asyncio.get_running_loop()

@@ -75,6 +75,12 @@ class WorkerProcess:
         await self._process.wait()
 
 
+def worker_environment() -> dict[str, str]:
+    """Return the environment of a process that imports the source and the tests of this tree."""
+    ours = os.environ  # noqa: TID251 - handed on to a child process, not read
+    return {**ours, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
 @contextlib.asynccontextmanager
 async def worker(
     kind: str,
@@ -94,7 +100,7 @@ async def worker(
         str(folder),
         session_id,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"},  # noqa: TID251
+        env=worker_environment(),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from holdfast.providers.local.client import LocalModelClient
-from holdfast.testing.recording import RecordingClient
+from holdfast.stores.recording import RecordingClient
 from holdfast.testing.replay import ReplayClient
 from tests.providers.local.asking import answer, ask
 from tests.testing.test_replay import StepClock

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from holdfast import Agent, AgentSession
+from holdfast.stores.recording import RecordingClient
 from holdfast.testing import ScriptedProvider, says
-from holdfast.testing.recording import RecordingClient
 from holdfast.testing.replay import CallAt, CutAt, FailAt, Fault, ReplayClient, StallAt
 from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, StoreError
 from holdfast.vocabulary.ids import MessageId

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.clock import Stamp
 from holdfast.testing import FakeClock
 from holdfast.vocabulary import events
 from holdfast.vocabulary.aliases import ALIASES, alias_of
@@ -16,9 +16,8 @@ from holdfast.vocabulary.entries import (
     UnknownEntry,
     UsageReported,
 )
-from holdfast.vocabulary.events import LiveEvent, StatusChanged, TextDelta
+from holdfast.vocabulary.events import Idle, LiveEvent, StatusChanged, TextDelta
 from holdfast.vocabulary.ids import EntryId, MessageId, PartId
-from holdfast.vocabulary.status import Idle
 
 ENTRY_KINDS = {
     "session.opened",

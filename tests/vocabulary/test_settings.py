@@ -48,6 +48,7 @@ def test_the_defaults_of_a_session() -> None:
         "allowed_tools": None,
         "denied_tools": (),
         "loop_threshold": 3,
+        "on_loop": "ask",
         "limits": Limits(),
         "retry": RetrySettings(),
         "fallbacks": (),
@@ -79,8 +80,9 @@ def test_the_presets_of_retries(
     assert found == expected
 
 
-def test_a_query_has_no_limits_unless_it_is_given_some() -> None:
+def test_a_query_has_fifty_turns_and_no_other_limit_unless_it_is_given_some() -> None:
     found = msgspec.structs.asdict(Limits())
+    assert found.pop("turns") == 50
     bounds = {name for name in found if name.startswith(("part_", "answer_", "reply_"))}
     assert {found[name] for name in found.keys() - bounds} == {None}
     assert all(found[name] for name in bounds), "an answer is bounded in any case"

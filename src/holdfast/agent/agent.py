@@ -1,10 +1,11 @@
 """Agent: a model, its tools and a store, joined once; and an agent for one call only."""
 
-from collections.abc import Container
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from msgspec.structs import replace
 
+from holdfast import assembly
 from holdfast.agent.agent_options import (
     AgentOptions,
     CreateSessionOptions,
@@ -12,27 +13,27 @@ from holdfast.agent.agent_options import (
     Prompt,
     QueryOptions,
     SessionOptions,
-    takes,
 )
 from holdfast.agent.option_checks import (
     arguments_of,
     check_options,
     check_reference,
     check_text,
-    components_of,
     hide_key,
+    inputs_of,
+    options_of,
     sources_of,
+    takes,
 )
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session import AgentSession
 from holdfast.agent.verbs import AgentRemote
-from holdfast.assembly import compose, configure
-from holdfast.assembly.components import split_model
+from holdfast.assembly.agent_inputs import split_model
 from holdfast.serialization.session_state import check_state
-from holdfast.session.requests import SessionRequest
+from holdfast.session.session_descriptions import SessionRequest
+from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
-from holdfast.vocabulary.text import writable
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
@@ -150,7 +151,7 @@ async def create_agent_session(**options: Unpack[CreateSessionOptions]) -> Agent
 def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
     """Check an agent's options; return its joined blocks, and how its new sessions start."""
     options = check_options(options, AgentOptions, door="Agent()")
-    configuration = configure(arguments_of(options), sources_of(options))
+    configuration = assembly.Configuration(arguments_of(options), sources_of(options))
     resolved = configuration.resolved
     split_model(configuration.settings.model)
     request = SessionRequest(
@@ -160,7 +161,7 @@ def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
     )
     check_text(request.owner, of="the owner")
     check_text(request.project, of="the project")
-    return compose(components_of(options, resolved), configuration), request
+    return assembly.Composition(inputs_of(options, resolved), configuration), request
 
 
 def _request_for(
@@ -181,22 +182,19 @@ def _request_for(
 
 def _split(options: OneCallOptions) -> tuple[AgentOptions, QueryOptions]:
     """Part what is the agent's from what is the query's."""
-    agent: AgentOptions = {}
-    query: QueryOptions = {}
-    _sort(options, QueryOptions.__annotations__, into=query, rest=agent)
+    agent, query = _parted(options, QueryOptions)
     return agent, query
 
 
 def _part_session(options: CreateSessionOptions) -> tuple[AgentOptions, SessionOptions]:
     """Part what is the agent's from what is the session's."""
-    agent: AgentOptions = {}
-    session: SessionOptions = {}
-    _sort(options, SessionOptions.__annotations__, into=session, rest=agent)
-    agent.pop("name", None)  # type: ignore[typeddict-item]
+    agent, session = _parted(options, SessionOptions)
+    agent.pop("name", None)
     return agent, session
 
 
-def _sort(options: Any, names: Container[str], *, into: Any, rest: Any) -> None:  # noqa: ANN401
-    """Put each option where it belongs; the types of both sides are the callers' business."""
-    for name, value in options.items():
-        (into if name in names else rest)[name] = value
+def _parted(options: Mapping[str, object], kind: type) -> tuple[Any, Any]:
+    """Return the options that a TypedDict does not have, and those that it has."""
+    known = options_of(kind)
+    has = {name: value for name, value in options.items() if name in known}
+    return {name: value for name, value in options.items() if name not in known}, has

@@ -3,58 +3,48 @@
 A declaration is the type that callers may give, and an `Option` with its sentence, its default and
 its check. Options that are also settings, or can be set in the configuration file, have these in
 `holdfast.vocabulary.settings`; here is only the type. Checks, signatures, help and the page of
-options derive from both (`options_of`).
+options derive from both (`holdfast.agent.option_checks`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict
 
-import msgspec
-
-from holdfast.assembly.components import (
+from holdfast.assembly import late
+from holdfast.assembly.agent_inputs import (
     AttachmentInput,
     PathInput,
     SystemClock,
     TokenFunction,
     TransportFactory,
-    system_random,
 )
-from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.blocks.tool_registry.registry import ToolInput
 from holdfast.ports.abort import AbortSignal
-from holdfast.ports.approver import Approver, Unanswered
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.session_store import Store
 from holdfast.ports.token_source import TokenSource
-from holdfast.ports.tool_hooks import BeforeTool, OutputTransform
+from holdfast.ports.tools import Approver, BeforeTool, OutputTransform, Unanswered
 from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.messages import Sender, UserMessage
 from holdfast.vocabulary.option_declarations import (
-    Declared,
-    DoorT,
     Option,
-    declared_fields,
-    declared_keys,
     function_option,
     list_option,
     path_option,
-    showing,
 )
 from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import (
-    AgentDefaults,
     CacheTtl,
     CompactionSettings,
     Delivery,
     Limits,
     ModelStep,
+    OnLoop,
     RetrySettings,
     RuntimeSettings,
-    Settings,
     Thinking,
     Timeouts,
 )
@@ -62,13 +52,15 @@ from holdfast.vocabulary.settings import (
 Prompt: TypeAlias = str | Sequence[Part] | UserMessage
 OnAbort: TypeAlias = Literal["raise", "return"]
 
-STORED_AS = {"system_prompt": "system_prompts"}
-"""Options whose setting has another name: it holds several texts."""
-
 
 def _is_credential(value: object) -> bool:
     is_source = callable(value) or callable(getattr(value, "token", None))
     return value is None or isinstance(value, str | Secret) or is_source
+
+
+def _new_random() -> Random:
+    """Return what spreads retries; no secret depends on it."""
+    return late.Random()
 
 
 def _is_store(value: object) -> bool:
@@ -99,6 +91,7 @@ class SettingsOptions(TypedDict, total=False):
     allowed_tools: Sequence[str] | None
     denied_tools: Sequence[str]
     loop_threshold: int | None
+    on_loop: OnLoop
     limits: Limits
     retry: RetrySettings
     fallbacks: Sequence[ModelStep | str]
@@ -109,9 +102,9 @@ class AgentOptions(SettingsOptions, total=False):
     """What an agent may be told."""
 
     tools: Annotated[
-        Iterable[Tool | Callable[..., object]],
+        Iterable[ToolInput],
         list_option(
-            "Functions that the model may call, or what `@tool` made of them.",
+            "Functions that the model may call, what `@tool` made of them, and sources of tools.",
             wanted="a list of tools",
         ),
     ]
@@ -189,7 +182,7 @@ class AgentOptions(SettingsOptions, total=False):
         BeforeTool | None,
         function_option(
             "An async function that is asked about each call before its input is parsed; returns "
-            "`Proceed`, `Block` or `Answer` of `holdfast.ports.tool_hooks`."
+            "`Proceed`, `Block` or `Answer` of `holdfast.ports.tools`."
         ),
     ]
     instrumentation: Annotated[
@@ -222,7 +215,7 @@ class AgentOptions(SettingsOptions, total=False):
         Random,
         Option(
             "Random numbers, for tests.",
-            make=system_random,
+            make=_new_random,
             shown="<the machine's random numbers>",
             fits=lambda value: hasattr(value, "random"),
             wanted="a Random",
@@ -354,31 +347,3 @@ class CreateSessionOptions(AgentOptions, SessionOptions, total=False):
         str | None,
         Option("The session's name or id; without one it is new.", default=None, fits=_is_anything),
     ]
-
-
-@cache
-def options_of(kind: type) -> Mapping[str, Declared]:
-    """Return the options that a TypedDict declares, those of the settings with their facts.
-
-    Raises:
-        TypeError: when an option has no sentence, or neither a default nor a setting that has one.
-            This is a mistake in the declaration; it is found when the package is imported.
-
-    """
-    found = declared_keys(kind.__annotations__)
-    for name, declared in found.items():
-        if (setting := _SETTINGS.get(STORED_AS.get(name, name))) is not None:
-            own = declared.option
-            facts = msgspec.structs.replace(setting.option, fits=own.fits, wanted=own.wanted)
-            found[name] = msgspec.structs.replace(declared, option=facts, default=setting.default)
-        if not found[name].option.sentence or found[name].default is msgspec.UNSET:
-            raise TypeError(f"the option {name!r} of {kind.__name__} is not fully declared")
-    return found
-
-
-_SETTINGS = declared_fields(AgentDefaults) | declared_fields(Settings)
-
-
-def takes(kind: type) -> Callable[[DoorT], DoorT]:
-    """Show the options of a TypedDict in the signature and the help of what takes them."""
-    return showing(options_of(kind))

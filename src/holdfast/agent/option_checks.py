@@ -6,34 +6,44 @@ fit, what holds without them, and which part of an agent each of them is for.
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from holdfast.agent.agent_options import (
-    STORED_AS,
     AgentOptions,
     CreateSessionOptions,
     QueryOptions,
     SessionOptions,
     SettingsOptions,
-    options_of,
 )
-from holdfast.assembly.components import Components, ConfigurationSources, OwnAccess
+from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
 from holdfast.blocks.tool_registry.running import run_in_thread
-from holdfast.ports.approver import Approver
+from holdfast.ports.tools import Approver
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision, DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.option_declarations import Declared, bounds_fault, declared_fields
+from holdfast.vocabulary.json_types import JsonObject, writable
+from holdfast.vocabulary.option_declarations import (
+    NOT_YET,
+    Declared,
+    DoorT,
+    bounds_fault,
+    declared_fields,
+    declared_keys,
+    showing,
+    unknown_name,
+)
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import AgentDefaults, Settings
-from holdfast.vocabulary.text import unknown_name, writable
 
 if TYPE_CHECKING:
     from holdfast.config.resolution import Resolved
 
 OptionsT = TypeVar("OptionsT", bound=Mapping[str, Any])
+
+STORED_AS = {"system_prompt": "system_prompts"}
+"""Options whose setting has another name: it holds several texts."""
 
 _DOORS: dict[str, type] = {
     "session.configure()": SettingsOptions,
@@ -45,11 +55,39 @@ _DOORS: dict[str, type] = {
 """Where an option may be given, for the error of one that was given elsewhere."""
 
 
+@cache
+def options_of(kind: type) -> Mapping[str, Declared]:
+    """Return the options that a TypedDict declares, those of the settings with their facts.
+
+    Raises:
+        TypeError: when an option has no sentence, or neither a default nor a setting that has one.
+            This is a mistake in the declaration; it is found when the package is imported.
+
+    """
+    found = declared_keys(kind.__annotations__)
+    for name, declared in found.items():
+        if (setting := _SETTINGS.get(STORED_AS.get(name, name))) is not None:
+            own = declared.option
+            facts = msgspec.structs.replace(setting.option, fits=own.fits, wanted=own.wanted)
+            found[name] = msgspec.structs.replace(declared, option=facts, default=setting.default)
+        if not found[name].option.sentence or found[name].default is msgspec.UNSET:
+            raise TypeError(f"the option {name!r} of {kind.__name__} is not fully declared")
+    return found
+
+
+_SETTINGS = declared_fields(AgentDefaults) | declared_fields(Settings)
+
+
+def takes(kind: type) -> Callable[[DoorT], DoorT]:
+    """Show the options of a TypedDict in the signature and the help of what takes them."""
+    return showing(options_of(kind))
+
+
 def check_options(options: OptionsT, kind: type[OptionsT], *, door: str) -> OptionsT:
     """Return options with their defaults; refuse what is unknown and what cannot be meant.
 
-    What configuration decides (settings, store, owner, project, runtime) is neither checked nor
-    filled in here.
+    What configuration decides (settings, store, owner, project, runtime) is not filled in here, and
+    of that settings and runtime are not checked, either: configuration does both.
 
     Raises:
         TypeError: when the door has no such option; says where it belongs, or what may be meant.
@@ -78,9 +116,7 @@ def _unknown(name: str, known: Mapping[str, Declared]) -> str:
         fields = declared_fields(option.struct) if option.struct is not None else {}
         if name in fields:
             if fields[name].option.planned:
-                raise ConfigError(
-                    ErrorCode.CONFIG_INVALID, f"{name}: this version does not have it yet"
-                )
+                raise ConfigError(ErrorCode.CONFIG_INVALID, f"{name}: {NOT_YET}")
             return f"{name} is a field of the option {option.name}"
     for door, kind in _DOORS.items():
         if name in options_of(kind):
@@ -161,7 +197,7 @@ def settings_changes(options: SettingsOptions) -> JsonObject:
     return plain
 
 
-def _as_setting(name: str, value: Any) -> object:  # noqa: ANN401 - as the user wrote it
+def _as_setting(name: str, value: object) -> object:
     """Return a value as its setting has it: short ways of writing are for options only."""
     if name == "system_prompt":
         return [value] if isinstance(value, str) else value or ()
@@ -170,12 +206,12 @@ def _as_setting(name: str, value: Any) -> object:  # noqa: ANN401 - as the user 
     return value
 
 
-def components_of(options: AgentOptions, resolved: "Resolved") -> Components:
+def inputs_of(options: AgentOptions, resolved: "Resolved") -> AgentInputs:
     """Pick what an agent is made of from its checked options, and from what configuration says."""
     approver = options["approver"]
-    return Components(
+    return AgentInputs(
         **{
-            **pick(options, Components),
+            **pick(options, AgentInputs),
             "store": options.get("store", resolved.agent.store),
             "runtime": resolved.runtime,
             "approver": None if approver is None else _as_async(approver),

@@ -1,15 +1,16 @@
 """Prompts: from what a user says and wants to the input of a query, checked."""
 
+import asyncio
+import os
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions
-from holdfast.assembly.attachments import read_attachments
-from holdfast.assembly.components import PathInput
+from holdfast.assembly import late
+from holdfast.assembly.agent_inputs import PathInput
 from holdfast.blocks.tool_registry.foreign_types import (
     describe_type,
     parse_json,
@@ -18,11 +19,10 @@ from holdfast.blocks.tool_registry.foreign_types import (
 from holdfast.ports.runner import OutputSpec, QueryInput
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import QueryId, new_message_id, new_query_id
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import JsonObject, writable
 from holdfast.vocabulary.messages import Sender, UserMessage
 from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart, check_content
 from holdfast.vocabulary.requests import OutputSchema
-from holdfast.vocabulary.text import writable
 
 _PROMPT_PARTS = (TextPart, MediaPart, ReminderPart)
 """What a user can say; everything else is a model's, or the runtime's answer to it."""
@@ -50,11 +50,35 @@ def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
 
 
 async def attach(message: UserMessage, options: SendOptions, *, cwd: PathInput) -> UserMessage:
-    """Return a prompt with its attachments, which are read now; relative paths are from `cwd`."""
+    """Return a prompt with its attachments, which are read now; relative paths are from `cwd`.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming one that is missing, too large or of no known type.
+
+    """
     sources = options["attachments"]
-    if not sources:
-        return message
-    return replace(message, parts=(*message.parts, *await read_attachments(sources, cwd=cwd)))
+    for source in sources:
+        if not isinstance(source, str | bytes | os.PathLike | MediaPart):
+            kind = type(source).__name__
+            raise _no_attachment(f"{kind!r} is neither a path, a URL, bytes nor a part")
+    read = [
+        _checked_media(source)
+        if isinstance(source, MediaPart)
+        else await asyncio.to_thread(late.attachment_part, source, cwd=cwd)
+        for source in sources
+    ]
+    return replace(message, parts=(*message.parts, *read)) if read else message
+
+
+def _checked_media(part: MediaPart) -> MediaPart:
+    try:
+        return check_content(part)
+    except ValueError as error:
+        raise _no_attachment(str(error)) from error
+
+
+def _no_attachment(reason: str) -> ConfigError:
+    return ConfigError(ErrorCode.CONFIG_INVALID, f"attachments: {reason}")
 
 
 def make_prompt(prompt: Prompt, options: SendOptions, query_id: QueryId) -> UserMessage:
@@ -111,7 +135,7 @@ def _writable(part: Part) -> Part:
     return part
 
 
-def output_spec(output_type: Any) -> OutputSpec | None:  # noqa: ANN401 - a type hint is any value
+def output_spec(output_type: object) -> OutputSpec | None:
     """Return what an answer of this type needs; None when plain text is fine.
 
     Raises:

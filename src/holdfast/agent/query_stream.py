@@ -3,15 +3,15 @@
 import asyncio
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from holdfast.agent.agent_options import QueryOptions
+from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
-from holdfast.vocabulary.events import Event, TextDelta
+from holdfast.vocabulary.events import Event, StreamPhase, TextDelta
 from holdfast.vocabulary.results import AgentResult
-from holdfast.vocabulary.status import StreamPhase
 
 if TYPE_CHECKING:
     from holdfast.session.query_handle import QueryHandle
@@ -218,26 +218,44 @@ class QueryStream(Generic[OutputT]):
         finally:
             await self.aclose()
 
-    async def _each_batch(self) -> AsyncGenerator[list[Event], None]:
+    @asynccontextmanager
+    async def _consuming(self) -> AsyncGenerator[Subscription, None]:
+        """Give out the events of the query; leave it, however that ends."""
         try:
-            handle = await self._begin()
-            while batch := await handle.stream.next_batch():
-                yield batch
+            yield await self._events_to_consume()
         except AgentError as error:
             if not self._tolerates(error):
                 raise
         finally:
             await self.aclose()
 
+    async def _events_to_consume(self) -> Subscription:
+        """Begin the query; one that was aborted before that has no events."""
+        try:
+            return (await self._begin()).stream
+        except AgentError as error:
+            if not self._tolerates(error):
+                raise
+            nothing = Subscription()
+            nothing.end()
+            return nothing
+
+    # Each of these takes batches by itself: a generator over another would cost a call per event.
+
+    async def _each_batch(self) -> AsyncGenerator[list[Event], None]:
+        async with self._consuming() as stream:
+            while batch := await stream.next_batch():
+                yield batch
+
     async def _each_event(self) -> AsyncGenerator[Event, None]:
-        async with aclosing(self._each_batch()) as batches:
-            async for batch in batches:
+        async with self._consuming() as stream:
+            while batch := await stream.next_batch():
                 for event in batch:
                     yield event
 
     async def _each_text(self) -> AsyncGenerator[str, None]:
-        async with aclosing(self._each_batch()) as batches:
-            async for batch in batches:
+        async with self._consuming() as stream:
+            while batch := await stream.next_batch():
                 for event in batch:
                     if isinstance(event, TextDelta):
                         yield event.text

@@ -7,30 +7,36 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions, takes
+from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions
 from holdfast.agent.option_checks import (
     check_options,
     check_reference,
     check_subscription,
     settings_changes,
+    takes,
 )
 from holdfast.agent.prompts import attach, make_prompt, make_query
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.verbs import SessionVerbs
 from holdfast.ports.runner import QueryInput
 from holdfast.serialization.session_state import SessionState
-from holdfast.session.recovery import Unfinished, find_unfinished, resume_input
-from holdfast.session.requests import SessionRequest
-from holdfast.session.snapshots import SessionSnapshot, state_of, take_snapshot
+from holdfast.session.session_descriptions import (
+    SessionRequest,
+    SessionView,
+    Unfinished,
+    find_unfinished,
+    resume_input,
+    state_of,
+    view_of,
+)
 from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
-from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.events import Event, Idle, SessionStatus
 from holdfast.vocabulary.ids import SessionId, new_query_id
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
-from holdfast.vocabulary.status import Idle, SessionStatus
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
@@ -102,9 +108,10 @@ class AgentSession(SessionVerbs):
         """What an earlier process or query left to be carried on."""
         return find_unfinished(self._opened().fold)
 
-    def snapshot(self) -> SessionSnapshot:
+    def snapshot(self) -> SessionView:
         """Return what the session is at this moment, as a value."""
-        return take_snapshot(self._opened())
+        live = self._opened()
+        return view_of(live.session_id, live.fold)
 
     # Prompts.
 
@@ -210,8 +217,11 @@ class AgentSession(SessionVerbs):
     async def fork(self, *, after: str | None = None, name: str | None = None) -> "AgentSession":
         """Go on from a message (itself included) in a new session, which the caller closes.
 
+        It is open, and in the store, when this returns.
+
         Raises:
             SessionError: MESSAGE_NOT_FOUND when there is no such message.
+            StoreError: CONFLICT when the name is taken.
 
         """
         fork = await (await self._branches()).fork(after)
@@ -219,7 +229,7 @@ class AgentSession(SessionVerbs):
         request = SessionRequest(
             reference=name, owner=self._request.owner, project=self._request.project, fork=fork
         )
-        return AgentSession(self._composition, request)
+        return await AgentSession(self._composition, request).open()
 
     async def rewind(self, *, to: str) -> None:
         """Make a message the last one of the conversation; nothing is lost by it.
@@ -241,7 +251,8 @@ class AgentSession(SessionVerbs):
 
     async def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""
-        return state_of(await self._live_session())
+        live = await self._live_session()
+        return state_of(live.fold, exported_at=live.stamp.clock.time_ms())
 
     async def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Observe the session from a `seq` on: what was, then what happens."""
@@ -290,7 +301,7 @@ class AgentSession(SessionVerbs):
 
     def _opened(self) -> "LiveSession":
         if self._live is None:
-            raise _not_open(self._closed)
+            raise _not_open(closed=self._closed)
         return self._live
 
     async def _live_session(self) -> "LiveSession":
@@ -340,6 +351,6 @@ async def _give_up(opening: "asyncio.Task[LiveSession]") -> None:
         await opening.result().close(force=True)
 
 
-def _not_open(closed: bool) -> AgentError:  # noqa: FBT001 - a fact, not a switch
+def _not_open(*, closed: bool) -> AgentError:
     message = "the session is closed" if closed else "the session is not open yet; enter it first"
     return SessionError(ErrorCode.CLOSED, message)

@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Unpack
 
-from holdfast.agent.agent_options import Prompt, SendOptions, takes
-from holdfast.agent.option_checks import check_id, check_options, decided
+from holdfast.agent.agent_options import Prompt, SendOptions
+from holdfast.agent.option_checks import check_id, check_options, decided, takes
 from holdfast.agent.prompts import attach, make_prompt
 from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
 from holdfast.vocabulary.commands import (
@@ -18,8 +18,7 @@ from holdfast.vocabulary.commands import (
 )
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import ApprovalId, QueryId, SessionId, new_input_id, new_query_id
-from holdfast.vocabulary.json_types import Json
-from holdfast.vocabulary.text import writable_or_none
+from holdfast.vocabulary.json_types import Json, writable_or_none
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition

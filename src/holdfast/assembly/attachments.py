@@ -1,45 +1,106 @@
-"""Attachments: what a user sends along, read and checked in a thread, as parts of a prompt."""
+"""Attachments: reads the files, URLs and bytes that a user sends along with a prompt.
 
-import asyncio
+The size of a file is checked before it is read. An http URL is passed on to the provider and never
+fetched. Reading a file blocks: call `attachment_part` in a thread.
+"""
+
+import base64
+import binascii
 import os
-from collections.abc import Sequence
+import re
+import stat
+from pathlib import Path
+from urllib.parse import unquote_to_bytes, urlsplit
 
-from holdfast.assembly.components import AttachmentInput, PathInput
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.parts import MediaPart, TextPart, check_content
+from holdfast.assembly.agent_inputs import PathInput
+from holdfast.providers.media_content import (
+    DEFAULT_LIMITS,
+    ContentLimits,
+    content_part,
+    media_type_of_name,
+    refused_attachment,
+    too_large,
+)
+from holdfast.vocabulary.parts import MediaPart, TextPart
+
+_URL = re.compile(r"(?i)(https?://|data:)")
+_DATA_URL = re.compile(
+    r"data:(?P<mime>[^;,]*)(?:;[^;,]+)*?(?P<base64>;base64)?,(?P<data>.*)", re.DOTALL
+)
 
 
-async def read_attachments(
-    sources: Sequence[AttachmentInput], *, cwd: PathInput
-) -> tuple[TextPart | MediaPart, ...]:
-    """Read attachments; relative paths are taken from `cwd`.
+def attachment_part(
+    source: PathInput | bytes, *, cwd: PathInput, limits: ContentLimits = DEFAULT_LIMITS
+) -> TextPart | MediaPart:
+    """Return the part for an attachment: content, a URL, or a path, which may be relative to `cwd`.
 
     Raises:
-        ConfigError: CONFIG_INVALID naming one that is missing, too large or of no known type.
+        ConfigError: CONFIG_INVALID naming the attachment if it is missing, too large or of no known
+            type.
 
     """
-    from holdfast.providers.attachments import attachment_part  # noqa: PLC0415 - only if used
-
-    for source in sources:
-        if not isinstance(source, str | bytes | os.PathLike | MediaPart):
-            kind = type(source).__name__
-            raise _wrong(f"{kind!r} is neither a path, a URL, bytes nor a part")
-    return tuple(
-        [
-            _checked(source)
-            if isinstance(source, MediaPart)
-            else await asyncio.to_thread(attachment_part, source, cwd=cwd)
-            for source in sources
-        ]
-    )
+    if isinstance(source, bytes):
+        return content_part(source, limits=limits)
+    if isinstance(source, str) and _URL.match(source):
+        if not source.startswith("data:"):
+            return _linked(source)
+        return content_part(_inline(source, limits), limits=limits)
+    name = str(Path(source))
+    content = _read_file(Path(cwd) / Path(source).expanduser(), name, largest=limits.media)
+    return content_part(content, name=name, limits=limits)
 
 
-def _wrong(reason: str) -> ConfigError:
-    return ConfigError(ErrorCode.CONFIG_INVALID, f"attachments: {reason}")
-
-
-def _checked(part: MediaPart) -> MediaPart:
+def _linked(url: str) -> MediaPart:
     try:
-        return check_content(part)
-    except ValueError as error:
-        raise _wrong(str(error)) from error
+        parts = urlsplit(url)
+    except ValueError:
+        raise refused_attachment(url, "is not a URL") from None
+    if parts.scheme.lower() not in {"http", "https"} or not parts.hostname:
+        raise refused_attachment(url, "only http, https and data addresses can be attached")
+    if parts.username is not None:
+        raise refused_attachment(parts.hostname, "the address holds a user or password")
+    mime = media_type_of_name(parts.path)
+    if mime is None:
+        # A user says it with MediaPart(mime=..., url=...).
+        raise refused_attachment(url, "the address does not show what it is: say mime=")
+    return MediaPart(mime=mime, url=url, filename=Path(parts.path).name)
+
+
+def _inline(url: str, limits: ContentLimits) -> bytes:
+    name = "the data address"
+    match = _DATA_URL.fullmatch(url)
+    if match is None:
+        raise refused_attachment(name, "is not a data address")
+    text = match["data"]
+    # A byte takes at most three characters, so this bounds the content before it is decoded.
+    if len(text) > limits.media * 3:
+        raise too_large(name, limits.media)
+    try:
+        encoded = unquote_to_bytes(text)
+        return base64.b64decode(encoded, validate=True) if match["base64"] else encoded
+    except binascii.Error:
+        raise refused_attachment(name, "its base64 is broken") from None
+
+
+def _read_file(path: Path, name: str, *, largest: int) -> bytes:
+    try:
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            facts = os.fstat(file.fileno())
+            if not stat.S_ISREG(facts.st_mode):
+                raise refused_attachment(name, "is not a plain file")
+            if facts.st_size > largest:
+                raise too_large(name, largest)
+            content = file.read(largest + 1)
+    except OSError as error:
+        reason = error.strerror or "no such file"
+        raise refused_attachment(name, f"cannot be read: {reason}") from error
+    except ValueError:
+        raise refused_attachment(name, "is not a path") from None
+    if len(content) > largest:
+        raise too_large(name, largest)
+    return content
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    # Opening a pipe would wait for its writer; the flag makes no difference for a plain file.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -1,12 +1,13 @@
 """Composition: the blocks of one agent, each built once and joined, and its open sessions."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
-from holdfast.assembly.components import Components
+from holdfast.assembly import late
+from holdfast.assembly.agent_inputs import AgentInputs
 from holdfast.assembly.configuration import Configuration
-from holdfast.assembly.models import ClientOptions, ModelClients
+from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
 from holdfast.blocks.tool_registry.registry import ToolRegistry
@@ -17,10 +18,10 @@ from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import ToolExecution
 from holdfast.engine.turn_runner import TurnRunner
 from holdfast.ports.session_store import Store
-from holdfast.session.live_session import LiveSession, SessionParts
+from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, open_session
-from holdfast.session.requests import SessionRequest
+from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Instrumented
@@ -40,21 +41,21 @@ class Composition:
     caller is cancelled. The blocks hold nothing of any query or session.
     """
 
-    def __init__(self, components: Components, configuration: Configuration) -> None:
+    def __init__(self, inputs: AgentInputs, configuration: Configuration) -> None:
         self.configuration = configuration
         self.clients = ModelClients(
             configuration,
-            given=components.providers,
-            own=components.own_access,
+            given=inputs.providers,
+            own=inputs.own_access,
             options=ClientOptions(
-                clock=components.clock,
-                transport=components.transport,
-                record_to=components.record_to,
+                clock=inputs.clock,
+                transport=inputs.transport,
+                record_to=inputs.record_to,
             ),
         )
-        self.clock = components.clock
-        self.registry = ToolRegistry(components.tools)
-        self._components = components
+        self.clock = inputs.clock
+        self.registry = ToolRegistry(inputs.tools)
+        self._inputs = inputs
         self._store: Store | None = None
         self._sessions: list[LiveSession] = []
         self._openings = OwnedTasks()
@@ -62,15 +63,15 @@ class Composition:
         turns = TurnRunner(
             catalogue=configuration.known_models(self.clock),
             clock=self.clock,
-            runtime=components.runtime,
+            runtime=inputs.runtime,
         )
         self._runner = QueryRunner(
             attempts=ProviderAttempts(
-                route=self.clients.route, clock=self.clock, random=components.random
+                route=self.clients.route, clock=self.clock, random=inputs.random
             ),
             turns=turns,
             dispatcher=ToolDispatcher(
-                execution=ToolExecution(clock=self.clock), before_tool=components.before_tool
+                execution=ToolExecution(clock=self.clock), before_tool=inputs.before_tool
             ),
             registry=self.registry,
             clock=self.clock,
@@ -88,10 +89,10 @@ class Composition:
         return self._openings.start(self._open(request), name="holdfast-open")
 
     async def _open(self, request: SessionRequest) -> LiveSession:
-        live = await open_session(self.parts(), request)
+        live = await open_session(self.session_resources(), request)
         self._sessions.append(live)  # from here on the agent closes it
-        if self._components.instrumentation is not None:
-            live.channel.on(Instrumented, self._components.instrumentation)
+        if self._inputs.instrumentation is not None:
+            live.channel.on(Instrumented, self._inputs.instrumentation)
         return live
 
     def forget_closed(self) -> None:
@@ -105,7 +106,7 @@ class Composition:
             SessionError: NOT_FOUND when the store has no such session.
 
         """
-        record = await find_session(self.parts(), request)
+        record = await find_session(self.session_resources(), request)
         if record is None:
             raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
         return record.id
@@ -118,20 +119,20 @@ class Composition:
     def store(self) -> Store:
         """The store of the sessions; it is made when it is first needed."""
         if self._store is None:
-            given = self._components.store
+            given = self._inputs.store
             self._store = make_store(given) if isinstance(given, str) else given
         return self._store
 
-    def parts(self) -> SessionParts:
+    def session_resources(self) -> SessionResources:
         """Return what sessions share."""
-        return SessionParts(
+        return SessionResources(
             store=self.store,
             runner=self._runner,
             tools=self.registry,
             clock=self.clock,
-            runtime=self._components.runtime,
-            approver=self._components.approver,
-            unanswered=self._components.unanswered,
+            runtime=self._inputs.runtime,
+            approver=self._inputs.approver,
+            unanswered=self._inputs.unanswered,
         )
 
     async def count_tokens(self, fold: SessionFold, message: UserMessage | None) -> TokenCount:
@@ -169,34 +170,40 @@ class Composition:
         """Close the clients, and the store unless it was handed in."""
         await self.clients.close()
         store, self._store = self._store, None
-        if store is not None and isinstance(self._components.store, str):
+        if store is not None and isinstance(self._inputs.store, str):
             await store.close()
 
 
+STORES: dict[str, Callable[[str], Store]] = {
+    "memory": lambda _: late.MemoryStore(),
+    "jsonl:DIR": lambda place: late.JsonlStore(_absolute(place)),
+    "sqlite:FILE": lambda place: late.SqliteStore(_absolute(place)),
+}
+"""Every store string, and what makes its store from what comes after the colon."""
+
+
 def make_store(location: str) -> Store:
-    """Make the store that a string names: `memory`, `jsonl:DIR` or `sqlite:FILE`.
+    """Make the store that a string names, one of `STORES`.
 
     Raises:
         ConfigError: CONFIG_INVALID when no store is called that.
 
     """
-    # Only what is used is imported: a driver costs time and memory.
     kind, _, place = location.partition(":")
-    if location == "memory":
-        from holdfast.stores.memory import MemoryStore  # noqa: PLC0415 - if used
-
-        return MemoryStore()
-    if kind in {"jsonl", "sqlite"} and not place:
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"store {location!r} does not say where")
-    if kind == "jsonl":
-        from holdfast.stores.jsonl.store import JsonlStore  # noqa: PLC0415 - if used
-
-        return JsonlStore(Path(place).expanduser().absolute())
-    if kind == "sqlite":
-        from holdfast.stores.sqlite.store import SqliteStore  # noqa: PLC0415 - if used
-
-        return SqliteStore(Path(place).expanduser().absolute())
+    for string, make in STORES.items():
+        name, _, wanted = string.partition(":")
+        if location == name and not wanted:
+            return make("")
+        if kind == name and wanted:
+            if not place:
+                raise ConfigError(
+                    ErrorCode.CONFIG_INVALID, f"store {location!r} does not say where"
+                )
+            return make(place)
     raise ConfigError(
-        ErrorCode.CONFIG_INVALID,
-        f"{location!r} names no store; use 'memory', 'jsonl:FOLDER' or 'sqlite:FILE'",
+        ErrorCode.CONFIG_INVALID, f"{location!r} names no store; use one of {', '.join(STORES)}"
     )
+
+
+def _absolute(place: str) -> Path:
+    return Path(place).expanduser().absolute()

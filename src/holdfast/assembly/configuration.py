@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.assembly.components import ConfigurationSources
+from holdfast.assembly.agent_inputs import ConfigurationSources
 from holdfast.config.connections import Connection, connection_to
 from holdfast.config.environment import (
     Environment,
@@ -26,7 +26,7 @@ from holdfast.config.resolution import (
 from holdfast.config.schema import ModelEntry
 from holdfast.ports.clock import Clock
 from holdfast.ports.logs import scrubbed_logger
-from holdfast.ports.model_catalogue import ModelCatalogue
+from holdfast.ports.model_client import ModelCatalogue
 from holdfast.providers.catalogue import Catalogue, KnownModels
 from holdfast.providers.vendors import VENDORS, ollama_url
 from holdfast.vocabulary.errors import ConfigError, ErrorCode

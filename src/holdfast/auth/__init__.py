@@ -1,1 +1,1 @@
-"""Auth: where credentials come from."""
+"""Auth: the sources of credentials."""

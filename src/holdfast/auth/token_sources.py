@@ -1,11 +1,13 @@
 """Token sources: a fixed key, an environment variable, a function, a command.
 
-Each is asked once per request. `BoundTokenSource` ties any of them to one origin.
+A source is called once for each request. `BoundTokenSource` binds any of them to one origin, so
+that a credential is sent to no other host.
 """
 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from urllib.parse import urlsplit
 
 from holdfast.ports.token_source import Origin, TokenKind, TokenSource
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, without_secrets
@@ -13,6 +15,7 @@ from holdfast.vocabulary.secrets import Secret
 
 COMMAND_SECONDS = 10.0
 """How long a token command may run."""
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class StaticTokenSource:
@@ -22,13 +25,13 @@ class StaticTokenSource:
         self.kind: TokenKind = kind
         self._secret = secret if isinstance(secret, Secret) else Secret(secret)
 
-    async def token(self, origin: Origin) -> Secret:  # noqa: ARG002 - binding is another's
+    async def token(self, _origin: Origin) -> Secret:
         """Return the credential."""
         return self._secret
 
 
 class EnvironmentTokenSource:
-    """A variable of the environment, looked up anew for every request."""
+    """An environment variable, read for every request."""
 
     def __init__(
         self, name: str, environment: Mapping[str, str], *, kind: TokenKind = "key"
@@ -38,7 +41,7 @@ class EnvironmentTokenSource:
         self._environment = environment
 
     async def token(self, origin: Origin) -> Secret:
-        """Return the variable's value; raises CONFIG_MISSING when it is not set."""
+        """Return the variable's value; raises CONFIG_MISSING if it is not set."""
         value = self._environment.get(self._name, "").strip()
         if not value:
             raise ConfigError(
@@ -49,7 +52,7 @@ class EnvironmentTokenSource:
 
 
 class CallableTokenSource:
-    """A function of the user's, sync (run in a thread) or async."""
+    """A function of the user, sync (run in a thread) or async."""
 
     def __init__(
         self,
@@ -61,10 +64,10 @@ class CallableTokenSource:
         self._function = function
 
     async def token(self, origin: Origin) -> Secret:
-        """Call the function; raises AUTH when it fails or gives nothing."""
+        """Call the function; raises AUTH if it fails or returns an empty value."""
         try:
             value = await self._call()
-        except Exception as error:  # noqa: BLE001 - the user's, and may raise anything
+        except Exception as error:  # noqa: BLE001 - a function of the user may raise anything
             # The exception may quote the credential, so only its type is repeated.
             failure = _no_token(origin, f"the function raised {type(error).__name__}")
             raise failure from without_secrets(error)
@@ -95,7 +98,7 @@ class CommandTokenSource:
         self._seconds = seconds
 
     async def token(self, origin: Origin) -> Secret:
-        """Run the command; raises AUTH when it fails, prints nothing or takes too long."""
+        """Run the command; raises AUTH if it fails, prints nothing or takes too long."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -122,7 +125,7 @@ class CommandTokenSource:
 
 
 class BoundTokenSource:
-    """Another source that answers for one origin only."""
+    """A source that gives its credential for one origin only."""
 
     def __init__(self, source: TokenSource, origin: Origin) -> None:
         self._source = source
@@ -130,7 +133,7 @@ class BoundTokenSource:
 
     @property
     def kind(self) -> TokenKind:
-        """What the other source is."""
+        """The kind of the credential."""
         return self._source.kind
 
     async def token(self, origin: Origin) -> Secret:
@@ -148,8 +151,17 @@ class BoundTokenSource:
                 ErrorCode.CONFIG_INVALID,
                 f"the credential for {origin.host} must be text, not {type(value).__name__}",
             )
-        # A key out of a file brings its line end along, which no header can hold.
+        # A key from a file may end with a line end, which a header cannot contain.
         return Secret(value.strip())
+
+
+def origin_of(url: str) -> Origin:
+    """Return the origin of `url`; raises ValueError if it has none."""
+    parts = urlsplit(url)
+    port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    if not parts.hostname or port is None:
+        raise ValueError(f"{url!r} names no http or https host")
+    return Origin(scheme=parts.scheme, host=parts.hostname, port=port)
 
 
 def _first_line(printed: bytes) -> str:
@@ -157,7 +169,7 @@ def _first_line(printed: bytes) -> str:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Leave no process behind, whatever became of the wait for it."""
+    """Kill the process if it still runs."""
     if process.returncode is None:
         process.kill()
         await asyncio.shield(process.wait())

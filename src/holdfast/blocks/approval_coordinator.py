@@ -1,12 +1,11 @@
-"""ApprovalCoordinator: the one place where an approval is settled, whoever decides."""
+"""ApprovalCoordinator: the one place where an approval is settled, by any answer."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from holdfast.ports.clock import Clock
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.clock import Clock, Stamp
 from holdfast.vocabulary.approvals import Approve, Decision
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
@@ -15,7 +14,7 @@ from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import ApprovalId
 
 NEW_PROMPT = "a new prompt came"
-"""Why a question is void that nobody answered before the conversation went on without it."""
+"""Why a question is void that was not answered before the conversation went on."""
 
 
 class Commit(Protocol):

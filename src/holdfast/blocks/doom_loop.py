@@ -1,18 +1,52 @@
-"""The loop detector: notices a model that makes the same tool call again and again."""
+"""The loop detector: notices a model that repeats a tool call although its result never changes."""
 
-from collections import Counter
+from collections.abc import Hashable
+from typing import Literal, TypeAlias
+
+from holdfast.vocabulary.ids import CallId
+
+LoopVerdict: TypeAlias = Literal["fresh", "repeated", "insisting"]
+"""`repeated`: it would be the same call with the same result once too often. `insisting`: it was
+refused for that reason, and came again."""
 
 
 class LoopDetector:
-    """Counts identical tool calls of one query. Made anew for each query."""
+    """Watches the tool calls of one query. Made anew for each query.
+
+    Calls are the same when their tool and arguments are. A row of them is broken by any other call
+    and by any other result, so that running tests, editing and running them again is no loop. Does
+    not decide what happens to a repeated call: the dispatcher does.
+    """
 
     def __init__(self, threshold: int | None) -> None:
         self._threshold = threshold
-        self._seen: Counter[str] = Counter()
+        self._row: str | None = None
+        """The digest of the call that is being repeated."""
+        self._call_ids: set[CallId] = set()
+        self._result: Hashable = None
+        self._same_results = 0
+        self._is_refused = False
 
-    def is_loop(self, arguments_hash: str) -> bool:
-        """Count this call, known by its tool and arguments; True once it reaches the threshold."""
-        if self._threshold is None:
-            return False
-        self._seen[arguments_hash] += 1
-        return self._seen[arguments_hash] >= self._threshold
+    def judge(self, call_id: CallId, arguments_hash: str) -> LoopVerdict:
+        """Say what a call is in the row of calls so far; asking again changes nothing."""
+        if arguments_hash != self._row:
+            self._row, self._call_ids = arguments_hash, set()
+            self._result, self._same_results, self._is_refused = None, 0, False
+        self._call_ids.add(call_id)
+        if self._threshold is None or self._same_results < self._threshold - 1:
+            return "fresh"
+        return "insisting" if self._is_refused else "repeated"
+
+    def refuse(self) -> None:
+        """Note that the repeated call is not run."""
+        self._is_refused = True
+
+    def end(self, call_id: CallId, result: Hashable) -> None:
+        """Take note of what a call came to; a refusal for being repeated is no result."""
+        if call_id not in self._call_ids or self._is_refused:
+            return
+        self._call_ids.discard(call_id)
+        if result == self._result:
+            self._same_results += 1
+        else:
+            self._result, self._same_results = result, 1

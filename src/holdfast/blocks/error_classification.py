@@ -27,6 +27,7 @@ from holdfast.vocabulary.errors import (
     without_secrets,
 )
 
+_CLIENT_ERRORS, _SERVER_ERRORS = range(400, 500), range(500, 600)
 _STATUS_CODES = {
     400: ErrorCode.BAD_REQUEST,
     401: ErrorCode.AUTH,
@@ -34,7 +35,7 @@ _STATUS_CODES = {
     403: ErrorCode.AUTH,
     404: ErrorCode.MODEL_NOT_FOUND,
     408: ErrorCode.TIMEOUT,
-    # A lock that somebody else holds for the moment: vendors' own clients ask again, too.
+    # A lock that another request holds for the moment: vendors' own clients ask again, too.
     409: ErrorCode.SERVER_ERROR,
     413: ErrorCode.CONTEXT_LENGTH,
     422: ErrorCode.BAD_REQUEST,
@@ -72,7 +73,7 @@ TYPED_CODES = {
     "server_error": ErrorCode.SERVER_ERROR,
     "timeout_error": ErrorCode.TIMEOUT,
 }
-"""Codes in lower case that mean the same whoever sends them."""
+"""Codes in lower case that mean the same with every provider."""
 
 GENERAL_CODES = {
     "api_error": ErrorCode.SERVER_ERROR,
@@ -100,7 +101,7 @@ _KNOWN_TEXTS: tuple[tuple[ErrorCode, str], ...] = (
     (ErrorCode.RATE_LIMITED, r"too many tokens,? please wait|throttl"),
     (
         ErrorCode.CONTEXT_LENGTH,
-        r"prompt is too long|input is too long|too many input tokens"
+        r"prompt (is )?too long|input is too long|too many input tokens|exceeded max context"
         r"|maximum (context|prompt) length|context[_ ]length[_ ]exceeded"
         r"|exceeds? (the )?(context|available context|model's? maximum)"
         r"|context size has been exceeded|greater than the context length"
@@ -120,17 +121,19 @@ _KNOWN_TEXTS: tuple[tuple[ErrorCode, str], ...] = (
     (
         ErrorCode.MODEL_NOT_FOUND,
         r"model[ _]not[ _]found|no such model|is not a valid model id"
-        r"|model [`'\"]?[\w./:@-]+[`'\"]? not found|model .{1,80} (does not|doesn't) exist",
+        r"|model [`'\"]?[\w./:@-]+[`'\"]? not found|model .{1,80} (does not|doesn't) exist"
+        r"|supported api model names are",
     ),
     (
         ErrorCode.CONTENT_FILTER,
         r"content[ _](filter|management policy|policy)|safety system|requires moderation"
-        r"|input was flagged",
+        r"|input was flagged|violates usage guidelines|sensitive words",
     ),
     (
         ErrorCode.BAD_REQUEST,
         r"roles must alternate|tool_use.{0,80}without.{0,20}tool_result"
-        r"|tool_call_ids? did not have|not found: cache content|requires more system memory",
+        r"|tool_call_ids? did not have|not found: cache content|requires more system memory"
+        r"|no endpoints found that support tool use|tools is not supported in this model",
     ),
     (ErrorCode.SERVER_ERROR, r"error was encountered while running the model"),
 )
@@ -188,7 +191,7 @@ _MISTAKES = (
     TypeError,
     UnicodeError,
 )
-"""What a program raises by mistake, ours or the user's; nobody else raises it on purpose."""
+"""What a program raises by mistake, ours or the user's; providers do not raise it."""
 
 _FALLBACKS: dict[type[AgentError], ErrorCode] = {
     ConfigError: ErrorCode.CONFIG_INVALID,
@@ -231,7 +234,7 @@ def code_of_status(status: int) -> ErrorCode:
     """Return the code of an HTTP status that is not a success."""
     if status in _STATUS_CODES:
         return _STATUS_CODES[status]
-    return ErrorCode.SERVER_ERROR if status >= 500 else ErrorCode.BAD_REQUEST  # noqa: PLR2004
+    return ErrorCode.SERVER_ERROR if status in _SERVER_ERRORS else ErrorCode.BAD_REQUEST
 
 
 def code_of_known_text(text: str) -> ErrorCode | None:
@@ -278,7 +281,7 @@ def _code_of_type(value: object) -> ErrorCode | None:
 def _status_of(value: object) -> int | None:
     for name in ("status", "status_code"):
         status = getattr(value, name, None)
-        if isinstance(status, int) and 400 <= status < 600:  # noqa: PLR2004 - HTTP error statuses
+        if isinstance(status, int) and (status in _CLIENT_ERRORS or status in _SERVER_ERRORS):
             return status
     return None
 

@@ -65,13 +65,23 @@ def lead_with_reminders(
 ) -> UserMessage:
     """Put the standing reminders before the first prompt of what is sent.
 
-    The view decides, not the history: after a compaction the old prompts are gone from what is
-    sent, and the reminders come back with the next one.
+    The view decides, not the history: after a compaction the prompt that had them is gone from what
+    is sent, and they come back with the next one, also when later prompts were kept.
     """
-    if not reminders or any(_is_prompt(item) for item in sent_view):
+    is_compacted = bool(sent_view) and _holds(sent_view[0], CompactionPart)
+    leads = _holds_reminder if is_compacted else _is_prompt
+    if not reminders or any(leads(item) for item in sent_view):
         return message
     leading: tuple[Part, ...] = tuple(ReminderPart(text=text, persisted=True) for text in reminders)
     return msgspec.structs.replace(message, parts=leading + message.parts)
+
+
+def _holds(message: Message, kind: type[Part]) -> bool:
+    return any(isinstance(part, kind) for part in message.parts)
+
+
+def _holds_reminder(message: Message) -> bool:
+    return any(isinstance(part, ReminderPart) and part.persisted for part in message.parts)
 
 
 def _is_prompt(message: Message) -> bool:

@@ -1,4 +1,7 @@
-"""RetryPolicy: decides whether a failed model call is repeated, and when. Does not wait."""
+"""RetryPolicy: decides whether a failed model call is repeated, and when. Does not wait.
+
+A module of its own because it is a block, which programs may use without the engine.
+"""
 
 from typing import TypeAlias
 

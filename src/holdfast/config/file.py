@@ -34,8 +34,8 @@ from holdfast.config.schema import (
 from holdfast.config.toml_lines import KeyPath, key_lines, line_of
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.option_declarations import unknown_name
 from holdfast.vocabulary.settings import AgentDefaults, RuntimeSettings, Settings
-from holdfast.vocabulary.text import unknown_name
 
 T = TypeVar("T")
 

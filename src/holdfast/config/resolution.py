@@ -15,8 +15,8 @@ from holdfast.config.schema import FallbackStep, ModelEntry, checked, dotted
 from holdfast.config.toml_lines import KeyPath
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.option_declarations import unknown_name
 from holdfast.vocabulary.settings import AgentDefaults, ModelStep, RuntimeSettings, Settings
-from holdfast.vocabulary.text import unknown_name
 
 Origin: TypeAlias = Literal["argument", "environment", "file", "default"]
 

@@ -14,16 +14,20 @@ import msgspec
 from holdfast.config.toml_lines import KeyPath
 from holdfast.vocabulary.errors import ConfigError
 from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.option_declarations import Option, bounds_fault, declared_fields, struct_in
+from holdfast.vocabulary.option_declarations import (
+    NOT_YET,
+    Option,
+    bounds_fault,
+    declared_fields,
+    struct_in,
+    unknown_name,
+)
 from holdfast.vocabulary.settings import Thinking
-from holdfast.vocabulary.text import unknown_name
 
 T = TypeVar("T")
 
 Complain: TypeAlias = Callable[[KeyPath, str], ConfigError]
 """Makes the error for a value: where it stands, and what is wrong with it."""
-
-NOT_YET = "this version does not have it yet"
 
 _PLACE = re.compile(r" - at `(?:key in )?\$(.*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")

@@ -8,7 +8,7 @@ from holdfast.ports.logs import scrubbed_logger
 
 ValueT = TypeVar("ValueT")
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 
 class OwnedTasks:
@@ -37,7 +37,7 @@ class OwnedTasks:
     async def cancel(self, *, within: float) -> None:
         """Cancel every task and wait until they have ended, for so many seconds at most.
 
-        What runs in a task may be the user's and refuse to end; it holds up nobody.
+        What runs in a task may be the user's and refuse to end; the caller goes on then.
         """
         tasks = tuple(self._tasks)
         for task in tasks:
@@ -45,4 +45,4 @@ class OwnedTasks:
         if tasks:
             _, left = await asyncio.wait(tasks, timeout=within)
             for task in left:
-                _log.warning("%s does not let itself be cancelled", task.get_name())
+                _logger.warning("%s does not let itself be cancelled", task.get_name())

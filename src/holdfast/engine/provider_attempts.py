@@ -9,13 +9,16 @@ from holdfast.blocks.error_classification import to_agent_error
 from holdfast.blocks.retry_policy import FailureCount, GiveUp, RetryAfter, decide_retry
 from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.ports.clock import Clock, Random
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.model_client import ModelClient
 from holdfast.vocabulary.entries import RetryScheduled, TurnDiscarded
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
+from holdfast.vocabulary.events import Busy, Retrying
 from holdfast.vocabulary.settings import ModelStep, RetrySettings, Settings
-from holdfast.vocabulary.status import Busy, Retrying
 
 ResultT = TypeVar("ResultT")
+
+_logger = scrubbed_logger(__name__)
 
 ModelRouter: TypeAlias = Callable[[str], Awaitable[tuple[ModelClient, str]]]
 """Finds the client for `provider/model`, and the model's name without its provider."""
@@ -103,13 +106,23 @@ class ProviderAttempts:
                 failure, course.failures, course.settings.retry, jitter=self._random.random()
             )
             if not isinstance(decision, GiveUp):
+                _logger.warning(
+                    "%s failed (%s: %s); retrying in %.1f s, attempt %d",
+                    *(course.settings.model, failure.code, failure.message),
+                    *(decision.seconds, course.plan.attempt + 1),
+                )
                 await self._discard(scope, failure)
                 await self._wait(scope, decision, attempt=course.plan.attempt, error=failure)
                 return
         for note in course.notes:
             failure.add_note(note)
+        failed = course.settings.model
         if not course.next_model(failure):
             raise failure
+        _logger.warning(
+            "%s failed (%s: %s); falling back to %s",
+            *(failed, failure.code, failure.message, course.settings.model),
+        )
         await self._discard(scope, failure)
 
     async def _discard(self, scope: QueryScope, error: AgentError) -> None:

@@ -11,7 +11,7 @@ from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
-from holdfast.engine.tool_execution import record_failure
+from holdfast.engine.tool_execution import record_end, record_failure
 from holdfast.engine.turn_runner import TurnOutcome, TurnRunner
 from holdfast.ports.clock import Clock
 from holdfast.ports.runner import OutputSpec, QueryOutcome
@@ -21,7 +21,6 @@ from holdfast.vocabulary.entries import (
     InputPromoted,
     InputQueued,
     QueryStarted,
-    ToolEnded,
     TurnDiscarded,
 )
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, ToolError
@@ -64,7 +63,8 @@ class _Progress(msgspec.Struct):
     require_tool: str | None
     empty_turns: int = 0
     repairs: int = 0
-    wrapping_up: bool = False
+    limit: str | None = None
+    """The limit that makes this turn the last one."""
 
 
 class QueryRunner:
@@ -125,18 +125,24 @@ class QueryRunner:
             if scope.fold.calls:
                 rest = await self._run_tools(scope)
                 if rest is not None:
-                    return QueryOutcome(stop_reason=rest)
+                    return QueryOutcome(stop_reason=rest, stop_detail=scope.repeated_call)
             await self._promote_steers(scope, progress)
             turn = await self._attempts.run(scope, self._next_turn(scope, progress))
             progress.reminders, progress.fresh_media, progress.require_tool = (), (), None
             stop_reason = await self._after_turn(scope, turn, progress)
-            if stop_reason is None and progress.wrapping_up:
+            if stop_reason is None and progress.limit is not None:
                 stop_reason = "limit"
             if stop_reason is not None:
-                return QueryOutcome(stop_reason=stop_reason)
+                detail = progress.limit if stop_reason == "limit" else None
+                return QueryOutcome(stop_reason=stop_reason, stop_detail=detail)
 
     async def _run_tools(self, scope: QueryScope) -> Literal["approval", "loop"] | None:
-        outcome = await self._dispatcher.dispatch(scope, tuple(scope.fold.calls.values()))
+        records = tuple(scope.fold.calls.values())
+        outcome = await self._dispatcher.dispatch(scope, records)
+        for record in records:
+            if record.ended is not None:
+                result = record.ended.outcome, canonical_json(record.ended.content)
+                scope.loop.end(record.part.call_id, result)
         return None if outcome == "done" else outcome
 
     async def _promote_steers(self, scope: QueryScope, progress: _Progress) -> None:
@@ -155,11 +161,11 @@ class QueryRunner:
     ) -> Callable[[ModelPlan], Awaitable[TurnOutcome]]:
         """Return the next turn, to be run on any model and as often as it takes."""
         settings = scope.fold.settings
-        progress.wrapping_up = _is_last_turn(scope, settings.limits, now=self._clock.now())
+        progress.limit = _limit_reached(scope, settings.limits, now=self._clock.now())
         reminders = progress.reminders
         scope.tools = self._registry.current()
         tools = scope.tools.view(settings.allowed_tools, settings.denied_tools).wire_tools
-        if progress.wrapping_up and tools:
+        if progress.limit is not None and tools:
             tools, reminders = (), (*reminders, _WRAP_UP)
         elif progress.require_tool is not None:
             _refuse_unknown(progress.require_tool, tools)
@@ -191,7 +197,7 @@ class QueryRunner:
         checked = turn.finish in ("stop", "other")
         if checked and not await self._is_output_good(scope, turn, progress):
             return None
-        if progress.wrapping_up and scope.turns > 1:
+        if progress.limit is not None and scope.turns > 1:
             return "limit"
         stop_reason = _STOP_REASONS[turn.finish]
         if stop_reason == "complete" and not _has_answer(scope):
@@ -212,7 +218,7 @@ class QueryRunner:
         progress.empty_turns = 0
         if await self._took_output_call(scope, turn, progress):
             return "complete"
-        return "limit" if progress.wrapping_up else None
+        return "limit" if progress.limit is not None else None
 
     async def _took_output_call(
         self, scope: QueryScope, turn: TurnOutcome, progress: _Progress
@@ -232,14 +238,8 @@ class QueryRunner:
             await record_failure(scope, call, failure)
             _count_repair(progress, output, error, provider=turn.provider)
             return False
-        taken = ToolEnded(
-            **scope.turn_stamp(),
-            call_id=call.call_id,
-            tool=call.name,
-            outcome="ok",
-            content=(TextPart(text="The answer was taken."),),
-        )
-        await scope.recorder.record([taken])
+        taken = (TextPart(text="The answer was taken."),)
+        await record_end(scope, call, outcome="ok", content=taken)
         return True
 
     async def _take_back(self, scope: QueryScope, turn: TurnOutcome, progress: _Progress) -> None:
@@ -270,7 +270,7 @@ class QueryRunner:
             scope.output = output.parse(tip.text if isinstance(tip, AssistantMessage) else "")
         except ValueError as error:
             _count_repair(progress, output, error, provider=turn.provider)
-            if not progress.wrapping_up:
+            if progress.limit is None:
                 await self._say(
                     scope, f"Your answer does not fit the schema: {error}. Answer again."
                 )
@@ -300,17 +300,21 @@ def _output_call(scope: QueryScope) -> ToolCallPart | None:
     return None if named[0].name in scope.tools else named[0]
 
 
-def _is_last_turn(scope: QueryScope, limits: Limits, *, now: float) -> bool:
-    """Whether the query may have one more turn, and no other after it."""
+def _limit_reached(scope: QueryScope, limits: Limits, *, now: float) -> str | None:
+    """Return the limit that allows one more turn and no other after it, as `turns=50`."""
     cost = float(scope.cost) if scope.cost is not None else 0.0
-    used: tuple[tuple[float | None, float], ...] = (
-        (limits.turns, scope.turns + 1),
-        (limits.tokens, scope.usage.total),
-        (limits.cost, cost),
-        (limits.seconds, now - scope.started_at),
-        (limits.tool_calls, scope.tool_calls),
-    )
-    return any(limit is not None and amount >= limit for limit, amount in used)
+    used: dict[str, float] = {
+        "turns": scope.turns + 1,
+        "tokens": scope.usage.total,
+        "cost": cost,
+        "seconds": now - scope.started_at,
+        "tool_calls": scope.tool_calls,
+    }
+    for name, amount in used.items():
+        limit: float | None = getattr(limits, name)
+        if limit is not None and amount >= limit:
+            return f"{name}={limit:g}"
+    return None
 
 
 def _count_repair(

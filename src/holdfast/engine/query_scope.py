@@ -12,15 +12,14 @@ from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
 from holdfast.blocks.tool_registry.registry import ToolSet
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.abort import AbortController
-from holdfast.ports.approver import Approver, Unanswered
+from holdfast.ports.clock import Stamp
 from holdfast.ports.model_client import ModelClient
-from holdfast.ports.recorder import Recorder
-from holdfast.ports.runner import QueryInput
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.runner import QueryInput, Recorder
+from holdfast.ports.tools import Approver, Unanswered
 from holdfast.vocabulary.entries import InputQueued
+from holdfast.vocabulary.events import SessionStatus
 from holdfast.vocabulary.ids import InputId, MessageId, QueryId, SessionId
 from holdfast.vocabulary.settings import Settings
-from holdfast.vocabulary.status import SessionStatus
 from holdfast.vocabulary.usage import Usage, add_costs
 
 
@@ -72,6 +71,8 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     started_at: float
     abort: AbortController = msgspec.field(default_factory=AbortController)
     loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
+    repeated_call: str | None = None
+    """The tool call for which the query ends as a loop, for people."""
     tools: ToolSet = ToolSet()
     """What is offered in the turn."""
     turn: Turn | None = None

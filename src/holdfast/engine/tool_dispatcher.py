@@ -6,14 +6,14 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.blocks.conversation.answers import CallRecord
+from holdfast.blocks.conversation.tool_calls import CallRecord
 from holdfast.blocks.tool_registry.registry import InvalidInput, NotFound, Ready
 from holdfast.engine.query_scope import QueryScope
-from holdfast.engine.tool_execution import ToolExecution, record_failure
+from holdfast.engine.tool_execution import ToolExecution, record_end, record_failure
 from holdfast.ports.abort import query_stopped
 from holdfast.ports.logs import scrubbed_logger
-from holdfast.ports.tool_hooks import Answer, BeforeTool, Block, Proceed, Verdict
-from holdfast.serialization.canonical import arguments_hash
+from holdfast.ports.tools import Answer, BeforeTool, Block, Proceed, Verdict
+from holdfast.serialization.canonical import arguments_hash, canonical_json
 from holdfast.vocabulary.approvals import (
     ApprovalRequest,
     Approve,
@@ -25,18 +25,24 @@ from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     HookMessage,
-    ToolEnded,
 )
 from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError, without_secrets
 from holdfast.vocabulary.ids import ApprovalId, CallId, new_approval_id
 from holdfast.vocabulary.json_types import Json
-from holdfast.vocabulary.parts import ResultContent, TextPart, ToolCallPart, check_content
+from holdfast.vocabulary.parts import TextPart, ToolCallPart, check_content
 
 DispatchOutcome: TypeAlias = Literal["done", "approval", "loop"]
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
+
+_SHOWN = 200
+"""Characters of a repeated call's arguments that a result shows."""
 
 _DENIED = "This call was not allowed. Do not try it again unless you are asked to."
+_REPEATED = (
+    "This call was not run: you made the same call several times in a row, and its result was the "
+    "same each time. Do something else, or answer with what you have."
+)
 _OTHER_ARGUMENTS = "This call was not run: it is not the one that was asked about."
 
 
@@ -146,10 +152,13 @@ class ToolDispatcher:
         if candidate is not None and record.state != known:
             return await self._prepare(scope, record)  # it was answered while the hook was asked
         if candidate is not None:
-            return self._judge(scope, candidate)
+            return await self._judge(scope, candidate)
         # A call that never runs can go in circles, too, and no approver could allow it.
         asked_for = call.arguments if call.invalid is None else call.invalid
-        return "loop" if scope.loop.is_loop(arguments_hash(call.name, asked_for)) else None
+        row = scope.loop.judge(call.call_id, arguments_hash(call.name, asked_for))
+        if row == "repeated":
+            scope.loop.refuse()
+        return _loop_of(scope, call) if row == "insisting" else None
 
     async def _unless_other(
         self, scope: QueryScope, candidate: _Candidate | None, asked: str | None
@@ -160,13 +169,19 @@ class ToolDispatcher:
         await self._refuse(scope, candidate.call, _OTHER_ARGUMENTS)
         return None
 
-    def _judge(
+    async def _judge(
         self, scope: QueryScope, candidate: _Candidate
-    ) -> _Candidate | _Question | Literal["loop"]:
+    ) -> _Candidate | _Question | Literal["loop"] | None:
         """Say whether a call may run as it is, must be asked about, or goes in circles."""
-        looping = scope.loop.is_loop(candidate.arguments_hash)
-        if looping and scope.session.approver is None:
-            return "loop"
+        call = candidate.call
+        row = scope.loop.judge(call.call_id, candidate.arguments_hash)
+        looping = row != "fresh"
+        if looping and (scope.session.approver is None or scope.fold.settings.on_loop == "deny"):
+            if row == "insisting":
+                return _loop_of(scope, call)
+            scope.loop.refuse()
+            await self._refuse(scope, call, _REPEATED)
+            return None
         if not looping and not self._must_ask(scope, candidate):
             return candidate
         asked = _question_about(scope, candidate.call)
@@ -175,7 +190,7 @@ class ToolDispatcher:
             candidate=candidate,
             approval_id=approval_id,
             answer=scope.session.approvals.park(approval_id),
-            reason="the same call was made several times" if looping else None,
+            reason="the same call had the same result several times" if looping else None,
         )
 
     async def _consult_hook(self, scope: QueryScope, call: ToolCallPart) -> Verdict:
@@ -201,7 +216,7 @@ class ToolDispatcher:
         if isinstance(verdict, Block):
             await self._refuse(scope, call, verdict.reason)
         elif isinstance(verdict, Answer):
-            await self._end(scope, call, outcome="ok", content=verdict.content)
+            await record_end(scope, call, outcome="ok", content=verdict.content)
         return verdict
 
     async def _resolve(
@@ -285,7 +300,7 @@ class ToolDispatcher:
         """Let the approver answer, unless an answer comes first."""
         approver, approvals = scope.session.approver, scope.session.approvals
         if approver is None:
-            await approvals.settle(request.id, Deny("nobody was there to approve it"))
+            await approvals.settle(request.id, Deny("there is no approver"))
             return
         asking = scope.session.tasks.start(_ask_safely(approver(request)), name="holdfast-approver")
         try:
@@ -322,24 +337,15 @@ class ToolDispatcher:
         )
 
     async def _refuse(self, scope: QueryScope, call: ToolCallPart, reason: str | None) -> None:
-        await self._end(scope, call, outcome="denied", content=(TextPart(text=reason or _DENIED),))
+        await record_end(scope, call, outcome="denied", content=(TextPart(text=reason or _DENIED),))
 
-    async def _end(
-        self,
-        scope: QueryScope,
-        call: ToolCallPart,
-        *,
-        outcome: Literal["ok", "denied"],
-        content: tuple[ResultContent, ...],
-    ) -> None:
-        ended = ToolEnded(
-            **scope.turn_stamp(),
-            call_id=call.call_id,
-            tool=call.name,
-            outcome=outcome,
-            content=content,
-        )
-        await scope.recorder.record([ended])
+
+def _loop_of(scope: QueryScope, call: ToolCallPart) -> Literal["loop"]:
+    """Note which call goes in circles."""
+    shown = canonical_json(call.arguments if call.invalid is None else call.invalid).decode()
+    more = "…" if len(shown) > _SHOWN else ""
+    scope.repeated_call = f"{call.name}({shown[:_SHOWN]}{more})"
+    return "loop"
 
 
 def _question_about(scope: QueryScope, call: ToolCallPart) -> ApprovalRequested | None:
@@ -370,8 +376,8 @@ async def _ask_safely(answer: Awaitable[Decision]) -> Decision:
     """Wait for an approver; one that fails has not approved."""
     try:
         decision = await answer
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's, and may raise anything
-        _log.exception("an approver failed; the call is denied")
+    except (Exception, SystemExit) as error:
+        _logger.exception("an approver failed; the call is denied")
         return Deny(f"the approver failed: {type(error).__name__}")
     if not isinstance(decision, Approve | Deny):
         return Deny(f"the approver gave {type(decision).__name__}, which is no decision")

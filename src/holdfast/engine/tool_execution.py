@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Literal
 
 from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock
-from holdfast.ports.tool_context import ToolContext
+from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.entries import ToolEnded, ToolStarted
 from holdfast.vocabulary.errors import ErrorCode, ErrorReport, ToolError
 from holdfast.vocabulary.events import Event, ToolFailed, ToolProgress
@@ -75,7 +76,7 @@ class ToolExecution:
             report=_reporter(scope, call, abort.signal),
         )
         limit = ready.rules.timeout or None
-        # A task of its own, so that a tool which does not let itself be cancelled holds up nobody.
+        # A task of its own, so that the query goes on when a tool ignores its cancellation.
         running = scope.session.tasks.start(
             ready.run(context, transform=scope.input.transform), name=f"holdfast-tool-{call.name}"
         )
@@ -88,7 +89,7 @@ class ToolExecution:
         except TimeoutError:
             return ToolError(ErrorCode.TOOL_TIMEOUT, f"the tool took longer than {limit:g} s")
         finally:
-            # Whoever still works for this call, in a thread perhaps, sees that nobody waits.
+            # What still works for this call, in a thread perhaps, sees that it has ended.
             abort.abort("the call has ended")
             forget()
             running.cancel()
@@ -97,10 +98,28 @@ class ToolExecution:
         return outcome
 
 
+async def record_end(
+    scope: QueryScope,
+    call: ToolCallPart,
+    *,
+    outcome: Literal["ok", "denied"],
+    content: tuple[ResultContent, ...],
+) -> None:
+    """Record the end of a call that is answered without running its tool."""
+    ended = ToolEnded(
+        **scope.turn_stamp(),
+        call_id=call.call_id,
+        tool=call.name,
+        outcome=outcome,
+        content=content,
+    )
+    await scope.recorder.record([ended])
+
+
 async def record_failure(
     scope: QueryScope, call: ToolCallPart, error: ToolError, *, duration_ms: int = 0
 ) -> None:
-    """Record that a call failed, tell the model why, and tell everyone else.
+    """Record that a call failed: for the model, and for consumers.
 
     A tool that does not exist is the model's own mistake: only the model hears of it.
     """
@@ -131,7 +150,7 @@ def _reporter(scope: QueryScope, call: ToolCallPart, ended: AbortSignal) -> Call
 
     def report(value: Json) -> None:
         if ended.aborted:
-            return  # a thread that was left behind has nobody to report to
+            return  # a thread that was left behind: its call has ended
         event = ToolProgress(call_id=call.call_id, tool=call.name, progress=value)
         try:
             inside = asyncio.get_running_loop() is loop

@@ -13,14 +13,17 @@ from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
 from holdfast.engine.query_scope import ModelPlan, QueryScope, Turn
 from holdfast.ports.abort import query_stopped
 from holdfast.ports.clock import Clock
-from holdfast.ports.model_catalogue import ModelCatalogue
-from holdfast.ports.recorder import Recorder
+from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.model_client import ModelCatalogue
+from holdfast.ports.runner import Recorder
 from holdfast.vocabulary.entries import TurnEnded, TurnStarted
 from holdfast.vocabulary.errors import ErrorCode, RequestError, StoreError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import MessageId, new_message_id, new_turn_id
 from holdfast.vocabulary.settings import RuntimeSettings
 from holdfast.vocabulary.stream_parts import FinishKind, StreamFinished
+
+_logger = scrubbed_logger(__name__)
 
 
 class TurnOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +61,11 @@ class TurnRunner:
         """
         extras = msgspec.structs.replace(extras, model=plan.model)
         request = build_request(plan.settings, scope.fold.sent_view(), extras)
+        _logger.debug(
+            "request to %s/%s: %d messages, %d tools, attempt %d",
+            *(plan.client.provider, plan.model),
+            *(len(request.messages), len(request.tools), plan.attempt),
+        )
         turn = await self._begin(scope, plan)
         answer, stopped = turn.answer, scope.abort.signal
         async with (

@@ -1,4 +1,4 @@
-"""Abort signals: one thread-safe way to say stop, seen by whoever listens."""
+"""Abort signals: a thread-safe way to stop work, and to be told when work is to stop."""
 
 import asyncio
 import threading
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.vocabulary.errors import ErrorCode, RequestError
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 
 class AbortSignal:
@@ -86,8 +86,8 @@ class AbortSignal:
         for listener in listeners:
             try:
                 listener()
-            except Exception:  # noqa: BLE001 - one listener's failure keeps nobody from stopping
-                _log.exception("a listener to an abort failed")
+            except Exception:
+                _logger.exception("a listener to an abort failed")
 
 
 def _weakly(signal: AbortSignal, reason: "str | AbortSignal") -> Callable[[], None]:
@@ -96,7 +96,7 @@ def _weakly(signal: AbortSignal, reason: "str | AbortSignal") -> Callable[[], No
 
     def abort() -> None:
         if (alive := target()) is not None:
-            alive._abort(reason if isinstance(reason, str) else reason.reason)  # noqa: SLF001 - signal and controller are one thing in two hands
+            alive._abort(reason if isinstance(reason, str) else reason.reason)  # noqa: SLF001 - only this module may abort a signal
 
     return abort
 
@@ -109,7 +109,7 @@ class AbortController:
 
     def abort(self, reason: str | None = None) -> None:
         """Say stop; saying it again does nothing."""
-        self.signal._abort(reason)  # noqa: SLF001 - see _weakly
+        self.signal._abort(reason)  # noqa: SLF001 - only this module may abort a signal
 
 
 def query_stopped() -> RequestError:

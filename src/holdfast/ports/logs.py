@@ -1,4 +1,4 @@
-"""Loggers whose records hold no secret, whoever handles them."""
+"""Loggers whose records hold no secrets, for every log handler."""
 
 import logging
 

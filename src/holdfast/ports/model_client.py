@@ -1,10 +1,12 @@
-"""The port to a model: one request in, one stream of parts out."""
+"""The ports to models: one request in, one stream of parts out; and what is known of a model."""
 
 from collections.abc import AsyncGenerator, Sequence
+from decimal import Decimal
 from typing import Protocol
 
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
 from holdfast.vocabulary.stream_parts import StreamPart
+from holdfast.vocabulary.usage import Usage
 
 
 class ModelClient(Protocol):
@@ -34,4 +36,16 @@ class ModelClient(Protocol):
 
     async def close(self) -> None:
         """Close connections; later streams raise."""
+        ...
+
+
+class ModelCatalogue(Protocol):
+    """Knows models. What it does not know is None, never a guess."""
+
+    def cost(self, provider: str, model: str, usage: Usage) -> Decimal | None:
+        """Return what a call costs in US dollars."""
+        ...
+
+    def context_window(self, provider: str, model: str) -> int | None:
+        """Return how many tokens a model can hold."""
         ...

@@ -1,16 +1,39 @@
-"""The port to a runner of queries: what it is given, what it promises and what it returns."""
+"""The port to a runner of queries: what it is given, where it records, and what it promises."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
 
-from holdfast.ports.tool_hooks import OutputTransform
+from holdfast.ports.tools import OutputTransform
 from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.events import Event, LiveEvent
 from holdfast.vocabulary.ids import QueryId
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.requests import OutputSchema
 from holdfast.vocabulary.results import StopReason
+
+
+class Recorder(Protocol):
+    """Writes entries to the log and shows events to consumers, in one order.
+
+    - Entries among `events` are durable, and folded into the conversation, before any of the
+      events is shown.
+    - Events of all callers are shown in the order in which they were recorded.
+    - It returns once no consumer is too far behind; cancelling that wait loses nothing.
+    - What was recorded first is in the log first, also when two callers record at the same time: a
+      decision that is made before the first wait rests on everything recorded before it.
+    - A store that fails raises a `StoreError`; nothing of the batch is shown.
+    """
+
+    async def record(self, events: Sequence[Event]) -> None:
+        """Make `events` durable, then visible."""
+        ...
+
+    def show(self, events: Sequence[LiveEvent]) -> None:
+        """Show live-only events at once, without waiting for anything."""
+        ...
+
 
 ScopeT_contra = TypeVar("ScopeT_contra", contravariant=True)
 
@@ -48,6 +71,8 @@ class QueryOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """How a query came to rest."""
 
     stop_reason: StopReason
+    stop_detail: str | None = None
+    """Which limit was reached, or which tool call was repeated."""
     error: AgentError | None = None
 
 

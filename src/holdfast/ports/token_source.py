@@ -24,7 +24,7 @@ class Origin(msgspec.Struct, frozen=True):
 class TokenSource(Protocol):
     """Gives the credential of one request.
 
-    - `token` is called once for each request; nobody else keeps what it returns.
+    - `token` is called once for each request; the caller does not keep what it returns.
     - It raises CONFIG_MISSING where there is no credential, AUTH where one could not be had.
     - A source that is bound to an origin gives nothing to any other one.
     """

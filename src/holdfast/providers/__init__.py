@@ -1,1 +1,1 @@
-"""Providers: wire protocols, transport, and vendors as compositions of both."""
+"""Providers: wire protocols, transport, vendors, and models on this machine."""

@@ -1,7 +1,7 @@
-"""What is known of models: limits, abilities and prices, from a data file read on first use.
+"""Model catalogue: the limits, abilities and prices of models, from a data file read on first use.
 
-The file is generated from public price data; a provider's models are decoded only when one of them
-is asked for. What the file does not say is None: a fact is never guessed from a similar name.
+The file is generated from public price data. The models of a provider are decoded when one of them
+is looked up. What the file does not contain is None: a fact is never guessed from a similar name.
 """
 
 import re
@@ -22,21 +22,21 @@ from holdfast.vocabulary.usage import Usage
 Ability: TypeAlias = Literal["image", "document", "audio", "reasoning"]
 
 _NATIVE_AGENTS = {"claude-agent": "anthropic"}
-"""Providers that are no vendors, and the vendor whose models they use."""
+"""Providers that are not vendors, and the vendor whose models they use."""
 
 _DATE_SUFFIX = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?(0[1-9]|[12]\d|3[01])$")
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of one model; None is unknown."""
+    """The known facts about one model; None means unknown."""
 
     provider: str
-    """Whose entry this is; of an offered model, the provider that made it."""
+    """The provider whose table has the model; for a model that another one offers, its maker."""
     model: str
     context_window: int | None = None
     max_output: int | None = None
     abilities: frozenset[Ability] | None = None
-    """What it takes beside text, and whether it can think; empty means that it cannot."""
+    """What the model accepts beside text, and whether it can think; empty means neither."""
     prices: PriceList | None = None
     deprecated: bool = False
 
@@ -60,7 +60,7 @@ class _PriceRow(msgspec.Struct, array_like=True, frozen=True):
 class _ModelRow(msgspec.Struct, array_like=True, frozen=True):
     model: str
     rules: tuple[str | tuple[str, ...], ...] | None = None
-    """Which names mean this model: one of these; None means its own name only."""
+    """Rules for names of this model, of which one must match; None: its own name only."""
     context_window: int | None = None
     prices: tuple[_PriceRow, ...] | None = None
     max_output: int | None = None
@@ -71,7 +71,7 @@ class _ModelRow(msgspec.Struct, array_like=True, frozen=True):
 class _ProviderTable(msgspec.Struct, frozen=True):
     models: tuple[_ModelRow, ...]
     also: tuple[str, ...] = ()
-    """Providers whose models this one offers, too."""
+    """Providers whose models this one also offers."""
 
 
 class _Catalogue(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ class _Catalogue(msgspec.Struct, frozen=True):
 
 
 class Catalogue:
-    """Looks up models. Reads the data file on first use and keeps what it has decoded."""
+    """Looks up models. Reads the data file on first use and caches what it decodes."""
 
     def __init__(self, content: bytes | None = None) -> None:
         self._content = content
@@ -88,19 +88,19 @@ class Catalogue:
         self._found: dict[tuple[str, str], ModelFacts | None] = {}
 
     def find(self, provider: str, model: str) -> ModelFacts | None:
-        """Return what is known of a model, whatever date its name ends in; None if nothing."""
+        """Return the facts about a model, also if its name ends with a date; None if unknown."""
         key = (_owner_of_models(provider), model.lower())
         if key not in self._found:
             self._found[key] = self._search(*key)
         return self._found[key]
 
     def prices(self, provider: str, model: str) -> PriceList | None:
-        """Return the prices of a model; None if they are not known."""
+        """Return the prices of a model; None if unknown."""
         facts = self.find(provider, model)
         return None if facts is None else facts.prices
 
     def models(self, provider: str) -> tuple[ModelFacts, ...]:
-        """Return every model that is listed for a provider."""
+        """Return all models in a provider's table."""
         provider = _owner_of_models(provider)
         table = self._table(provider)
         return () if table is None else tuple(_facts(provider, row) for row in table.models)
@@ -112,7 +112,7 @@ class Catalogue:
 
     @property
     def source(self) -> str:
-        """Which package and version the facts come from."""
+        """The package and version that the data comes from."""
         return self._decoded.source
 
     @cached_property
@@ -144,10 +144,10 @@ class Catalogue:
 
 
 class KnownModels:
-    """The model catalogue of one agent; a `ModelCatalogue`.
+    """The model catalogue of one agent; implements `ModelCatalogue`.
 
-    `prices` and `windows` are the user's own, by `provider/model`. `same_as` says of providers
-    under names of the user's own which known provider they are.
+    `prices` and `windows` are the user's own, by `provider/model`. `same_as` maps provider names
+    that the user chose to known providers.
     """
 
     def __init__(
@@ -166,18 +166,18 @@ class KnownModels:
         self._same_as = dict(same_as or {})
 
     def cost(self, provider: str, model: str, usage: Usage) -> Decimal | None:
-        """Return what a call made now costs in US dollars; None if a price is not known."""
+        """Return the cost of a call made now, in US dollars; None if a price is unknown."""
         name = f"{provider}/{model}"
         return self._pricing.cost(usage, model=name, at_ms=self._clock.time_ms())
 
     def context_window(self, provider: str, model: str) -> int | None:
-        """Return how many tokens a model can hold; None if that is not known."""
+        """Return the size of a model's context window, in tokens; None if unknown."""
         own = self._windows.get(f"{provider}/{model}")
         facts = self.facts(provider, model)
         return own or (facts.context_window if facts is not None else None)
 
     def facts(self, provider: str, model: str) -> ModelFacts | None:
-        """Return everything that the catalogue knows of a model."""
+        """Return the facts about a model; None if unknown."""
         return self._catalogue.find(self._same_as.get(provider, provider), model)
 
     def _known_prices(self, provider: str, model: str) -> PriceList | None:
@@ -185,7 +185,7 @@ class KnownModels:
 
 
 def _owner_of_models(provider: str) -> str:
-    """Return the provider under whose name the models of this one are listed."""
+    """Return the provider whose table lists the models of this one."""
     vendor = VENDORS.get(provider)
     if vendor is None:
         return _NATIVE_AGENTS.get(provider, provider)
@@ -193,7 +193,7 @@ def _owner_of_models(provider: str) -> str:
 
 
 def _spellings(model: str) -> tuple[str, ...]:
-    """Return a name as it is, with its date written with dashes, and without its date."""
+    """Return a name unchanged, with dashes in its date, and without its date."""
     dated = _DATE_SUFFIX.search(model)
     if dated is None:
         return (model,)

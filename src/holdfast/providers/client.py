@@ -1,20 +1,21 @@
-"""A model behind HTTP: a wire protocol at an endpoint, with credentials, over a transport."""
+"""Wire client: a model behind HTTP, as a protocol, an endpoint, credentials and a transport."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.auth.origins import origin_of
-from holdfast.auth.token_sources import BoundTokenSource
+from holdfast.auth.token_sources import BoundTokenSource, origin_of
 from holdfast.blocks.token_estimate import estimate_tokens
 from holdfast.ports.clock import Clock
 from holdfast.ports.token_source import Origin, TokenSource
 from holdfast.providers.history import HistoryAdapter
 from holdfast.providers.reply_reader import ReplyReader, read_body
-from holdfast.providers.schema_fit import SchemaFit
+from holdfast.providers.schema_targets import SchemaAdapter
 from holdfast.providers.transport.protocol import HttpRequest, Reply, Transport
+from holdfast.providers.wire.failures import request_id_in
 from holdfast.providers.wire.protocol import WireProtocol, WireRequest
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, error_from_report
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
@@ -22,28 +23,27 @@ from holdfast.vocabulary.secrets import Secret, remember_headers, remember_url, 
 from holdfast.vocabulary.settings import Timeouts
 from holdfast.vocabulary.stream_parts import PartOpened, StreamPart
 
-_REQUEST_IDS = ("request-id", "x-request-id", "x-goog-request-id", "apim-request-id", "cf-ray")
 _NOT_OFFERED = frozenset({404, 405, 501})
-"""What servers say that speak a provider's protocol but do not count."""
+"""The statuses of servers that have a provider's protocol but cannot count tokens."""
 _OK = 200
 _REDIRECTS = range(300, 400)
-_PAGE = "text/html"
-_CUT = frozenset({ErrorCode.STREAM_INTERRUPTED, ErrorCode.TIMEOUT, ErrorCode.NETWORK})
-"""How a connection ends before its answer does."""
+_HTML = "text/html"
+_CUT_OFF = frozenset({ErrorCode.STREAM_INTERRUPTED, ErrorCode.TIMEOUT, ErrorCode.NETWORK})
+"""Errors of a connection that ended before its answer did."""
 _RECONNECTIONS = 3
-"""How often in a row the rest of an answer is asked for without getting any of it."""
+"""How many times in a row the rest of an answer is requested without getting any of it."""
 _FIRST_WAIT = 1.0
-"""Seconds before the first of them; each one after it waits twice as long."""
+"""Seconds before the first of them; each later one waits twice as long."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a provider listens and how it wants to be addressed."""
+    """The URL of a provider, and what is sent with every request to it."""
 
     base_url: str
     headers: dict[str, str] = msgspec.field(default_factory=dict)
-    """Sent with every request; they win over what client and protocol would send."""
+    """Sent with every request; they override those of the client and the protocol."""
     key_header: str = "authorization"
-    """Where a plain key goes; in `authorization` it is sent as a bearer token."""
+    """The header for a key; in `authorization` it is sent as a bearer token."""
     query: dict[str, str] = msgspec.field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     def url(self, path: str) -> str:
         """Return the URL of one of the protocol's paths."""
         base = self.base_url.rstrip("/")
-        # People paste base URLs with and without the version.
+        # Users write base URLs with and without the version.
         head = "/" + path.lstrip("/").split("/", 1)[0]
         if base.endswith(head) and head != "/":
             base = base.removesuffix(head)
@@ -63,10 +63,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WireModelClient:
-    """Asks a model over HTTP; see `ModelClient` for what it promises.
+    """Sends requests to a model over HTTP; implements `ModelClient`.
 
-    Owns the connection pool it was given, and memories of messages that make turns cheap. Does not
-    own what is sent and received (the protocol), nor credentials (the token source).
+    Owns the transport that it was given, and caches of adapted and encoded messages. Does not own
+    the format of requests and replies (the protocol) or credentials (the token source).
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class WireModelClient:
         remember_url(endpoint.base_url)
         self._tokens = tokens and BoundTokenSource(tokens, _origin(endpoint.base_url))
         self._history = HistoryAdapter(provider=provider, rules=protocol.history)
-        self._schemas = SchemaFit()
+        self._schemas = SchemaAdapter()
         self._encode: Callable[[ModelRequest], WireRequest] = (
             protocol.new_encoder() if protocol.new_encoder else protocol.encode_request
         )
@@ -97,32 +97,42 @@ class WireModelClient:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Sequence[StreamPart], None]:
         """Send `request` when first iterated, and yield the answer."""
         adapted = self._history.adapt(request)
-        wire = self._encode(self._fitted(adapted.request))
+        wire = self._encode(self._with_adapted_schemas(adapted.request))
         sent = await self._send(wire, request.timeouts)
         try:
             reader = ReplyReader(
                 self._protocol,
-                sent.reply,
-                content_seconds=request.timeouts.content,
+                sent.reply.headers,
                 limit=request.reply_bytes,
+                content_seconds=request.timeouts.content,
             )
+            now = asyncio.get_running_loop().time
             while not reader.is_finished:
-                parts = await reader.next_parts()
+                parts: list[StreamPart] = []
+                failure: AgentError | None = None
+                started = now()
+                try:
+                    # Most reads bring content, and then only the limits of the reply apply.
+                    waiting = (
+                        reader.read_in_time(sent.reply) if reader.silence else sent.reply.read()
+                    )
+                    reader.take(await waiting, parts)
+                    if not parts:
+                        reader.add_silence(now() - started)
+                except AgentError as error:
+                    failure = error
+                # The parts that came before a failure are yielded before it is raised.
                 if parts:
                     yield _renamed(parts, adapted.tool_names) if adapted.tool_names else parts
-                if (failure := reader.failure) is not None:
-                    sent.reply.close()
-                    rest = await self._read_on(reader, wire, request.timeouts)
-                    if rest is None:
-                        raise self._completed(failure, sent.reply.headers, sent.secret)
-                    sent = rest
+                if failure is not None:
+                    sent = await self._reconnected(reader, wire, sent, failure=failure)
             await sent.reply.drain()
         finally:
             sent.reply.close()
 
     async def count_tokens(self, request: ModelRequest) -> TokenCount:
         """Count the tokens of `request`; an estimate where the provider cannot count."""
-        adapted = self._fitted(self._history.adapt(request).request)
+        adapted = self._with_adapted_schemas(self._history.adapt(request).request)
         encode, decode = self._protocol.encode_count, self._protocol.decode_count
         if encode is None or decode is None:
             return estimate_tokens(adapted)
@@ -142,38 +152,45 @@ class WireModelClient:
         finally:
             sent.reply.close()
 
-    def _fitted(self, request: ModelRequest) -> ModelRequest:
-        return self._schemas.fit(request, self._protocol.schema_targets(request.model))
+    def _with_adapted_schemas(self, request: ModelRequest) -> ModelRequest:
+        return self._schemas.adapt(request, self._protocol.schema_targets(request.model))
 
     async def close(self) -> None:
         """Close connections; later streams raise."""
         await self._transport.close()
 
-    async def _read_on(
-        self, reader: ReplyReader, wire: WireRequest, timeouts: Timeouts
-    ) -> "_Sent | None":
-        """Ask for the rest of an answer that broke off; None when it is not to be had."""
-        failure, clock = reader.failure, self._clock
-        if failure is None or failure.code not in _CUT or clock is None:
-            return None
-        while reader.attempts < _RECONNECTIONS and (rest := reader.resume()) is not None:
+    async def _reconnected(
+        self, reader: ReplyReader, wire: WireRequest, sent: "_Sent", *, failure: AgentError
+    ) -> "_Sent":
+        """Return the reply with the rest of an answer that broke off.
+
+        Raises `failure` if the provider does not keep the answer or cannot be reached.
+        """
+        sent.reply.close()
+        clock = self._clock
+        while (
+            clock is not None
+            and failure.code in _CUT_OFF
+            and reader.attempts < _RECONNECTIONS
+            and (rest := reader.resume()) is not None
+        ):
             await clock.sleep(_FIRST_WAIT * 2**reader.attempts)
             reader.attempts += 1
             try:
                 request = WireRequest(path=wire.path + rest, headers=wire.headers)
-                sent = await self._send(request, timeouts)
+                resumed = await self._send(request, sent.timeouts)
             except AgentError as error:
                 if not error.retryable:
-                    return None
+                    break
             else:
-                reader.go_on(sent.reply)
-                return sent
-        return None
+                reader.continue_with(resumed.reply.headers)
+                return resumed
+        raise self._completed(failure, sent.reply.headers, sent.secret)
 
     async def _send(self, wire: WireRequest, timeouts: Timeouts) -> "_Sent":
-        """Send a request; return the reply, if it is a success, and the credential it took.
+        """Send a request and return its reply; raises the typed error of any but a success.
 
-        Some gateways report errors as a page with status 200, which is no success either.
+        Some gateways report errors as an HTML page with status 200.
         """
         url = self._endpoint.url(wire.path)
         secret = await self._tokens.token(_origin(url)) if self._tokens else None
@@ -185,8 +202,8 @@ class WireModelClient:
         except AgentError as error:
             raise self._completed(error, {}, secret) from error
         kind = reply.headers.get("content-type", "").lower()
-        if reply.status == _OK and not kind.startswith(_PAGE):
-            return _Sent(reply, secret)
+        if reply.status == _OK and not kind.startswith(_HTML):
+            return _Sent(reply, secret, timeouts)
         try:
             refusal = await self._refusal(reply, secret, seconds=timeouts.content)
         finally:
@@ -209,7 +226,7 @@ class WireModelClient:
         return headers
 
     async def _refusal(self, reply: Reply, secret: Secret | None, *, seconds: float) -> AgentError:
-        """Make the typed error of a reply that is not a success."""
+        """Return the typed error of a reply that is not a success."""
         target = reply.headers.get("location")
         if target and reply.status in _REDIRECTS:
             host = urlsplit(target).hostname or target
@@ -220,20 +237,18 @@ class WireModelClient:
                 status=reply.status,
             )
         body = (await read_body(reply, seconds=seconds)).decode("utf-8", "replace")
-        # Before anything is cut short, so that no half of a credential is left.
+        # Before the text is shortened, so that no half of a credential is left.
         text = scrub(body, [secret] if secret else [])
         return self._protocol.classify(reply.status, reply.headers, text.encode())
 
     def _completed(
         self, error: AgentError, headers: Mapping[str, str], secret: Secret | None
     ) -> AgentError:
-        """Return `error` with what only the client knows, and without the credential.
+        """Return `error` with the provider and the request id, and without the credential.
 
-        It knows the provider and the request's id. The error is returned and not raised here, so
-        that this frame, with what the peer sent in it, is in no traceback.
+        It is not raised here, so that no traceback holds this frame with the reply's headers.
         """
-        known = next((headers[name] for name in _REQUEST_IDS if name in headers), None)
-        request_id = error.request_id or known
+        request_id = error.request_id or request_id_in(headers)
         secrets = [secret] if secret else []
         report = replace(
             error.report,
@@ -245,10 +260,11 @@ class WireModelClient:
 
 
 class _Sent(msgspec.Struct, frozen=True):
-    """A request's reply, and the credential that must not be seen in any error of it."""
+    """A reply, the credential that no error may contain, and the timeouts of the request."""
 
     reply: Reply
     secret: Secret | None
+    timeouts: Timeouts
 
 
 def _origin(url: str) -> Origin:
@@ -259,7 +275,7 @@ def _origin(url: str) -> Origin:
 
 
 def _renamed(parts: list[StreamPart], names: Mapping[str, str]) -> list[StreamPart]:
-    """Give tools back the names that the program knows them by."""
+    """Replace the names of tools that were sent with the tools' own names."""
     return [
         replace(part, name=names.get(part.name, part.name))
         if isinstance(part, PartOpened) and part.name

@@ -1,21 +1,24 @@
-"""Makes any history acceptable to a protocol: another provider or model may have written it.
+"""History: adapts a conversation to a protocol; another provider or model may have written it.
 
-What already fits is handed on as the same object; only what does not is made anew, and always in
-the same way, so that a provider's prompt cache still matches.
+What a protocol accepts is passed on as the same object. Everything else is replaced, always in the
+same way, so that the provider's prompt cache still matches.
 """
 
-import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.providers.accepted_media import refuse_unaccepted, shown
-from holdfast.providers.call_ids import CallIds
-from holdfast.providers.prefix_memo import PrefixMemo, settled_length
+from holdfast.providers.history_parts import (
+    CallIds,
+    ToolNames,
+    accepted_media,
+    refuse_unaccepted_media,
+)
+from holdfast.providers.wire.prefix_cache import PrefixCache, stable_length
 from holdfast.providers.wire.protocol import HistoryRules
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -32,18 +35,16 @@ from holdfast.vocabulary.parts import (
     ToolResultPart,
 )
 from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.tools import ToolSpec
 
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
-_NAME_LIMIT = 64
 _SNAPSHOT = re.compile(r"[-@](?:latest|\d{8}|\d{4}-\d{2}-\d{2})$")
-_GO_ON = ReminderPart(text="The answer above is not complete. Go on from where it ends.")
-_MEMO_WEIGHT = 512
-"""About what a remembered message takes, as the message itself is kept by it."""
+_CONTINUE = ReminderPart(text="The answer above is not complete. Go on from where it ends.")
+_CACHE_WEIGHT = 512
+"""About how many bytes a cached message takes."""
 
 
-class _Adapted(NamedTuple):
-    """Messages that can be sent, and whether they are the very ones that were given."""
+class _AdaptedMessages(NamedTuple):
+    """Messages that can be sent, and whether they are the same objects that were given."""
 
     messages: tuple[Message, ...]
     is_same: bool
@@ -51,7 +52,7 @@ class _Adapted(NamedTuple):
 
 
 class AdaptedHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that a protocol accepts, and the way back for the names it changed."""
+    """A request that a protocol accepts, and the tool names that were changed for it."""
 
     request: ModelRequest
     tool_names: Mapping[str, str] = _NO_NAMES
@@ -59,22 +60,21 @@ class AdaptedHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryAdapter:
-    """Adapts the history of one request after another for one provider.
+    """Adapts the histories of requests for one provider.
 
-    Owns a memory of conversations it has looked at. Does not own what a provider accepts (its
-    protocol's `HistoryRules` do).
+    Owns a cache of adapted messages. Does not own what a provider accepts (`HistoryRules`).
     """
 
     def __init__(self, *, provider: str, rules: HistoryRules) -> None:
         self._provider = provider
         self._rules = rules
-        self._memos: dict[tuple[str, bool], PrefixMemo[_Adapted]] = {}
+        self._caches: dict[tuple[str, bool], PrefixCache[_AdaptedMessages]] = {}
 
     def adapt(self, request: ModelRequest) -> AdaptedHistory:
         """Return `request` in a form that the protocol accepts; see `adapt_history`."""
         key = (request.model, request.compaction.enabled)
-        memo = self._memos.setdefault(key, PrefixMemo())
-        return adapt_history(request, provider=self._provider, rules=self._rules, memo=memo)
+        cache = self._caches.setdefault(key, PrefixCache())
+        return adapt_history(request, provider=self._provider, rules=self._rules, cache=cache)
 
 
 def adapt_history(
@@ -82,26 +82,28 @@ def adapt_history(
     *,
     provider: str,
     rules: HistoryRules,
-    memo: PrefixMemo[_Adapted] | None = None,
+    cache: PrefixCache[_AdaptedMessages] | None = None,
 ) -> AdaptedHistory:
     """Return `request` in a form that a protocol with `rules` accepts.
 
-    The request comes back as the same object when nothing has to change. `memo` is for one
-    provider, model and set of rules.
+    The same object is returned if nothing has to change. `cache` is for one provider, model and set
+    of rules.
 
     Raises:
-        ConfigError: CONFIG_INVALID when the user has just handed in what is not accepted.
+        ConfigError: CONFIG_INVALID if the current prompt has media that are not accepted.
 
     """
     rules = rules.for_model(request.model)
-    refuse_unaccepted(request.fresh_media, rules=rules, provider=provider, model=request.model)
-    names = _Names(rules.tool_name_pattern, [tool.name for tool in request.tools])
+    refuse_unaccepted_media(
+        request.fresh_media, rules=rules, provider=provider, model=request.model
+    )
+    names = ToolNames(rules.tool_name_pattern, [tool.name for tool in request.tools])
     tools = tuple(names.of_tool(tool) for tool in request.tools)
     if _same(tools, request.tools):
         tools = request.tools
     wanted = names.of(request.require_tool) if request.require_tool else None
-    fit = _MessageFit(request, provider=provider, rules=rules, names=names)
-    messages = fit.ending(_adapted_messages(request.messages, fit, memo or PrefixMemo()))
+    adapter = _MessageAdapter(request, provider=provider, rules=rules, names=names)
+    messages = adapter.ending(_adapted_messages(request.messages, adapter, cache or PrefixCache()))
     if messages is request.messages and tools is request.tools and wanted == request.require_tool:
         return AdaptedHistory(request=request)
     return AdaptedHistory(
@@ -111,37 +113,41 @@ def adapt_history(
 
 
 def _adapted_messages(
-    messages: tuple[Message, ...], fit: "_MessageFit", memo: PrefixMemo[_Adapted]
+    messages: tuple[Message, ...], adapter: "_MessageAdapter", cache: PrefixCache[_AdaptedMessages]
 ) -> tuple[Message, ...]:
-    """Adapt what was not adapted before; the same tuple comes back when nothing changes."""
-    settled = settled_length(messages)
-    known, before = memo.recall(messages)
-    if before is None or known > settled:
-        known, before = 0, _Adapted(messages=(), is_same=True)
-    head = _extended(before, messages[:settled], fit, known=known)
-    memo.keep(messages[:settled], head, weight=_MEMO_WEIGHT * settled)
-    return _extended(head, messages, fit, known=settled).messages
+    """Adapt the messages that are not in the cache; returns the same tuple if none changes."""
+    stable = stable_length(messages)
+    known, before = cache.get(messages)
+    if before is None or known > stable:
+        known, before = 0, _AdaptedMessages(messages=(), is_same=True)
+    head = _extended(before, messages[:stable], adapter, known=known)
+    cache.put(messages[:stable], head, weight=_CACHE_WEIGHT * stable)
+    return _extended(head, messages, adapter, known=stable).messages
 
 
 def _extended(
-    before: _Adapted, messages: tuple[Message, ...], fit: "_MessageFit", *, known: int
-) -> _Adapted:
-    """Go on from what was made of the first `known` messages."""
+    before: _AdaptedMessages,
+    messages: tuple[Message, ...],
+    adapter: "_MessageAdapter",
+    *,
+    known: int,
+) -> _AdaptedMessages:
+    """Adapt the messages after the first `known`, which `before` holds."""
     added = messages[known:]
-    fit.ids = before.ids
-    kept = _sendable(before.messages, added, fit)
+    adapter.ids = before.ids
+    kept = _sendable(before.messages, added, adapter)
     is_same = before.is_same and len(kept) == len(messages) and _same(kept[known:], added)
-    return _Adapted(messages if is_same else tuple(kept), is_same=is_same, ids=fit.ids)
+    return _AdaptedMessages(messages if is_same else tuple(kept), is_same=is_same, ids=adapter.ids)
 
 
 def _sendable(
-    before: tuple[Message, ...], added: tuple[Message, ...], fit: "_MessageFit"
+    before: tuple[Message, ...], added: tuple[Message, ...], adapter: "_MessageAdapter"
 ) -> list[Message]:
-    """Leave out empty messages, join neighbouring ones of the user, begin with the user."""
+    """Leave out empty messages, join neighbouring user messages, begin with a user message."""
     kept = list(before)
     for given in added:
-        for piece in (given,) if kept else fit.opening(given):
-            message = fit.message(piece)
+        for piece in (given,) if kept else adapter.opening(given):
+            message = adapter.message(piece)
             last = kept[-1] if kept else None
             if not message.parts:
                 continue
@@ -157,7 +163,7 @@ def _is_summary(message: Message) -> bool:
 
 
 def _joined(first: tuple[Part, ...], second: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Join two messages' parts; results of tools come before everything else."""
+    """Join the parts of two messages; tool results come first."""
     parts = (*first, *second)
     results = tuple(part for part in parts if isinstance(part, ToolResultPart))
     return (*results, *(part for part in parts if not isinstance(part, ToolResultPart)))
@@ -170,15 +176,15 @@ def _same(made: Sequence[object], given: Sequence[object]) -> bool:
 
 
 def is_same_model(first: str, second: str) -> bool:
-    """Whether two names mean one model: an alias and its dated snapshots do."""
+    """Whether two names mean the same model, apart from a date or `latest` at their ends."""
     return first == second or _SNAPSHOT.sub("", first) == _SNAPSHOT.sub("", second)
 
 
-class _MessageFit:
-    """Decides, part by part, what of a message can be sent."""
+class _MessageAdapter:
+    """Decides, part by part, what of a message can be sent. `ids` grow with every answer."""
 
     def __init__(
-        self, request: ModelRequest, *, provider: str, rules: HistoryRules, names: "_Names"
+        self, request: ModelRequest, *, provider: str, rules: HistoryRules, names: ToolNames
     ) -> None:
         self._provider = provider
         self._model = request.model
@@ -188,7 +194,7 @@ class _MessageFit:
         self.ids = CallIds()
 
     def message(self, message: Message) -> Message:
-        """Return `message` with the parts that can be sent; the same object when all can."""
+        """Return `message` with the parts that can be sent; the same object if all can."""
         is_ours, is_same = True, True
         if isinstance(message, AssistantMessage):
             calls = [part.call_id for part in message.tool_calls]
@@ -207,10 +213,10 @@ class _MessageFit:
         return message if _same(parts, message.parts) else replace(message, parts=parts)
 
     def opening(self, message: Message) -> tuple[Message, ...]:
-        """Return the first message so that the user begins.
+        """Return the first message as messages that begin with the user.
 
-        A summary that a provider wrote opens an answer of the model's; only the provider that wrote
-        it takes it back like that, and for others it is what the user begins with.
+        A summary that a provider wrote begins an assistant message. Only that provider accepts it
+        back there; for others the summary becomes a user message.
         """
         if not isinstance(message, AssistantMessage) or not _is_summary(message):
             return (message,)
@@ -223,15 +229,15 @@ class _MessageFit:
                 summaries.append(TextPart(text=part.text))
             else:
                 rest.append(part)
-        begin = UserMessage(id=message.id, parts=tuple(summaries))
-        return (begin, replace(message, parts=tuple(rest)))
+        summary = UserMessage(id=message.id, parts=tuple(summaries))
+        return (summary, replace(message, parts=tuple(rest)))
 
     def ending(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """Return messages that the user ends, unless the provider may go on with its own answer."""
+        """Return messages that end with the user, unless the provider may continue its answer."""
         last = messages[-1] if messages else None
         if not isinstance(last, AssistantMessage) or last.provider in {"", self._provider}:
             return messages
-        return (*messages, UserMessage(id=last.id, parts=(_GO_ON,)))
+        return (*messages, UserMessage(id=last.id, parts=(_CONTINUE,)))
 
     def _part(self, part: Part, *, is_ours: bool, reasoning: bool) -> Part | None:
         fitted: Part | None = part
@@ -245,11 +251,11 @@ class _MessageFit:
             case ToolResultPart():
                 fitted = self._result(part)
             case MediaPart():
-                fitted = shown(part, self._rules.media, self._rules.linked_media)
+                fitted = accepted_media(part, self._rules.media, self._rules.linked_media)
             case CompactionPart():
                 fitted = part if is_ours else TextPart(text=part.text)
             case ProviderPart():
-                # Redacted reasoning travels in such parts, so they follow the rule for reasoning.
+                # Redacted reasoning is kept in such parts, so the rule for reasoning applies.
                 is_known = part.provider == self._provider
                 is_kept = reasoning or is_same_model(part.model, self._model)
                 fitted = part if is_known and is_kept else None
@@ -278,10 +284,10 @@ class _MessageFit:
     def _result_content(self, piece: ResultContent) -> ResultContent:
         if isinstance(piece, TextPart):
             return piece
-        return shown(piece, self._rules.result_media, self._rules.linked_media)
+        return accepted_media(piece, self._rules.result_media, self._rules.linked_media)
 
     def _id(self, call_id: CallId) -> CallId:
-        """Return an id that the protocol accepts, the same one for a call and its result."""
+        """Return an id that the protocol accepts, the same for a call and its result."""
         return self.ids.of(call_id, self._rules.call_id_pattern)
 
 
@@ -289,34 +295,3 @@ def _text(part: TextPart, *, is_ours: bool) -> TextPart | None:
     if not part.text:
         return None
     return part if is_ours or part.native is None else replace(part, native=None)
-
-
-class _Names:
-    """Gives tools names that the protocol accepts, each tool its own, always the same."""
-
-    def __init__(self, pattern: str, tools: Iterable[str]) -> None:
-        self.changed: dict[str, str] = {}
-        self._matches = re.compile(pattern).fullmatch
-        self._given: dict[str, str] = {}
-        # A name that is fine as it is comes before one that has to be made.
-        self._taken = {name for name in tools if self._matches(name)}
-
-    def of_tool(self, tool: ToolSpec) -> ToolSpec:
-        name = self.of(tool.name)
-        return tool if name is tool.name else replace(tool, name=name)
-
-    def of(self, name: str) -> str:
-        known = self._given.get(name)
-        if known is None:
-            known = self._given[name] = name if self._matches(name) else self._make(name)
-            self._taken.add(known)
-        # The very string that was given, so that what needs no change keeps its identity.
-        return name if known == name else known
-
-    def _make(self, name: str) -> str:
-        plain = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_NAME_LIMIT] or "tool"
-        if plain in self._taken or not self._matches(plain):
-            digest = hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:8]
-            plain = f"t_{plain[: _NAME_LIMIT - 11]}_{digest}"
-        self.changed[plain] = name
-        return plain

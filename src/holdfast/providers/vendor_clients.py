@@ -1,10 +1,10 @@
-"""Clients of vendors: made from a row of the table, or by another installed package.
+"""Vendor clients: made from a row of `vendors.VENDORS`, or by another installed package.
 
-A client is a wire protocol at an endpoint, with credentials, over a transport. A protocol is
-imported when the first client that uses it is made.
+A client is a wire protocol at an endpoint, with credentials, over a transport.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -16,7 +16,7 @@ from holdfast.ports.model_client import ModelClient
 from holdfast.ports.token_source import TokenSource
 from holdfast.providers.client import Endpoint, WireModelClient
 from holdfast.providers.transport.protocol import Transport
-from holdfast.providers.vendors import Vendor, ollama_url
+from holdfast.providers.vendors import Protocol, Vendor, ollama_url
 from holdfast.providers.wire.protocol import WireProtocol, WireRequest
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.requests import ModelRequest
@@ -25,35 +25,43 @@ if TYPE_CHECKING:
     from holdfast.providers.wire.chat_completions.dialects import Dialect
 
 ENTRY_POINTS = "holdfast.providers"
-"""The group of entry points in which other packages offer clients."""
+"""The entry-point group in which other packages offer clients."""
 
 ANTHROPIC_VERSION = "2023-06-01"
-"""Every model, cloud and gateway speaks it; newer versions only take things away."""
+"""Supported by every model, cloud and gateway; newer versions only remove features."""
 IDENTITY = "You are a Claude agent, built on Anthropic's Claude Agent SDK."
-"""Must be the first system block of a request that a person's login pays for."""
+"""Must be the first system block of a request that is made with a person's login."""
 _LOGIN_BETA = "oauth-2025-04-20"
 _AZURE_PATH = "/openai/v1"
+_MODULES: dict[Protocol, str] = {
+    "messages": "anthropic_messages",
+    "responses": "openai_responses",
+    "chat": "chat_completions",
+    "generate_content": "gemini",
+    "ollama": "ollama",
+}
+"""The modules of the protocols, below `providers.wire`."""
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client needs beside its vendor's row: the transport, the key, and what a user says."""
+    """What a client needs beside its vendor's row: transport, credentials, the user's settings."""
 
     transport: Transport
     tokens: TokenSource | None = None
     provider: str = ""
-    """What the client is called in results and errors; the vendor's name if left out."""
+    """The provider's name in results and errors; the vendor's name if empty."""
     base_url: str | None = None
-    """Instead of the vendor's own."""
+    """In place of the vendor's own."""
     headers: Mapping[str, str] = {}
     dialect: "Dialect | None" = None
-    """Of Chat Completions, instead of the vendor's own."""
+    """For Chat Completions, in place of the vendor's own."""
     api_version: str | None = None
-    """Of Azure: with one, deployments are in the path, as they were for long."""
+    """For Azure: with a version, the path contains the deployment, as in its older API."""
     organization: str | None = None
     project: str | None = None
     location: str | None = None
     clock: Clock | None = None
-    """With one, an answer in the background that broke off is read on."""
+    """With a clock, a background response that broke off is continued."""
     is_bearer: bool = False
     """Whether a key is sent as a bearer token, whatever the vendor's header is."""
 
@@ -62,15 +70,15 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_client(vendor: Vendor, access: Access) -> WireModelClient:
-    """Make the client of a vendor.
+    """Return a client of a vendor.
 
     Raises:
-        ConfigError: CONFIG_MISSING when neither the row nor the caller knows the base URL.
+        ConfigError: CONFIG_MISSING if neither the row nor the caller has a base URL.
 
     """
     return WireModelClient(
         provider=access.provider or vendor.name,
-        protocol=_PROTOCOLS[vendor.protocol](vendor, access),
+        protocol=_protocol(vendor, access),
         endpoint=Endpoint(
             base_url=_base_url(vendor, access),
             headers={**_own_headers(vendor, access), **access.headers},
@@ -83,52 +91,19 @@ def make_client(vendor: Vendor, access: Access) -> WireModelClient:
     )
 
 
-def _messages(_: Vendor, access: Access) -> WireProtocol:
-    from holdfast.providers.wire.anthropic_messages import PROTOCOL  # noqa: PLC0415 - if used
-
+def _protocol(vendor: Vendor, access: Access) -> WireProtocol:
+    """Return a vendor's protocol; its module is imported here, when a client first needs it."""
+    wire = import_module(f"holdfast.providers.wire.{_MODULES[vendor.protocol]}")
+    protocol: WireProtocol = wire.PROTOCOL
+    if vendor.dialect:
+        dialect = access.dialect or wire.dialects.DIALECTS[vendor.dialect]
+        if vendor.url_form == "azure" and vendor.protocol == "chat":
+            older = wire.dialects.DIALECTS["azure"].path
+            path = older if access.api_version else "/chat/completions"
+            dialect = replace(dialect, path=path)
+        protocol = wire.protocol_for(dialect)
     is_login = access.tokens is not None and access.tokens.kind == "oauth"
-    return _for_login(PROTOCOL) if is_login else PROTOCOL
-
-
-def _responses(vendor: Vendor, _: Access) -> WireProtocol:
-    from holdfast.providers.wire import openai_responses  # noqa: PLC0415 - if used
-
-    dialects = openai_responses.dialects.DIALECTS
-    return openai_responses.responses_protocol(dialects[vendor.dialect])
-
-
-def _chat(vendor: Vendor, access: Access) -> WireProtocol:
-    from holdfast.providers.wire import chat_completions  # noqa: PLC0415 - if used
-
-    dialects = chat_completions.dialects.DIALECTS
-    dialect = access.dialect or dialects[vendor.dialect]
-    if vendor.url_form == "azure":
-        older = dialects["azure"].path
-        path = older if _azure_version(vendor, access) else "/chat/completions"
-        dialect = replace(dialect, path=path)
-    return chat_completions.chat_protocol(dialect)
-
-
-def _generate_content(vendor: Vendor, _: Access) -> WireProtocol:
-    from holdfast.providers.wire import gemini  # noqa: PLC0415 - if used
-
-    is_vertex = vendor.url_form == "vertex"
-    return gemini.gemini_protocol(gemini.dialects.VERTEX) if is_vertex else gemini.PROTOCOL
-
-
-def _ollama(_: Vendor, __: Access) -> WireProtocol:
-    from holdfast.providers.wire.ollama import PROTOCOL  # noqa: PLC0415 - if used
-
-    return PROTOCOL
-
-
-_PROTOCOLS: dict[str, Callable[[Vendor, Access], WireProtocol]] = {
-    "messages": _messages,
-    "responses": _responses,
-    "chat": _chat,
-    "generate_content": _generate_content,
-    "ollama": _ollama,
-}
+    return _for_login(protocol) if is_login and vendor.protocol == "messages" else protocol
 
 
 def _base_url(vendor: Vendor, access: Access) -> str:
@@ -147,20 +122,20 @@ def _base_url(vendor: Vendor, access: Access) -> str:
     if vendor.url_form == "ollama":
         return ollama_url(given)
     if vendor.url_form == "azure":
-        # People paste it as one page or another shows it.
+        # Azure's own pages show this URL in several forms.
         resource = given.rstrip("/").removesuffix(_AZURE_PATH).removesuffix("/openai")
         return resource if _azure_version(vendor, access) else resource + _AZURE_PATH
     return given
 
 
 def _azure_version(vendor: Vendor, access: Access) -> str | None:
-    """Return the version that goes into the query; Responses at Azure have none."""
+    """Return the API version for the query string; Azure's Responses API has none."""
     is_versioned = vendor.url_form == "azure" and vendor.protocol == "chat"
     return access.api_version if is_versioned else None
 
 
 def _own_headers(vendor: Vendor, access: Access) -> dict[str, str]:
-    """Return the headers that a vendor is sent beside the user's."""
+    """Return the headers that a vendor needs, beside the user's."""
     if vendor.protocol == "messages":
         return {"anthropic-version": ANTHROPIC_VERSION}
     if vendor.protocol not in {"responses", "chat"} or vendor.url_form != "plain":
@@ -173,7 +148,7 @@ _Encode: TypeAlias = Callable[[ModelRequest], WireRequest]
 
 
 def _for_login(protocol: WireProtocol) -> WireProtocol:
-    """Put the identity before every system prompt; no setting can take it away."""
+    """Put the identity before every system prompt, whatever the settings."""
 
     def identified(encode: _Encode) -> _Encode:
         return lambda request: encode(
@@ -194,13 +169,13 @@ def _for_login(protocol: WireProtocol) -> WireProtocol:
 
 
 def offered_client(name: str, *, points: Iterable[EntryPoint] | None = None) -> ModelClient | None:
-    """Make the client that another package offers under a name; None if no package offers it.
+    """Return the client that another package offers under a name; None if no package does.
 
-    An entry point names a function without arguments that makes a client. It is loaded when its
+    An entry point names a function without arguments that returns a client. It is loaded when its
     name is used.
 
     Raises:
-        ConfigError: CONFIG_INVALID if two packages offer the name, or the offer cannot be used.
+        ConfigError: CONFIG_INVALID if two packages offer the name, or the client cannot be used.
 
     """
     found = entry_points(group=ENTRY_POINTS) if points is None else points
@@ -214,7 +189,7 @@ def offered_client(name: str, *, points: Iterable[EntryPoint] | None = None) -> 
     try:
         client = point.load()()
     except Exception as error:
-        # Another package's code: the user must hear whose it is, but its words may quote a key.
+        # The message names the package but not what it raised, which may quote a key.
         raise _unusable(name, f"{_origin(point)} raised {type(error).__name__}") from error
     missing = [
         word

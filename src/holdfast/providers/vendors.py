@@ -1,11 +1,12 @@
-"""Vendors: every provider that is known by its name, one row each. A new vendor is a row here.
+"""Vendors: one row for every provider that is known by name. To add a vendor, add a row.
 
-The rest is derived from the rows: `assembly.configuration` hands their variables to configuration,
-`vendor_clients` makes a client from a row, the catalogue looks up whose models a row offers. Tests
-compare docs/providers.md and docs/configuration.md with the table. It is loaded with every agent,
-so it imports no protocol: a row names its protocol and its dialect.
+Everything else is derived from the rows: `assembly.configuration` passes their environment
+variables to the configuration, `vendor_clients` makes a client from a row, and the catalogue looks
+up whose models a row offers. Tests compare docs/providers.md and docs/configuration.md with the
+table. Every agent loads this module, so it imports no protocol: a row names protocol and dialect.
 """
 
+from ipaddress import IPv4Address, IPv6Address
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -17,50 +18,52 @@ Protocol: TypeAlias = Literal["messages", "responses", "chat", "generate_content
 Ollama's own."""
 
 UrlForm: TypeAlias = Literal["plain", "azure", "vertex", "ollama"]
-"""How the URL of a request begins.
+"""How the base URL is made.
 
-`plain`: with the base URL as it is. `azure`: with the URL of a customer's own resource, as its
-page shows it. `vertex`: with the host of a location, then project and location. `ollama`: with a
-host, for which scheme and port may be left out.
+`plain`: it is the URL as given. `azure`: from the URL of a customer's own resource. `vertex`: from
+the host of a location, the project and the location. `ollama`: from a host, whose scheme and port
+may be missing.
 """
 
 _OLLAMA_PORT = 11434
 _USUAL_PORTS = {"http": 80, "https": 443}
+_LOOPBACK = {str(IPv4Address(0)): "127.0.0.1", str(IPv6Address(0)): "::1"}
+"""The wildcard addresses that a server may listen on, and where a client reaches it then."""
 
 
 class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     """One provider as data."""
 
     name: str
-    """Its name in `provider/model`, and as `kind` of a table in the configuration file."""
+    """The name in `provider/model`, and the `kind` of a table in the configuration file."""
     protocol: Protocol
     dialect: str = ""
-    """The protocol's dialect by its name; empty where the protocol has none to choose from."""
+    """The name of the protocol's dialect; empty if the protocol has no dialects."""
     base_url: str = ""
-    """With the version where it has one; empty where it has to be given."""
+    """With the API version, if the URL has one; empty if the user must set it."""
     url_form: UrlForm = "plain"
     key_header: str = "authorization"
-    """Where a plain key goes; in `authorization` it is sent as a bearer token."""
+    """The header for a key; in `authorization` it is sent as a bearer token."""
     key_variables: tuple[str, ...] = ()
-    """Variables that may hold the key; the first one that is set counts."""
+    """Environment variables for the key; the first one that is set counts."""
     url_variables: tuple[str, ...] = ()
-    """Variables that may hold the base URL; the first one that is set counts."""
+    """Environment variables for the base URL; the first one that is set counts."""
     more_variables: dict[str, tuple[str, ...]] = {}
-    """Variables for other fields of a provider's table, by the name of the field. `auth_token` is
-    a token that is sent as a bearer token instead of a key."""
+    """Environment variables for other fields of a provider's table, by field. `auth_token` is sent
+    as a bearer token in place of a key."""
     needs_key: bool = True
     needs: tuple[str, ...] = ()
-    """Other fields of a provider's table that have to be given, by the table or a variable."""
+    """Other fields of a provider's table that must be set, in the table or by a variable."""
     account: str = ""
-    """The vendor whose key, URL and table this one uses: the same account by another protocol."""
+    """The vendor whose key, URL and table this one uses: the same account, another protocol."""
     same_models_as: str = ""
-    """The vendor whose models it offers under the same names and prices; `account` if left out."""
+    """The vendor whose models it offers with the same names and prices; default: `account`."""
     default_model: str = ""
-    """Used when this vendor's key is the first one found and no model is named."""
+    """Used if no model is named and this vendor's key is the first one found."""
 
 
 def _vendor(name: str, base_url: str, *more_keys: str, dialect: str = "") -> Vendor:
-    """Return a vendor of Chat Completions with the usual variables."""
+    """Return a vendor with Chat Completions and the usual variables."""
     prefix = name.upper()
     return Vendor(
         name=name,
@@ -73,12 +76,12 @@ def _vendor(name: str, base_url: str, *more_keys: str, dialect: str = "") -> Ven
 
 
 def _server(name: str, port: int) -> Vendor:
-    """Return a server of Chat Completions on this machine."""
+    """Return a local server with Chat Completions."""
     return replace(_vendor(name, f"http://localhost:{port}/v1"), needs_key=False)
 
 
 def _also(first: Vendor, name: str, protocol: Protocol) -> Vendor:
-    """Return the second name of an account, for another protocol at the same URL."""
+    """Return a second row for the account of `first`, with another protocol at the same URL."""
     return replace(first, name=name, protocol=protocol, account=first.name, default_model="")
 
 
@@ -124,6 +127,7 @@ _ROWS = (
     Vendor(
         name="gemini",
         protocol="generate_content",
+        dialect="gemini",
         base_url="https://generativelanguage.googleapis.com",
         key_header="x-goog-api-key",
         key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
@@ -133,6 +137,7 @@ _ROWS = (
     Vendor(
         name="vertex",
         protocol="generate_content",
+        dialect="vertex",
         url_form="vertex",
         more_variables={
             "project": ("GOOGLE_CLOUD_PROJECT",),
@@ -155,13 +160,13 @@ _ROWS = (
     _also(_XAI, "xai-responses", "responses"),
     _vendor("together", "https://api.together.xyz/v1", "TOGETHERAI_API_KEY"),
     _vendor("fireworks", "https://api.fireworks.ai/inference/v1"),
-    # These keep close enough to OpenAI's own that no dialect of theirs is needed. Moonshot and
-    # Z.ai have platforms of their own in China, with other accounts: api.moonshot.cn/v1 and
+    # Some of these are so close to OpenAI's API that they need no dialect. Moonshot and Z.ai have
+    # separate platforms in China, with other accounts: api.moonshot.cn/v1 and
     # open.bigmodel.cn/api/paas/v4.
     _vendor("cerebras", "https://api.cerebras.ai/v1", dialect="compatible"),
     _vendor("cohere", "https://api.cohere.ai/compatibility/v1", "CO_API_KEY"),
     _vendor("moonshot", "https://api.moonshot.ai/v1", dialect="compatible"),
-    # Its Chat Completions ended in September 2026; its Agent API is Responses under a new name.
+    # It ended Chat Completions in September 2026; its Agent API is the Responses API.
     replace(
         _vendor("perplexity", "https://api.perplexity.ai/v1", "PPLX_API_KEY"), protocol="responses"
     ),
@@ -183,14 +188,14 @@ _ROWS = (
 )
 
 VENDORS: dict[str, Vendor] = {row.name: row for row in _ROWS}
-"""By name, in the order in which a key that is found decides the default model."""
+"""By name; the first row whose key is found decides the default model."""
 
 
 def ollama_url(host: str) -> str:
-    """Return the URL that a value of OLLAMA_HOST means, read as Ollama's own client reads it.
+    """Return the URL for a value of OLLAMA_HOST, as Ollama's own client reads it.
 
-    A server's wildcard means this machine. What is no host is returned with a scheme and otherwise
-    as it is, so that the check of URLs can say what is wrong with it.
+    A wildcard address means this machine. What is not a host is returned unchanged but for a
+    scheme, and the later check of URLs reports what is wrong with it.
     """
     given = host.strip()
     url = given if "://" in given else f"http://{given}"
@@ -202,7 +207,7 @@ def ollama_url(host: str) -> str:
     if parts.scheme not in _USUAL_PORTS or parts.username or parts.query or parts.fragment:
         return url
     name = parts.hostname or "127.0.0.1"
-    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name)  # noqa: S104 - named, not bound
+    name = _LOOPBACK.get(name, name)
     name = f"[{name}]" if ":" in name else name
     usual = _USUAL_PORTS[parts.scheme] if "://" in given else _OLLAMA_PORT
     return f"{parts.scheme}://{name}:{port or usual}{parts.path.rstrip('/')}"

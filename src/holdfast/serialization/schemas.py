@@ -1,4 +1,4 @@
-"""JSON Schemas of the public types, for anyone who talks to Holdfast in another language."""
+"""JSON Schemas of the public types, for programs in other languages."""
 
 from typing import Any
 

@@ -5,21 +5,20 @@ from typing import Literal
 import msgspec
 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import DEEPEST, Json, JsonObject, is_too_deep
+from holdfast.vocabulary.json_types import DEEPEST, Json, JsonObject, is_too_deep, writable
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.settings import Thinking
-from holdfast.vocabulary.text import writable
 
 STATE_VERSION = 1
 _LEVELS_AROUND = 10
-"""How deep inside a state somebody else's values begin, and a little more."""
+"""How deep inside a state values from outside begin, and a little more."""
 
 
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     """What is needed to go on with a conversation elsewhere.
 
     Provider and model are for reference: what a new session is told wins. Every field is written,
-    the version first, whoever writes it.
+    the version first.
     """
 
     version: Literal[1] = 1
@@ -34,11 +33,6 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
         """Return plain values for JSON, from which a session can be restored, too."""
         values: JsonObject = msgspec.to_builtins(self)
         return values
-
-
-def encode_state(state: SessionState) -> bytes:
-    """Write a state as JSON."""
-    return msgspec.json.encode(state)
 
 
 def decode_state(raw: bytes) -> SessionState:

@@ -10,34 +10,32 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.blocks.tool_registry.registry import InvalidInput, ToolRegistry
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_scope import QueryScope, SessionScope
-from holdfast.ports.approver import Approver, Unanswered
-from holdfast.ports.clock import Clock
+from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryInput, Runner
 from holdfast.ports.session_store import Lease, Store
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.tools import Approver, Unanswered
 from holdfast.session.branching import Branches
-from holdfast.session.changed_arguments import refuse_misfit
 from holdfast.session.commands import SessionCommands
 from holdfast.session.observers import observe
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.query_driver import QueryDriver
 from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
-from holdfast.vocabulary.approvals import Decision
+from holdfast.vocabulary.approvals import Approve, Decision
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import PartStarted, QueryEnded, SessionChanged
-from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
-from holdfast.vocabulary.events import Event, StatusChanged
+from holdfast.vocabulary.entries import ApprovalRequested, PartStarted, QueryEnded, SessionChanged
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, ToolError
+from holdfast.vocabulary.events import Event, Idle, Retrying, SessionStatus, StatusChanged
 from holdfast.vocabulary.ids import ApprovalId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.parts import ToolCallPart
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
-from holdfast.vocabulary.status import Idle, Retrying, SessionStatus
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 _FORCED_SECONDS = 0.5
 """How long a closing session waits for what it has cancelled."""
@@ -47,7 +45,7 @@ _FORCED_CLOSE_SECONDS = 2.0
 """How long the caller of a forced close waits in all."""
 
 
-class SessionParts(msgspec.Struct, frozen=True, kw_only=True):
+class SessionResources(msgspec.Struct, frozen=True, kw_only=True):
     """What sessions of one agent share."""
 
     store: Store
@@ -66,28 +64,28 @@ class LiveSession:
     users see (the agent).
     """
 
-    def __init__(self, parts: SessionParts, lease: Lease, fold: SessionFold) -> None:
-        self._parts = parts
+    def __init__(self, resources: SessionResources, lease: Lease, fold: SessionFold) -> None:
+        self._resources = resources
         self._lease = lease
-        self.store = parts.store
+        self.store = resources.store
         self.session_id: SessionId = lease.session_id
-        self.stamp = Stamp(parts.clock)
+        self.stamp = Stamp(resources.clock)
         """The stamp of entries that belong to no query."""
         self._status: SessionStatus = Idle()
         self.closed = False
-        self.channel = ControlChannel(limit=parts.runtime.buffer_size)
+        self.channel = ControlChannel(limit=resources.runtime.buffer_size)
         self._tasks = OwnedTasks()
         self._closing: asyncio.Task[None] | None = None
         self._forced = False
         self.recorder = SessionRecorder(
-            log=parts.store.log,
+            log=resources.store.log,
             lease=lease,
             fold=fold,
             channel=self.channel,
             appended=self._after_append,
         )
         self._approvals = ApprovalCoordinator(
-            unanswered=self.recorder.unanswered, commit=self.recorder.commit, clock=parts.clock
+            unanswered=self.recorder.unanswered, commit=self.recorder.commit, clock=resources.clock
         )
         self._shown_status = self.status
         scope = SessionScope(
@@ -97,15 +95,15 @@ class LiveSession:
             approvals=self._approvals,
             tasks=self._tasks,
             set_status=self._set_status,
-            approver=parts.approver,
-            unanswered=parts.unanswered,
+            approver=resources.approver,
+            unanswered=resources.unanswered,
         )
         driver = QueryDriver(
-            runner=parts.runner,
+            runner=resources.runner,
             session=scope,
             recorder=self.recorder,
             channel=self.channel,
-            clock=parts.clock,
+            clock=resources.clock,
         )
         self.queue = PromptQueue(
             scope=scope,
@@ -117,7 +115,7 @@ class LiveSession:
         )
         self.branches = Branches(
             self.session_id,
-            store=parts.store,
+            store=resources.store,
             recorder=self.recorder,
             queue=self.queue,
             stamp=self.stamp,
@@ -128,13 +126,13 @@ class LiveSession:
         return SessionCommands(
             self,
             queue=self.queue,
-            inbox=self._parts.store.inbox,
+            inbox=self._resources.store.inbox,
             recorder=self.recorder,
-            clock=self._parts.clock,
+            clock=self._resources.clock,
         )
 
     async def start(self) -> None:
-        """Do what other processes asked for while nobody held the session, then listen to them."""
+        """Carry out what other processes asked for while it was closed, then listen to them."""
         await self.commands.carry_out_pending()
         self._tasks.start(self.commands.pump(), name="holdfast-commands")
 
@@ -157,7 +155,7 @@ class LiveSession:
             query,
             session_id=self.session_id,
             waiting=lambda: self.queue.waiting,
-            buffer_size=self._parts.runtime.buffer_size,
+            buffer_size=self._resources.runtime.buffer_size,
             total_timeout=total_timeout,
         )
 
@@ -183,7 +181,7 @@ class LiveSession:
 
     async def _expire(self, handle: QueryHandle) -> None:
         seconds = handle.total_timeout or 0.0
-        await self._parts.clock.sleep(seconds)
+        await self._resources.clock.sleep(seconds)
         handle.expire(seconds)
 
     async def decide(
@@ -204,7 +202,7 @@ class LiveSession:
         self.check_open()
         await self.queue.recover()
         if refuses_misfit:
-            refuse_misfit(self._parts.tools, self.fold.approvals.get(approval_id), decision)
+            _refuse_misfit(self._resources.tools, self.fold.approvals.get(approval_id), decision)
         try:
             is_first = await self._approvals.settle(approval_id, decision, consumed=consumed)
         except asyncio.CancelledError:
@@ -233,9 +231,11 @@ class LiveSession:
         self.check_open()
         return observe(
             self.channel,
-            self._parts.store.log,
+            self._resources.store.log,
             self.session_id,
-            subscription=Subscription(limit=self._parts.runtime.observer_buffer, when_full="lag"),
+            subscription=Subscription(
+                limit=self._resources.runtime.observer_buffer, when_full="lag"
+            ),
             after=after,
             head=lambda: self.recorder.fold.head,
         )
@@ -249,7 +249,7 @@ class LiveSession:
         return SessionError(ErrorCode.CLOSED, f"session {self.session_id} is closed")
 
     async def close(self, *, force: bool = False) -> None:
-        """Close the session; whoever closes it at the same time shares the outcome."""
+        """Close the session; callers that close it at the same time share the outcome."""
         self.closed = True
         if force:
             self._forced = True
@@ -267,17 +267,17 @@ class LiveSession:
         if self._closing.done():
             self._closing.result()
         else:
-            _log.warning("session %s was left while it closes: its store hangs", self.session_id)
+            _logger.warning("session %s was left while it closes: its store hangs", self.session_id)
 
     async def _close(self) -> None:
-        drain = self._parts.runtime.close_drain_seconds
+        drain = self._resources.runtime.close_drain_seconds
         await self.queue.settle(within=drain)
         await self._tasks.cancel(within=_FORCED_SECONDS)
         await self.channel.close(within=_LAST_EVENTS_SECONDS if self._forced else drain)
         with suppress(AgentError):  # who failed to write has been told
             await self.recorder.commit(())  # what is on its way to the log comes before the release
         self.recorder.close(self._closed_error())  # what comes later is not to meet the next holder
-        await self._parts.store.leases.release(self._lease)
+        await self._resources.store.leases.release(self._lease)
 
     def _set_status(self, status: SessionStatus) -> None:
         self._status = status
@@ -301,3 +301,23 @@ class LiveSession:
         self._approvals.wake(events)
         if not self.queue.busy:
             self._show_status()  # what the session rests on, or what waits behind it, may be others
+
+
+def _refuse_misfit(
+    tools: ToolRegistry, asked: ApprovalRequested | None, decision: Decision
+) -> None:
+    """Refuse an approval with arguments that the tool would not take.
+
+    Raises:
+        ToolError: TOOL_INVALID_INPUT saying why; the approval goes on waiting.
+
+    """
+    if asked is None or not isinstance(decision, Approve) or decision.arguments is None:
+        return
+    call = ToolCallPart(call_id=asked.call_id, name=asked.tool, arguments=decision.arguments)
+    resolution = tools.current().resolve(call)
+    if isinstance(resolution, InvalidInput):
+        raise ToolError(
+            ErrorCode.TOOL_INVALID_INPUT,
+            f"{asked.tool} does not take these arguments: {resolution.message}",
+        )

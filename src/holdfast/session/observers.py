@@ -1,14 +1,18 @@
 """Observing a session: its events from any `seq` on, from the log and then as they happen."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.control_channel.subscription import Subscription
-from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.ports.session_store import SessionLog
-from holdfast.vocabulary.entries import Entry, PartCheckpoint, PartEnded, PartStarted, TurnStarted
+from holdfast.vocabulary.entries import Entry, PartCheckpoint, PartEnded, TurnStarted
 from holdfast.vocabulary.events import Event, ObserverLagged
 from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.part_texts import PartTexts
+
+_PAGE = 256
+"""The most entries that are read back at once."""
 
 
 async def observe(
@@ -50,40 +54,75 @@ async def observe(
 
 
 async def read_events(log: SessionLog, session_id: SessionId, *, after: int = 0) -> list[Entry]:
-    """Read entries as consumers see them: an ended part is whole."""
-    entries = await log.read(session_id, after=after)
-    composed = _compose(entries)
-    if after and any(isinstance(item, PartEnded) and item.offset for item in composed):
-        # A part began before `after`: its earlier increments are needed, too.
-        whole = _compose(await log.read(session_id))
-        return [entry for entry in whole if entry.seq > after]
-    return composed
+    """Read the entries after a `seq` as consumers see them: an ended part is whole."""
+    composer = _EntryComposer(log, session_id, after=after)
+    return await composer.compose(await log.read(session_id, after=after))
 
 
 async def follow_entries(
     log: SessionLog, session_id: SessionId, *, after: int = 0
 ) -> AsyncGenerator[Entry, None]:
-    """Read what happened after a `seq`, then what happens, also where another process writes."""
-    async for page in log.follow(session_id, after=after):
-        for entry in await read_events(log, session_id, after=after):
-            if entry.seq <= page[-1].seq:
+    """Yield entries after a `seq` as consumers see them, then those that any process appends."""
+    composer = _EntryComposer(log, session_id, after=after)
+    async with aclosing(log.follow(session_id, after=after)) as pages:
+        async for page in pages:
+            for entry in await composer.compose(page):
                 yield entry
-        after = page[-1].seq
 
 
-def _compose(entries: Sequence[Entry]) -> list[Entry]:
-    turn: OpenTurn | None = None
-    composed: list[Entry] = []
-    for entry in entries:
+class _EntryComposer:
+    """Composes the entries of a log as it is read: the entry of an ended part gets the whole part.
+
+    Owns the text of the parts that are still growing, so that every entry is read once. A part that
+    began before the entry it starts with needs its earlier text: that is read back once, no further
+    than to the start of the turn.
+    """
+
+    def __init__(self, log: SessionLog, session_id: SessionId, *, after: int) -> None:
+        self._log = log
+        self._session_id = session_id
+        self._unread = after
+        """Entries up to this `seq` were not read; 0 once they were read back."""
+        self._texts = PartTexts()
+
+    async def compose(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Return the entries that follow those of the last call, as consumers see them."""
+        composed: list[Entry] = []
+        for entry in entries:
+            if self._unread and self._begins_in_the_middle(entry):
+                await self._read_back()
+            composed.append(self._take(entry))
+        return composed
+
+    def _begins_in_the_middle(self, entry: Entry) -> bool:
+        if not isinstance(entry, PartCheckpoint | PartEnded):
+            return False
+        return entry.offset > 0 and entry.part_id not in self._texts
+
+    def _take(self, entry: Entry) -> Entry:
         match entry:
             case TurnStarted():
-                turn = OpenTurn(entry)
-            case PartStarted() if turn is not None:
-                turn.start(entry)
-            case PartCheckpoint() if turn is not None:
-                turn.grow(entry)
-            case PartEnded() if turn is not None:
-                composed.append(turn.compose(entry))
-                continue
-        composed.append(entry)
-    return composed
+                # Whatever of an earlier turn has not ended never will.
+                self._texts, self._unread = PartTexts(), 0
+            case PartCheckpoint():
+                self._texts.add(entry)
+            case PartEnded():
+                entry = self._texts.compose(entry)
+                self._texts.drop(entry.part_id)
+        return entry
+
+    async def _read_back(self) -> None:
+        """Read the entries before the first one, page by page, back to the start of the turn."""
+        stop, self._unread = self._unread, 0
+        pages: list[list[Entry]] = []
+        while stop > 0:
+            start = max(0, stop - _PAGE)
+            read = await self._log.read(self._session_id, after=start, limit=stop - start)
+            # Where entries are damaged, this number of good ones reaches further than wanted.
+            page = [entry for entry in read if entry.seq <= stop]
+            turns = [place for place, item in enumerate(page) if isinstance(item, TurnStarted)]
+            pages.append(page[turns[-1] + 1 :] if turns else page)
+            stop = 0 if turns else start
+        for page in reversed(pages):
+            for entry in page:
+                self._take(entry)

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionRecord
-from holdfast.ports.stamps import Stamp
-from holdfast.session.lineage import fold_log
-from holdfast.session.live_session import LiveSession, SessionParts
+from holdfast.session.branching import fold_log
+from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.query_handle import waiting_for_caller
-from holdfast.session.requests import SessionRequest
+from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.entries import Entry, SessionOpened
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId, new_id, new_session_id, parse_session_id
@@ -23,51 +23,53 @@ LONGEST_NAME = 512
 """Of new sessions; one that has a longer name is still found by it."""
 
 
-async def open_session(parts: SessionParts, request: SessionRequest) -> LiveSession:
+async def open_session(resources: SessionResources, request: SessionRequest) -> LiveSession:
     """Open a session, or make it.
 
     Raises:
         SessionError: BUSY when another process holds it, NOT_FOUND when it must exist and does not,
-            or is somebody else's.
+            or belongs to another owner.
         ConfigError: CONFIG_INVALID when a new session would have a name that is too long.
 
     """
-    record = await find_session(parts, request)
-    if record is None and (request.must_exist or await _is_taken(parts, request)):
+    record = await find_session(resources, request)
+    if record is None and (request.must_exist or await _is_taken(resources, request)):
         raise _no_session(request)
     if record is None:
         _refuse_long_name(request)
     elif request.fork is not None:
         raise StoreError(ErrorCode.CONFLICT, f"the name {request.reference!r} is taken")
     try:
-        return await _open(parts, request, record.id if record else _new_id(request))
+        return await _open(resources, request, record.id if record else _new_id(request))
     except StoreError as error:
-        # Somebody else may have made the session of this name at the same moment.
+        # Another process may have made the session of this name at the same moment.
         if error.code is not ErrorCode.CONFLICT or record is not None or request.fork is not None:
             raise
-        record = await find_session(parts, request)
+        record = await find_session(resources, request)
         if record is None:
             raise
-        return await _open(parts, request, record.id)
+        return await _open(resources, request, record.id)
 
 
-async def _open(parts: SessionParts, request: SessionRequest, session_id: SessionId) -> LiveSession:
+async def _open(
+    resources: SessionResources, request: SessionRequest, session_id: SessionId
+) -> LiveSession:
     holder = f"{os.getpid()}:{new_id('hld')}"
     # A query that waits for this very caller keeps the session: waiting for it would never end.
     is_own = any(session_id == query.session_id for query in waiting_for_caller())
     busy = "reject" if is_own else request.busy
-    lease = await parts.store.leases.acquire(session_id, holder, busy=busy)
+    lease = await resources.store.leases.acquire(session_id, holder, busy=busy)
     try:
-        entries = await parts.store.log.read(session_id)
+        entries = await resources.store.log.read(session_id)
         _refuse_foreign(entries, request)
         _refuse_restoring_over(entries, request)
         if not entries:
-            entries = [await _append_opening(parts, lease, request)]
-        fold = await fold_log(parts.store.log, entries)
+            entries = [await _append_opening(resources, lease, request)]
+        fold = await fold_log(resources.store.log, entries)
     except BaseException:
-        await _to_its_end(parts.store.leases.release(lease))
+        await _to_its_end(resources.store.leases.release(lease))
         raise
-    live = LiveSession(parts, lease, fold)
+    live = LiveSession(resources, lease, fold)
     try:
         if fold.opened is None and not fold.settings.model:
             # The entry that had them is damaged: the session goes on as a new one would start.
@@ -101,17 +103,17 @@ def _refuse_long_name(request: SessionRequest) -> None:
         )
 
 
-async def _is_taken(parts: SessionParts, request: SessionRequest) -> bool:
-    """Whether an id that this owner and project do not have is somebody else's."""
+async def _is_taken(resources: SessionResources, request: SessionRequest) -> bool:
+    """Whether an id that this owner and project do not have belongs to others."""
     session_id = parse_session_id(request.reference or "")
-    if session_id is None or not await parts.store.log.read(session_id):
+    if session_id is None or not await resources.store.log.read(session_id):
         return False
     # It may have become ours since we looked.
-    return await find_session(parts, request) is None
+    return await find_session(resources, request) is None
 
 
 def _refuse_foreign(entries: Sequence[Entry], request: SessionRequest) -> None:
-    """Refuse a session that somebody else made after we looked for it."""
+    """Refuse a session that another owner made after it was looked for."""
     opened = entries[0] if entries else None
     owned = (request.owner, request.project)
     if isinstance(opened, SessionOpened) and (opened.owner, opened.project) != owned:
@@ -119,7 +121,7 @@ def _refuse_foreign(entries: Sequence[Entry], request: SessionRequest) -> None:
 
 
 def _no_session(request: SessionRequest) -> SessionError:
-    """Make the error of a session that is not there, or not for us: nobody can tell which."""
+    """Make the error of a session that is not there, or is another owner's: it tells no more."""
     return SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
 
 
@@ -132,14 +134,16 @@ def _refuse_restoring_over(entries: Sequence[Entry], request: SessionRequest) ->
         )
 
 
-async def find_session(parts: SessionParts, request: SessionRequest) -> SessionRecord | None:
+async def find_session(
+    resources: SessionResources, request: SessionRequest
+) -> SessionRecord | None:
     """Find a session by its id or name, for its owner and project only."""
     reference = request.reference
     if reference is None:
         return None
     session_id = parse_session_id(reference)
     name = None if session_id else reference
-    return await parts.store.index.find(
+    return await resources.store.index.find(
         request.owner, request.project, session_id=session_id, name=name
     )
 
@@ -150,11 +154,11 @@ def _new_id(request: SessionRequest) -> SessionId:
 
 
 async def _append_opening(
-    parts: SessionParts, lease: Lease, request: SessionRequest
+    resources: SessionResources, lease: Lease, request: SessionRequest
 ) -> SessionOpened:
     is_name = request.reference is not None and parse_session_id(request.reference) is None
     opened = SessionOpened(
-        **Stamp(parts.clock)(),
+        **Stamp(resources.clock)(),
         seq=1,
         session_id=lease.session_id,
         owner=request.owner,
@@ -167,5 +171,5 @@ async def _append_opening(
         settings=request.fork.settings if request.fork else request.settings,
         history=request.history,
     )
-    await parts.store.log.append(lease, [opened])
+    await resources.store.log.append(lease, [opened])
     return opened

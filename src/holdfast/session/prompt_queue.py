@@ -9,8 +9,8 @@ from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.query_scope import SessionScope
+from holdfast.ports.clock import Stamp
 from holdfast.ports.runner import QueryInput
-from holdfast.ports.stamps import Stamp
 from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.commands import CommandId
@@ -205,7 +205,7 @@ class PromptQueue:
             raise
 
     async def drain(self) -> tuple[UserMessage, ...]:
-        """Take every waiting prompt out and return them; whoever waits for one hears of it."""
+        """Take every waiting prompt out and return them; callers that wait for one get ABORTED."""
         handles = [item for item in self._waiting if self._is_queued(item)]
         for item in handles:
             self._waiting.remove(item)
@@ -246,7 +246,7 @@ class PromptQueue:
             await self._recorder.resynchronise()
 
     def close(self, error: AgentError) -> None:
-        """Start nothing more, and fail whoever waits; the prompts stay in the log."""
+        """Start nothing more, and fail the callers that wait; their prompts stay in the log."""
         self._refusal = error
         self.refuse_waiting(error)
 
@@ -255,7 +255,7 @@ class PromptQueue:
             raise self._refusal
 
     def refuse_waiting(self, error: AgentError) -> None:
-        """Fail whoever waits; the prompts stay in the log."""
+        """Fail the callers that wait; their prompts stay in the log."""
         while self._waiting:
             finish_without_running(self._waiting.popleft(), error)
 
@@ -283,7 +283,7 @@ class PromptQueue:
         try:
             await self._drive(handle)
         except BaseException as error:
-            # Whoever waits for this query must hear of its end, even of one that no one foresaw.
+            # A caller that waits for this query must get its end, also one that was not foreseen.
             failure = to_agent_error(error)
             finish_without_running(handle, failure)
             if isinstance(error, asyncio.CancelledError):

@@ -8,22 +8,20 @@ from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.abort import AbortController
-from holdfast.ports.clock import Clock
+from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryOutcome, Runner
-from holdfast.ports.stamps import Stamp
 from holdfast.session.query_handle import QueryHandle
 from holdfast.session.recorder import QueryRecorder, SessionRecorder
 from holdfast.vocabulary.entries import QueryEnded, ToolEnded, TurnEnded
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
-from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.events import Busy, Event, Failed, Idle
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import ProviderPart, TextPart
 from holdfast.vocabulary.results import AgentResult
-from holdfast.vocabulary.status import Busy, Failed, Idle
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 _STOP_SECONDS = 0.5
 """How long the work of a query that was stopped is waited for."""
@@ -60,6 +58,7 @@ class QueryDriver:
         handle.work_for_it()
         scope = self._scope_of(handle)
         self._session.set_status(Busy())
+        _logger.info("query %s started in session %s", scope.query_id, self._session.session_id)
         handle.phase = "connecting"
         try:
             await self._recorder.resynchronise()
@@ -103,6 +102,10 @@ class QueryDriver:
         if error is not None and error.result is None:
             error.result = result
         handle.finish(result, error)
+        _logger.info(
+            "query %s ended: %s, %d turns, %d tokens, %d ms",
+            *(scope.query_id, ended.stop_reason, ended.turns, ended.usage.total, duration_ms),
+        )
         failed = error is not None and error.code is not ErrorCode.ABORTED
         self._session.set_status(Failed(error=error.report) if error and failed else Idle())
 
@@ -112,17 +115,14 @@ class QueryDriver:
         """Record the end; a store that cannot take it makes the end an error, still shown once."""
         try:
             await self._recorder.commit(())  # what a cancelled worker had staged comes first
-            events = _closing_events(scope, outcome, duration_ms=duration_ms)
-            await self._recorder.commit(events)
+            ended = _query_ended(scope, outcome, duration_ms=duration_ms)
+            await self._recorder.commit([*_closing_events(scope, outcome), ended])
         except StoreError as error:
             if outcome.error is None or not isinstance(outcome.error, StoreError):
                 outcome = QueryOutcome(stop_reason="error", error=error)
             ended = _query_ended(scope, outcome, duration_ms=duration_ms)
             self._recorder.show([ended])
-            return ended, outcome
-        last = self._recorder.fold.last_query
-        assert last is not None  # noqa: S101 - it was just folded
-        return last, outcome
+        return ended, outcome
 
 
 async def _until_over(handle: QueryHandle, worker: "asyncio.Task[QueryOutcome]") -> None:
@@ -133,7 +133,7 @@ async def _until_over(handle: QueryHandle, worker: "asyncio.Task[QueryOutcome]")
         await asyncio.wait({worker}, timeout=_STOP_SECONDS)
     if not worker.done():
         worker.add_done_callback(_forget)
-        _log.warning(
+        _logger.warning(
             "query %s was stopped, but a hook or provider that it waits for does not let itself "
             "be cancelled; it is left behind",
             handle.query.query_id,
@@ -149,7 +149,7 @@ def _forget(worker: "asyncio.Task[QueryOutcome]") -> None:
 def _judge(handle: QueryHandle, worker: "asyncio.Task[QueryOutcome]") -> QueryOutcome:
     """Say how a query ended: by its own account, unless it was stopped from outside."""
     if not worker.done() or worker.cancelled():
-        error = handle.stop_error or _stopped_by_nobody()
+        error = handle.stop_error or _stopped_by_loop()
     elif (failure := worker.exception()) is None:
         return worker.result()
     else:
@@ -160,7 +160,7 @@ def _judge(handle: QueryHandle, worker: "asyncio.Task[QueryOutcome]") -> QueryOu
     return QueryOutcome(stop_reason="aborted" if aborted else "error", error=error)
 
 
-def _stopped_by_nobody() -> AgentError:
+def _stopped_by_loop() -> AgentError:
     return to_agent_error(asyncio.CancelledError("the event loop stopped the query"))
 
 
@@ -171,8 +171,8 @@ def _first_of(failure: BaseException) -> BaseException:
     return failure
 
 
-def _closing_events(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int) -> list[Event]:
-    """Return what is to be recorded so that the query is at rest.
+def _closing_events(scope: QueryScope, outcome: QueryOutcome) -> list[Event]:
+    """Return what is to be recorded before the end, so that the query is at rest.
 
     What was streamed is kept and marked as interrupted. A tool that was running is recorded as
     cancelled. Approvals that wait are cancelled, unless the query rests because of them. Commit it
@@ -201,7 +201,6 @@ def _closing_events(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: in
     if not rests:
         reason = f"the query ended: {outcome.stop_reason}"
         out.extend(scope.session.approvals.cancellations(reason))
-    out.append(_query_ended(scope, outcome, duration_ms=duration_ms))
     return out
 
 
@@ -217,6 +216,7 @@ def _query_ended(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int) 
         duration_ms=duration_ms,
         message_id=scope.turn.message_id if scope.turn else None,
         error=outcome.error.report if outcome.error else None,
+        stop_detail=outcome.stop_detail,
     )
 
 
@@ -237,6 +237,7 @@ def _result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
         session_id=scope.session.session_id,
         message_id=answers[-1].id if answers else None,
         stop_reason=ended.stop_reason,
+        stop_detail=ended.stop_detail,
         finish_reason=ended.finish_reason,
         turns=ended.turns,
         duration_ms=ended.duration_ms,

@@ -13,9 +13,9 @@ from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.abort import AbortController
 from holdfast.ports.runner import QueryInput
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
+from holdfast.vocabulary.events import StreamPhase
 from holdfast.vocabulary.ids import InputId, SessionId
 from holdfast.vocabulary.results import AgentResult
-from holdfast.vocabulary.status import StreamPhase
 
 _worked_for: ContextVar["weakref.ref[QueryHandle] | None"] = ContextVar(
     "holdfast_query", default=None

@@ -1,8 +1,8 @@
-"""SessionRecorder: the one door through which anything happens in a session.
+"""SessionRecorder: whatever happens in a session is appended, folded and shown here, in one order.
 
-Entries get their `seq` here, are appended to the log, folded, and only then shown. Whoever is
-cancelled while waiting loses nothing: what was staged is appended and shown by the next call, and
-appending the same entries twice has no effect.
+Entries get their `seq` here, are appended to the log, folded, and only then shown. A caller that
+is cancelled while it waits loses nothing: what was staged is appended and shown by the next call,
+and appending the same entries twice has no effect.
 
 A command from another process leaves the inbox in the append that holds its effect, and in no
 other: `commit` takes both together. What is staged counts as happened for the next decision: it is
@@ -75,7 +75,9 @@ class SessionRecorder:
         for event in events:
             must_store = must_store or isinstance(event, Entry)
         if not must_store:
-            self.show(events)
+            # As in `show`, without the call: this is the way of every delta.
+            if not self._channel.closed:
+                self._channel.publish(events)
             return
         self._stage(events)
         self._consumed.extend(consumed)
@@ -136,8 +138,9 @@ class SessionRecorder:
         for event in events:
             if isinstance(event, Entry):
                 self._seq += 1
-                event = msgspec.structs.replace(event, seq=self._seq)  # noqa: PLW2901
-            self._staged.append(event)
+                self._staged.append(msgspec.structs.replace(event, seq=self._seq))
+            else:
+                self._staged.append(event)
 
     async def _flush(self) -> None:
         """Append and show everything that is staged. Called under the lock."""
@@ -207,7 +210,8 @@ class QueryRecorder:
         if self._signal.aborted:
             raise query_stopped()
         await self._recorder.commit(events)
-        await self._channel.wait_for_space(unless=self._stopped)
+        if not self._channel.has_space:
+            await self._channel.wait_for_space(unless=self._stopped)
 
     def show(self, events: Sequence[LiveEvent]) -> None:
         """Show live-only events, unless the query was stopped."""

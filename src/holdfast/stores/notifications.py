@@ -16,6 +16,8 @@ from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId
 
 POLL_SECONDS = 0.05
+_PAGE = 256
+"""The most entries that a follower of a log reads at once."""
 
 Poll = Callable[[Collection[SessionId]], Collection[SessionId]]
 """Returns which of the watched sessions another process may have changed since the last call."""
@@ -145,10 +147,11 @@ async def follow_log(
     """Yield entries after `after`, then those that are appended, until the store closes."""
     with notifier.watch(session_id) as waiter:
         while not notifier.closed:
-            if page := await log.read(session_id, after=after):
+            if page := await log.read(session_id, after=after, limit=_PAGE):
                 after = page[-1].seq
                 yield page
-            else:
+            # A short page ends with the log. What is appended meanwhile ends the wait at once.
+            if len(page) < _PAGE:
                 await waiter.wait()
 
 

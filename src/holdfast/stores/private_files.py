@@ -98,7 +98,7 @@ def store_error_of(error: OSError, path: Path) -> StoreError:
     """Translate an error of the operating system."""
     reason = error.strerror or type(error).__name__
     if error.errno in FULL_ERRORS:
-        return StoreError(ErrorCode.FULL, f"there is no room to write {path}: {reason}")
+        return StoreError(ErrorCode.FULL, f"there is no space left to write {path}: {reason}")
     return StoreError(ErrorCode.UNAVAILABLE, f"{path} cannot be used: {reason}")
 
 

@@ -25,9 +25,9 @@ from holdfast.vocabulary.entries import (
     TurnStarted,
 )
 from holdfast.vocabulary.ids import MessageId, PartId, SessionId
+from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.part_texts import PartTexts
 from holdfast.vocabulary.parts import TextPart
-from holdfast.vocabulary.text import writable
 
 SEARCHABLE_KINDS = frozenset(
     str(kind.__struct_config__.tag)
@@ -48,7 +48,7 @@ SEARCHABLE_KINDS = frozenset(
 _WORDS_BEFORE, _WORDS_IN_SNIPPET = 5, 20
 _LONGEST_LEAD, _LONGEST_SNIPPET = 80, 240
 
-# The weights of BM25, with a fixed length in the place of the average, which a scan cannot know.
+# The weights of BM25, with a fixed length instead of the average, which a scan does not know.
 _SATURATION, _LENGTH_WEIGHT, _TYPICAL_WORDS = 1.2, 0.75, 100
 
 
@@ -146,7 +146,7 @@ class TextQuery:
     """The words that a text must hold, all of them, and how a text is split into words.
 
     SQLite's tokenizer `unicode61` splits texts here as it does in the index of a SQLite store, so
-    that every store finds the same. One thread uses an instance.
+    that every store finds the same. Two threads must not use an instance at the same time.
     """
 
     def __init__(self, query: str) -> None:

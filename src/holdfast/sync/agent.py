@@ -12,8 +12,8 @@ from holdfast.agent.agent_options import (
     Prompt,
     QueryOptions,
     SessionOptions,
-    takes,
 )
+from holdfast.agent.option_checks import takes
 from holdfast.sync.background_loop import LoopAccess, background_loop
 from holdfast.sync.session import AgentRemote, AgentSession, QueryStream
 from holdfast.vocabulary.local_models import LocalModel, OnPull

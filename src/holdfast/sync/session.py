@@ -4,24 +4,23 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Generic, Self, TypeVar, Unpack
 
-from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions, takes
+from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions
+from holdfast.agent.option_checks import takes
 from holdfast.agent.query_stream import QueryStream as AsyncQueryStream
 from holdfast.agent.session import AgentSession as AsyncAgentSession
 from holdfast.agent.verbs import AgentRemote as AsyncAgentRemote
 from holdfast.serialization.session_state import SessionState
-from holdfast.session.recovery import Unfinished
-from holdfast.session.snapshots import SessionSnapshot
+from holdfast.session.session_descriptions import SessionView, Unfinished
 from holdfast.sync.background_loop import LoopAccess
 from holdfast.vocabulary.approvals import ApprovalScope
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.events import Event, TextDelta
+from holdfast.vocabulary.events import Event, SessionStatus, TextDelta
 from holdfast.vocabulary.ids import QueryId, SessionId
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
-from holdfast.vocabulary.status import SessionStatus
 
 EventT = TypeVar("EventT", bound=Event)
 OutputT = TypeVar("OutputT")
@@ -168,7 +167,7 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         """What an earlier process or query left to be carried on."""
         return self._inner.unfinished
 
-    def snapshot(self) -> SessionSnapshot:
+    def snapshot(self) -> SessionView:
         """Return what the session is at this moment, as a value."""
         return self._inner.snapshot()
 

@@ -1,11 +1,17 @@
 """Test doubles and exams that ship with Holdfast, for its own tests and for those of its users."""
 
+from holdfast.stores.recording import RecordingClient
+from holdfast.testing.clocks import (
+    AutoClock,
+    FakeClock,
+    LoopClock,
+    SeededLoop,
+    run_seeded,
+)
 from holdfast.testing.decode_reply import DecodedReply, decode_reply
-from holdfast.testing.event_recorder import EventRecorder
-from holdfast.testing.fake_clock import AutoClock, FakeClock
-from holdfast.testing.recording import RecordingClient
 from holdfast.testing.replay import CallAt, CutAt, FailAt, ReplayClient, StallAt
 from holdfast.testing.scripted_provider import (
+    EventRecorder,
     Gate,
     ScriptedProvider,
     UnexpectedRequestError,
@@ -14,7 +20,6 @@ from holdfast.testing.scripted_provider import (
     reasoning,
     says,
 )
-from holdfast.testing.seeded_loop import LoopClock, SeededLoop, run_seeded
 
 __all__ = [
     "AutoClock",

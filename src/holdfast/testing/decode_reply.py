@@ -7,14 +7,18 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
-from holdfast.ports.stamps import Stamp
-from holdfast.providers.reply_reader import ReplyDecoder
-from holdfast.providers.wire import anthropic_messages, gemini, ollama
-from holdfast.providers.wire.chat_completions import chat_protocol
+from holdfast.ports.clock import Stamp
+from holdfast.providers.reply_reader import ReplyReader
+from holdfast.providers.wire import (
+    anthropic_messages,
+    chat_completions,
+    gemini,
+    ollama,
+    openai_responses,
+)
 from holdfast.providers.wire.chat_completions.dialects import DIALECTS, GENERIC
 from holdfast.providers.wire.gemini.dialects import VERTEX
 from holdfast.providers.wire.openai_responses import dialects as responses
-from holdfast.providers.wire.openai_responses import responses_protocol
 from holdfast.providers.wire.protocol import WireProtocol
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.events import Event
@@ -29,12 +33,18 @@ _RESPONSES = (
 PROTOCOLS: dict[str, WireProtocol] = {
     "anthropic-messages": anthropic_messages.PROTOCOL,
     "gemini-generatecontent": gemini.PROTOCOL,
-    "vertex-generatecontent": gemini.gemini_protocol(VERTEX),
+    "vertex-generatecontent": gemini.protocol_for(VERTEX),
     "ollama-native": ollama.PROTOCOL,
-    **{f"{dialect.name}-chat": chat_protocol(dialect) for dialect in DIALECTS.values()},
-    "compat-chat": chat_protocol(GENERIC),
-    **{f"{dialect.name}-responses": responses_protocol(dialect) for dialect in _RESPONSES},
-    "compat-responses": responses_protocol(responses.PLAIN),
+    **{
+        f"{dialect.name}-chat": chat_completions.protocol_for(dialect)
+        for dialect in DIALECTS.values()
+    },
+    "compat-chat": chat_completions.protocol_for(GENERIC),
+    **{
+        f"{dialect.name}-responses": openai_responses.protocol_for(dialect)
+        for dialect in _RESPONSES
+    },
+    "compat-responses": openai_responses.protocol_for(responses.PLAIN),
 }
 """The protocol of each kind of recording: who answered, and in which protocol."""
 
@@ -92,21 +102,18 @@ def decode_pieces(
 ) -> DecodedReply:
     """Decode a reply that arrives in `pieces`, each of them one read."""
     answer = AnswerAssembler(stamp=Stamp(_StoppedClock()), provider=protocol.name, model="")
-    decoder = ReplyDecoder(protocol, headers)
+    reader = ReplyReader(protocol, headers)
     error: AgentError | None = None
     for piece in (*pieces, b""):
         parts: list[StreamPart] = []
         events: list[Event] = []
         try:
-            if piece:
-                decoder.take(piece, parts)
-            else:
-                decoder.end(parts)
+            reader.take(piece, parts)
         except AgentError as raised:
             error = raised
         answer.feed(parts, events)
         error = error or answer.failure
-        if error or decoder.is_finished:
+        if error or reader.is_finished:
             break
     answer.close([])
     finished, opened = answer.finished, answer.opened

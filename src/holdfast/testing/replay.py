@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, assert_never
 import msgspec
 
 from holdfast.ports.clock import Clock
-from holdfast.testing.recording import (
+from holdfast.stores.recording import (
     Exchange,
     decode_part,
     digest_of,
@@ -17,7 +17,7 @@ from holdfast.testing.recording import (
     plain_request,
     read_recording,
 )
-from holdfast.testing.seeded_loop import LoopClock
+from holdfast.testing.clocks import LoopClock, one_turn
 from holdfast.vocabulary.errors import (
     ConfigError,
     ErrorCode,
@@ -191,7 +191,7 @@ class ReplayClient:
             case CallAt(action=action):
                 action()
                 # One turn of the loop: an abort takes effect before anything else comes.
-                await asyncio.sleep(0)  # noqa: TID251
+                await one_turn()
             case StallAt(seconds=seconds):
                 await self._stall(seconds)
             case CutAt():

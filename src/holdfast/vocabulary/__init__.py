@@ -1,1 +1,1 @@
-"""The words of the house: frozen values that every other room speaks in; no behaviour, no I/O."""
+"""The vocabulary: frozen values that every other package uses; no behaviour, no I/O."""

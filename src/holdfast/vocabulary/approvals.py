@@ -49,7 +49,7 @@ DecisionT = TypeVar("DecisionT", bound=Approve | Deny)
 
 
 def check_decision(decision: DecisionT) -> DecisionT:
-    """Return a decision that somebody made by hand, with every field of the type it declares.
+    """Return a decision that a program made by hand, with every field of the type it declares.
 
     Raises:
         ValueError: saying what is not.

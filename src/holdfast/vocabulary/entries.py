@@ -1,7 +1,7 @@
 """Entries: the durable records of a log. Everything else is derived from them."""
 
 from decimal import Decimal
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -43,6 +43,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     turn_id: TurnId | None = None
     raw: msgspec.Raw | None = None
     """The stored bytes, kept only when they hold more than this version understands."""
+    survives_rewind: ClassVar[bool]
+    """Whether an entry of this kind still counts when the conversation went back behind it.
+
+    What is true of the session does, what was said does not. Each kind says it for itself.
+    """
 
     @property
     def kind(self) -> str:
@@ -58,6 +63,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     """A session begins, new or as a branch of another."""
 
+    survives_rewind: ClassVar[bool] = True
     session_id: SessionId
     format: int = FORMAT_VERSION
     owner: str = "local"
@@ -81,12 +87,14 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
 class SessionChanged(Entry, frozen=True, kw_only=True, tag="session.changed"):
     """Something of the session changed; only what changed is named, and null clears."""
 
+    survives_rewind: ClassVar[bool] = True
     changes: JsonObject
 
 
 class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):
     """A prompt was taken in while the session was busy."""
 
+    survives_rewind: ClassVar[bool] = True
     input_id: InputId
     message: UserMessage
     delivery: Delivery
@@ -96,12 +104,14 @@ class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):
 class InputPromoted(Entry, frozen=True, kw_only=True, tag="input.promoted"):
     """A queued prompt entered the conversation."""
 
+    survives_rewind: ClassVar[bool] = False
     input_id: InputId
 
 
 class InputDrained(Entry, frozen=True, kw_only=True, tag="input.drained"):
     """A queued prompt was taken out without being sent."""
 
+    survives_rewind: ClassVar[bool] = True
     input_id: InputId
     reason: str | None = None
 
@@ -109,6 +119,7 @@ class InputDrained(Entry, frozen=True, kw_only=True, tag="input.drained"):
 class QueryStarted(Entry, frozen=True, kw_only=True, tag="query.started"):
     """A prompt is to be answered."""
 
+    survives_rewind: ClassVar[bool] = False
     message: UserMessage | None = None
     """The prompt; None when an earlier query goes on."""
     resumes: QueryId | None = None
@@ -117,6 +128,7 @@ class QueryStarted(Entry, frozen=True, kw_only=True, tag="query.started"):
 class QueryEnded(Entry, frozen=True, kw_only=True, tag="query.ended"):
     """A query came to rest."""
 
+    survives_rewind: ClassVar[bool] = False
     stop_reason: StopReason
     finish_reason: str | None = None
     usage: Usage = Usage()
@@ -125,11 +137,14 @@ class QueryEnded(Entry, frozen=True, kw_only=True, tag="query.ended"):
     duration_ms: int = 0
     message_id: MessageId | None = None
     error: ErrorReport | None = None
+    stop_detail: str | None = None
+    """Which limit was reached, or which tool call was repeated."""
 
 
 class TurnStarted(Entry, frozen=True, kw_only=True, tag="turn.started"):
     """A model is asked."""
 
+    survives_rewind: ClassVar[bool] = False
     message_id: MessageId
     provider: str
     model: str
@@ -139,6 +154,7 @@ class TurnStarted(Entry, frozen=True, kw_only=True, tag="turn.started"):
 class TurnEnded(Entry, frozen=True, kw_only=True, tag="turn.ended"):
     """A model has answered, or was cut off."""
 
+    survives_rewind: ClassVar[bool] = False
     message_id: MessageId
     finish: FinishKind | None = None
     """None when the answer was cut off."""
@@ -152,6 +168,7 @@ class TurnEnded(Entry, frozen=True, kw_only=True, tag="turn.ended"):
 class TurnDiscarded(Entry, frozen=True, kw_only=True, tag="turn.discarded"):
     """What this turn showed is void; a consumer drops it."""
 
+    survives_rewind: ClassVar[bool] = False
     message_id: MessageId
     reason: str
     error: ErrorReport | None = None
@@ -160,6 +177,7 @@ class TurnDiscarded(Entry, frozen=True, kw_only=True, tag="turn.discarded"):
 class PartStarted(Entry, frozen=True, kw_only=True, tag="part.started"):
     """A part of an answer begins."""
 
+    survives_rewind: ClassVar[bool] = False
     part_id: PartId
     part_kind: PartKind
     call_id: CallId | None = None
@@ -169,6 +187,7 @@ class PartStarted(Entry, frozen=True, kw_only=True, tag="part.started"):
 class PartCheckpoint(Entry, frozen=True, kw_only=True, tag="part.checkpoint"):
     """More of a part's text, as an increment from `offset` on (in characters)."""
 
+    survives_rewind: ClassVar[bool] = False
     part_id: PartId
     offset: int
     text: str
@@ -181,6 +200,7 @@ class PartEnded(Entry, frozen=True, kw_only=True, tag="part.ended"):
     it holds the whole part and `offset` is 0.
     """
 
+    survives_rewind: ClassVar[bool] = False
     part_id: PartId
     part: Part
     offset: int = 0
@@ -189,6 +209,7 @@ class PartEnded(Entry, frozen=True, kw_only=True, tag="part.ended"):
 class ApprovalRequested(Entry, frozen=True, kw_only=True, tag="approval.requested"):
     """A tool call waits for a decision."""
 
+    survives_rewind: ClassVar[bool] = False
     approval_id: ApprovalId
     call_id: CallId
     tool: str
@@ -204,6 +225,7 @@ ApprovalDecision: TypeAlias = Literal["approved", "denied", "cancelled"]
 class ApprovalSettled(Entry, frozen=True, kw_only=True, tag="approval.settled"):
     """A decision was made; it is used once."""
 
+    survives_rewind: ClassVar[bool] = False
     approval_id: ApprovalId
     call_id: CallId
     decision: ApprovalDecision
@@ -217,6 +239,7 @@ class ApprovalSettled(Entry, frozen=True, kw_only=True, tag="approval.settled"):
 class ToolStarted(Entry, frozen=True, kw_only=True, tag="tool.started"):
     """A tool is about to run."""
 
+    survives_rewind: ClassVar[bool] = False
     call_id: CallId
     tool: str
     arguments_hash: str
@@ -226,6 +249,7 @@ class ToolStarted(Entry, frozen=True, kw_only=True, tag="tool.started"):
 class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
     """A tool call has its answer."""
 
+    survives_rewind: ClassVar[bool] = False
     call_id: CallId
     tool: str
     outcome: Literal["ok", "error", "denied", "cancelled", "timed_out"]
@@ -237,6 +261,7 @@ class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
 class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
     """A failed model call will be repeated."""
 
+    survives_rewind: ClassVar[bool] = False
     attempt: int
     """The number of the call that failed; 1 is the first."""
     delay: float
@@ -248,10 +273,12 @@ class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
 class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
     """From here on something shorter is sent instead of what came before."""
 
+    survives_rewind: ClassVar[bool] = False
     trigger: Literal["auto", "manual", "provider"]
     strategy: str
     summary: str
     kept_from: MessageId | None = None
+    """The first message that is still sent after the summary; None when all are replaced."""
     tokens_before: int | None = None
     tokens_after: int | None = None
 
@@ -259,6 +286,7 @@ class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
 class Snapshot(Entry, frozen=True, kw_only=True, tag="snapshot"):
     """What the files looked like."""
 
+    survives_rewind: ClassVar[bool] = False
     tree: str
 
 
@@ -268,6 +296,7 @@ class Rewound(Entry, frozen=True, kw_only=True, tag="rewound"):
     With the `seq` of the opening it goes back into what the session began with, to `message_id`.
     """
 
+    survives_rewind: ClassVar[bool] = False
     to_seq: int
     message_id: MessageId | None = None
 
@@ -275,6 +304,7 @@ class Rewound(Entry, frozen=True, kw_only=True, tag="rewound"):
 class ContextNoted(Entry, frozen=True, kw_only=True, tag="context.noted"):
     """A note from another session."""
 
+    survives_rewind: ClassVar[bool] = False
     text: str
     source: SessionId | None = None
 
@@ -282,6 +312,7 @@ class ContextNoted(Entry, frozen=True, kw_only=True, tag="context.noted"):
 class HookMessage(Entry, frozen=True, kw_only=True, tag="hook.message"):
     """What a hook has to say."""
 
+    survives_rewind: ClassVar[bool] = False
     hook: str
     text: str
     display: bool = True
@@ -290,6 +321,7 @@ class HookMessage(Entry, frozen=True, kw_only=True, tag="hook.message"):
 class UsageReported(Entry, frozen=True, kw_only=True, tag="usage.reported"):
     """What a provider reports of itself."""
 
+    survives_rewind: ClassVar[bool] = False
     usage: Usage | None = None
     model_usage: JsonObject | None = None
     total_cost_usd: Decimal | None = None
@@ -298,6 +330,7 @@ class UsageReported(Entry, frozen=True, kw_only=True, tag="usage.reported"):
 class UnknownEntry(Entry, frozen=True, kw_only=True, tag="unknown"):
     """An entry of a kind that this version does not know; its bytes are kept as they are."""
 
+    survives_rewind: ClassVar[bool] = False
     stored_kind: str = ""
 
     @property

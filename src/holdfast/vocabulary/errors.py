@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, 
 
 import msgspec
 
+from holdfast.vocabulary.json_types import writable
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.secrets import scrub
-from holdfast.vocabulary.text import writable
 
 if TYPE_CHECKING:
     from holdfast.vocabulary.results import AgentResult
@@ -108,7 +109,7 @@ class ErrorFacts(TypedDict, total=False):
 class AgentError(Exception):
     """Base of every error that Holdfast raises on purpose. Its facts do not change.
 
-    Its message and request id may be somebody else's words: secrets are taken out of both.
+    Its message and request id may come from outside: secrets are taken out of both.
     """
 
     codes: ClassVar[frozenset[ErrorCode]] = frozenset()
@@ -309,10 +310,8 @@ def without_secrets(raised: BaseException) -> BaseException:
 
     This is what errors of ours have as their cause where the exception is not ours.
     """
-    import traceback  # noqa: PLC0415 - needed for this alone
-
     try:
-        told = "".join(traceback.format_exception(raised))
+        told = "".join(late_module("traceback").format_exception(raised))
         text = f"{told}{raised!r}{raised.__cause__!r}{raised.__context__!r}"
     except Exception:  # noqa: BLE001 - an exception's own text is its author's code, too
         return ScrubbedError(type(raised).__name__)

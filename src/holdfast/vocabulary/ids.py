@@ -34,7 +34,7 @@ def _system_milliseconds() -> int:
 
 
 def _system_bits(count: int) -> int:
-    """Return bits that nobody can guess, as `secrets.randbits` does, which is slow to import."""
+    """Return bits that cannot be guessed, as `secrets.randbits` does, which is slow to import."""
     return int.from_bytes(os.urandom((count + 7) // 8)) >> (-count % 8)
 
 
@@ -73,7 +73,7 @@ class IdFactory:
         return SessionId(str(UUID(int=value)))
 
     def renew_lock(self) -> None:
-        """Go on in the child of a fork, where nobody is left to release the lock."""
+        """Go on in the child of a fork, where no thread is left to release the lock."""
         self._lock = threading.Lock()
 
     def _tick(self) -> int:

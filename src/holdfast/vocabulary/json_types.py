@@ -1,5 +1,6 @@
-"""Names for plain JSON values, used where a value is somebody else's and stays opaque to us."""
+"""Plain values from outside, which stay opaque: JSON, and text that can be written down."""
 
+import re
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
@@ -9,8 +10,10 @@ Json: TypeAlias = Any
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object whose shape is not ours to define."""
 
+_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+
 DEEPEST = 200
-"""How many levels of somebody else's value are kept.
+"""How many levels of a value from outside are kept.
 
 A reader has about a thousand, less what its program has called by then: what was written with less
 to spare might not be read back.
@@ -30,3 +33,16 @@ def _inside(value: Json) -> Iterable[Any]:
     if type(value) is dict:
         return value.values()
     return value if type(value) is list or type(value) is tuple else ()
+
+
+def writable(text: str) -> str:
+    """Replace halves of character pairs, which no encoding takes; the length stays the same.
+
+    They come from file names that are no text, and from streams that were cut inside a character.
+    """
+    return text if text.isascii() else _LONE_SURROGATES.sub("\ufffd", text)
+
+
+def writable_or_none(text: str | None) -> str | None:
+    """Do the same for a text that may be missing."""
+    return None if text is None else writable(text)

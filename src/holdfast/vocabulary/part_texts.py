@@ -27,13 +27,12 @@ class PartTexts:
         """Add an increment."""
         self._pieces.setdefault(entry.part_id, []).append(entry.text)
 
+    def __contains__(self, part_id: PartId) -> bool:
+        return part_id in self._pieces
+
     def text_of(self, part_id: PartId) -> str:
         """Return the text of a part so far."""
         return "".join(self._pieces.get(part_id, ()))
-
-    def characters_of(self, part_id: PartId) -> int:
-        """Return the length of a part's text so far."""
-        return sum(map(len, self._pieces.get(part_id, ())))
 
     def compose(self, entry: PartEnded) -> PartEnded:
         """Return the entry of an ended part with the whole part, as consumers see it."""

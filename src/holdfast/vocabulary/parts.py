@@ -74,7 +74,7 @@ ContentT = TypeVar("ContentT", bound=_Part)
 
 
 def check_content(part: ContentT) -> ContentT:
-    """Return a part that somebody made by hand, with every field of the type it declares.
+    """Return a part that a program made by hand, with every field of the type it declares.
 
     Raises:
         ValueError: saying which field is not.

@@ -15,13 +15,13 @@ class OutputSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     name: str
     schema: JsonObject
     is_strict: bool = False
-    """Whether the receiver can be held to it token by token; whoever fits schemas finds out."""
+    """Whether the provider can enforce it token by token; the client finds that out."""
 
 
 class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything one model call needs, in no provider's words.
 
-    `messages` is an immutable view that the conversation shares; nobody copies or changes it.
+    `messages` is an immutable view that the conversation shares; it is not copied or changed.
     Ephemeral reminders are `ReminderPart`s at the end of the last user message: a prompt-cache
     mark goes before them.
     """
@@ -48,7 +48,7 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     parallel_tool_calls: bool = True
     """Whether the model may call several tools at once."""
     fresh_media: tuple[MediaPart, ...] = ()
-    """Media among the messages that the user has just handed in, and nobody has answered yet.
+    """Media among the messages that the user has just handed in, and no model has answered yet.
 
     A client refuses what its model does not take of these, before anything is sent; what it does
     not take of older media it replaces by words.

@@ -1,6 +1,6 @@
 """Secrets: values that cannot be printed, logged or stored by accident.
 
-One scrubber stands at every door through which somebody else's words leave: `scrub` takes out the
+One scrubber is used wherever text from outside leaves the program: `scrub` takes out the
 values that are known to be secret and whatever has the shape of a credential. A value is known
 from the moment a `Secret` is made of it. `AgentError` scrubs its message and request id itself, so
 what is raised, stored, recorded or shown of an error went through here.
@@ -8,6 +8,8 @@ what is raised, stored, recorded or shown of an error went through here.
 
 import re
 from collections.abc import Iterable, Mapping
+
+from holdfast.vocabulary.late_names import late_module
 
 REDACTED = "****"
 
@@ -37,7 +39,7 @@ _TELLING_NAME = r"auth|key|token|secret|cookie|passw|credential|signature"
 
 
 class Secret:
-    """A credential; shows itself to nobody who does not ask with `reveal`.
+    """A credential; only `reveal` shows it.
 
     Printing, formatting and pickling give a stand-in; encoding it as JSON fails. From its making
     on, `scrub` takes its value out of texts.
@@ -68,9 +70,9 @@ class Secret:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
-        import hmac  # noqa: PLC0415 - it brings OpenSSL's digests, and secrets are seldom compared
-
-        return hmac.compare_digest(self._value.encode(), other._value.encode())
+        # It brings OpenSSL's digests, and secrets are seldom compared.
+        compare = late_module("hmac").compare_digest
+        return bool(compare(self._value.encode(), other._value.encode()))
 
     def __hash__(self) -> int:
         return hash((Secret, self._value))
@@ -107,16 +109,14 @@ def remember_headers(headers: Mapping[str, str]) -> None:
 
 def remember_url(url: str) -> None:
     """Take the password in a URL, if there is one, for a secret."""
-    from urllib.parse import urlsplit  # noqa: PLC0415 - importing the package does without it
-
     try:
-        remember(urlsplit(url).password or "")
+        remember(late_module("urllib.parse").urlsplit(url).password or "")
     except ValueError:
         return
 
 
 def scrub(text: str, secrets: Iterable[Secret] = ()) -> str:
-    """Take what is secret, and whatever else looks like a credential, out of somebody else's text.
+    """Take what is secret, and whatever else looks like a credential, out of a text from outside.
 
     `secrets` are taken out even if they were forgotten, and down to `_SHORTEST_OWN` characters.
     """
@@ -134,8 +134,7 @@ def scrub(text: str, secrets: Iterable[Secret] = ()) -> str:
 
 def _without_quoted(text: str, values: Iterable[str]) -> str:
     """Take out what is written as in a URL."""
-    from urllib.parse import quote  # noqa: PLC0415 - see remember_url
-
+    quote = late_module("urllib.parse").quote
     for value in sorted(values, key=len, reverse=True):
         text = text.replace(quote(value, safe=""), REDACTED)
     return text

@@ -12,6 +12,7 @@ from holdfast.vocabulary.option_declarations import Option
 
 Thinking: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 CacheTtl: TypeAlias = Literal["5m", "1h"]
+OnLoop: TypeAlias = Literal["ask", "deny"]
 Delivery: TypeAlias = Literal["queue", "steer", "reject", "interrupt"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 PermissionMode: TypeAlias = Literal["ask", "auto", "plan", "deny"]
@@ -78,7 +79,7 @@ class Limits(_Values, frozen=True, kw_only=True):
 
     turns: Annotated[
         int | None, Option("Requests to a model in one query.", least=1, variable="MAX_TURNS")
-    ] = None
+    ] = 50
     tokens: Annotated[int | None, Option("Tokens that one query uses.", least=1)] = None
     cost: Annotated[
         float | None,
@@ -227,8 +228,20 @@ class Settings(_Values, frozen=True, kw_only=True):
     ] = ()
     loop_threshold: Annotated[
         int | None,
-        Option("Which identical tool call of a query counts as a loop; None: never.", least=2),
+        Option(
+            "Which identical tool call in a row is a loop, when all results before it were the "
+            "same, too; None: never.",
+            least=2,
+        ),
     ] = 3
+    on_loop: Annotated[
+        OnLoop,
+        Option(
+            'What happens to that call: "ask" asks the approver where there is one; otherwise, and '
+            'with "deny", it is not run and the model is told so. If the model insists, the query '
+            "ends with the stop reason `loop`."
+        ),
+    ] = "ask"
     limits: Annotated[
         Limits,
         Option(
@@ -255,7 +268,7 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
         int,
         Option(
             "Events that a pulled stream may be ahead of its consumer, or of an async handler.",
-            least=1,
+            least=0,
         ),
     ] = 100
     observer_buffer: Annotated[

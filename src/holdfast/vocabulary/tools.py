@@ -33,4 +33,4 @@ class ToolRules(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retries: Annotated[int, msgspec.Meta(ge=0)] = 0
     """How often a failed run is repeated; only for idempotent tools."""
     effect: Effect = "external"
-    """Told to whoever approves; it decides neither whether that is asked nor what runs again."""
+    """For approvers to know; it decides neither whether they are asked nor what runs again."""

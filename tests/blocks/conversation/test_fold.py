@@ -18,12 +18,15 @@ from holdfast import (
     UserMessage,
 )
 from holdfast.blocks.conversation.fold import SessionFold, fold_entries
-from holdfast.blocks.request_builder import RequestExtras, build_request
+from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
+from holdfast.ports.clock import Stamp
 from holdfast.serialization.entries import decode_entry, encode_entry
+from holdfast.testing import FakeClock
 from holdfast.vocabulary.approvals import ApprovalScope
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
+    Compaction,
     Entry,
     InputPromoted,
     PartCheckpoint,
@@ -37,14 +40,16 @@ from holdfast.vocabulary.entries import (
 )
 from holdfast.vocabulary.ids import (
     CallId,
+    MessageId,
     new_approval_id,
     new_message_id,
     new_part_id,
     new_turn_id,
 )
-from holdfast.vocabulary.parts import CompactionPart, TextPart
+from holdfast.vocabulary.parts import CompactionPart, ReminderPart, TextPart
 from holdfast.vocabulary.stream_parts import FinishKind
 from tests.history_grammar import violations
+from tests.messages_by_hand import answer, assistant, call, user
 from tests.strategies_branches import any_logs
 from tests.strategies_logs import LogWriter, QueryWriter, logs
 
@@ -99,6 +104,46 @@ def test_every_prefix_of_a_log_can_be_sent_or_says_that_there_is_nothing(log: Lo
             with pytest.raises(SessionError) as caught:
                 build_request(fold.settings, view, EXTRAS)
             assert caught.value.code is ErrorCode.NOTHING_TO_SEND
+
+
+def a_compaction(kept_from: MessageId | None) -> Compaction:
+    return Compaction(
+        **Stamp(FakeClock())(),
+        trigger="auto",
+        strategy="summarise",
+        summary="so far",
+        kept_from=kept_from,
+    )
+
+
+@settings(max_examples=200)
+@given(any_logs)
+def test_a_compaction_replaces_what_comes_before_the_message_it_keeps(log: LogWriter) -> None:
+    """After every prefix, with every message that is sent by then as the first one kept."""
+    for prefix in range(0, len(log.entries), 4):
+        whole = fold_entries(log.entries[:prefix], inherited=log.inherited)
+        whole._settle()  # a compaction comes after what is unfinished by then
+        for kept in whole.conversation.wire_view():
+            fold = fold_entries(log.entries[:prefix], inherited=log.inherited)
+            before = fold.messages()
+            fold.apply(a_compaction(kept.id))
+            view = fold.sent_view()
+            assert set(violations(view)) <= {"the last message is not the user's"}
+            assert build_request(fold.settings, view, EXTRAS).messages == view
+            assert view[0].parts[0] == CompactionPart(text="so far")
+            assert_kept(before, view, kept)
+            ids = {message.id for message in fold.messages()}
+            assert {message.id for message in before} <= ids, "the history keeps everything"
+
+
+def assert_kept(before: tuple[Message, ...], view: tuple[Message, ...], kept: Message) -> None:
+    """What was sent from a message on is still sent, unless it belongs to an earlier summary."""
+    ids = [message.id for message in before]
+    place = ids.index(kept.id)
+    answers = any(isinstance(part, ToolResultPart) for part in kept.parts)
+    first = before[place - 1] if answers else kept
+    if not any(isinstance(part, CompactionPart) and part.text for part in first.parts):
+        assert {first.id, *ids[place:]} <= {message.id for message in view}
 
 
 @given(logs())
@@ -305,3 +350,65 @@ def test_an_approval_reaches_as_far_as_its_scope(
         asking = QueryWriter(log, resumes=query.query_id if later == "resumed" else None)
         asking.start()
     assert fold_entries(log.entries).is_allowed("look", asking.query_id) is allowed
+
+
+def a_conversation(*messages: Message) -> SessionFold:
+    fold = SessionFold()
+    for number, message in enumerate(messages):
+        fold.conversation.push(msgspec.structs.replace(message, id=MessageId(f"m{number}")))
+    return fold
+
+
+def test_what_a_compaction_keeps_is_sent_after_its_summary_and_the_rest_is_not() -> None:
+    fold = a_conversation(user("one"), assistant("two"), user("three"), assistant("four"))
+    replaced, kept = fold.conversation.messages[:3], fold.conversation.messages[3]
+    fold.apply(a_compaction(kept.id))
+    assert [texts_of(message) for message in fold.conversation.wire_view()] == ["so far", "four"]
+    assert fold.conversation.messages[:3] == replaced
+    fold.conversation.push(user("five"))
+    assert [texts_of(message) for message in fold.sent_view()] == ["so far", "four", "five"]
+
+
+def test_a_prompt_that_is_kept_first_becomes_one_with_the_summary() -> None:
+    fold = a_conversation(user("one"), assistant("two"), user("three"), assistant("four"))
+    kept = fold.conversation.messages[2]
+    fold.apply(a_compaction(kept.id))
+    view = fold.conversation.wire_view()
+    assert [texts_of(message) for message in view] == ["so far three", "four"]
+    assert view[0].id == kept.id, "it can still be gone back to"
+
+
+def test_results_are_kept_with_the_message_that_made_the_calls() -> None:
+    asking, seen = assistant(call("1", path="a")), user(answer("1"))
+    fold = a_conversation(user("one"), asking, seen, assistant("four"))
+    _, asked, results, last = fold.conversation.messages
+    fold.apply(a_compaction(results.id))
+    assert fold.conversation.wire_view()[1:] == (asked, results, last)
+
+
+@pytest.mark.parametrize("kept_from", [None, "gone", "m0"])
+def test_a_compaction_that_keeps_nothing_that_is_sent_replaces_everything(
+    kept_from: str | None,
+) -> None:
+    """A message that an earlier compaction replaced is gone from what is sent, like an unknown."""
+    fold = a_conversation(user("one"))
+    fold.apply(a_compaction(None))
+    fold.conversation.push(assistant("two"))
+    fold.apply(a_compaction(None if kept_from is None else MessageId(kept_from)))
+    assert [texts_of(message) for message in fold.conversation.wire_view()] == ["so far"]
+
+
+def test_reminders_come_back_after_a_compaction_that_kept_later_prompts() -> None:
+    first = user(ReminderPart(text="rules", persisted=True), "one")
+    fold = a_conversation(first, assistant("two"), user("three"), assistant("four"))
+    fold.apply(a_compaction(fold.conversation.messages[2].id))
+    led = lead_with_reminders(user("five"), ["rules"], fold.sent_view())
+    assert led.parts[0] == ReminderPart(text="rules", persisted=True)
+    fold.conversation.push(led)
+    assert lead_with_reminders(user("six"), ["rules"], fold.sent_view()) == user("six")
+
+
+def texts_of(message: Message) -> str:
+    return " ".join(
+        part.text for part in message.parts if isinstance(part, TextPart | CompactionPart)
+    )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import AssistantMessage, Message, ToolResultPart, UserMessage
-from holdfast.blocks.conversation.answers import heal_history
+from holdfast.blocks.conversation.tool_calls import heal_history
 from holdfast.vocabulary.parts import Part
 from tests.messages_by_hand import answer, assistant, call, compaction, user
 

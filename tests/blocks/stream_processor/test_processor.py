@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast import ErrorCode, PartEnded, PartStarted, SessionError, TextDelta, TextPart
 from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
 from holdfast.blocks.stream_processor.processor import ProcessedStream, StreamProcessor
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.clock import Stamp
 from holdfast.testing import FakeClock, calls, reasoning, says
 from holdfast.vocabulary.entries import PartCheckpoint
 from holdfast.vocabulary.events import Event, ReasoningDelta, ToolInputDelta

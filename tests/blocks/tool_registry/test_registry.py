@@ -24,7 +24,7 @@ from holdfast.blocks.tool_registry.registry import (
     ToolSet,
 )
 from holdfast.blocks.tool_registry.running import image
-from holdfast.ports.tool_hooks import OutputTransform
+from holdfast.ports.tools import OutputTransform
 from holdfast.vocabulary.ids import CallId, SessionId
 from holdfast.vocabulary.parts import ToolCallPart
 from tests.messages_by_hand import call

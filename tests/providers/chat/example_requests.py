@@ -4,8 +4,8 @@ from base64 import b64encode
 from typing import Any
 
 from holdfast.providers.history import adapt_history
-from holdfast.providers.schema_fit import SchemaFit
-from holdfast.providers.wire.chat_completions import chat_protocol
+from holdfast.providers.schema_targets import SchemaAdapter
+from holdfast.providers.wire import chat_completions
 from holdfast.providers.wire.chat_completions.dialects import Dialect
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.vocabulary.ids import CallId, MessageId
@@ -202,7 +202,7 @@ EXAMPLES = {"everything": everything, "tool_loop": tool_loop, "attachments": att
 
 def encode(dialect: Dialect, request: ModelRequest, *, provider: str | None = None) -> WireRequest:
     """Encode a request as the client does: the history is adapted first."""
-    protocol = chat_protocol(dialect)
+    protocol = chat_completions.protocol_for(dialect)
     adapted = adapt_history(request, provider=provider or dialect.name, rules=protocol.history)
-    fitted = SchemaFit().fit(adapted.request, protocol.schema_targets(request.model))
+    fitted = SchemaAdapter().adapt(adapted.request, protocol.schema_targets(request.model))
     return protocol.encode_request(fitted)

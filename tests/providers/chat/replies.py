@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.providers.reply_reader import ReplyDecoder
-from holdfast.providers.wire.chat_completions import chat_protocol
+from holdfast.providers.reply_reader import ReplyReader
+from holdfast.providers.wire import chat_completions
 from holdfast.providers.wire.chat_completions.dialects import GENERIC, Dialect
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.stream_parts import (
@@ -102,14 +102,13 @@ def parse_arguments(text: str) -> Any:
 def read_reply(body: bytes, *, sizes: list[int] | int = 0, dialect: Dialect = GENERIC) -> ReadReply:
     """Read `body` in pieces: of one size, or cut at the given places."""
     reply = ReadReply()
-    decoder = ReplyDecoder(chat_protocol(dialect))
+    reader = ReplyReader(chat_completions.protocol_for(dialect))
     try:
-        for piece in cut(body, sizes):
-            decoder.take(piece, reply.stream)
-            if decoder.is_finished:
+        # An empty read is the end of the body.
+        for piece in (*filter(None, cut(body, sizes)), b""):
+            reader.take(piece, reply.stream)
+            if reader.is_finished:
                 break
-        else:
-            decoder.end(reply.stream)
     except AgentError as error:
         reply.error = error
     for part in reply.stream:

@@ -274,7 +274,7 @@ def test_nothing_after_the_end_mark_is_read() -> None:
         Frame(line[6:]) for line in sse(piece(content="x"), piece("stop")).splitlines() if line
     ]
     decoder.feed([*frames, Frame(b"{oops")], out)
-    decoder.finish(out)
+    assert decoder.finish() == []
     assert isinstance(out[-1], StreamFinished)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.providers.wire.chat_completions.errors import ERRORS
+from holdfast.providers.wire.chat_completions.reply_types import ERRORS
 from holdfast.vocabulary.errors import ErrorCode
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.providers.wire.chat_completions.errors import ERRORS
+from holdfast.providers.wire.chat_completions.reply_types import ERRORS
 from holdfast.vocabulary.errors import ErrorCode
 from tests.fixtures_report import Report
 from tests.providers.chat.recordings import (

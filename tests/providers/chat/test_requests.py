@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 from openai.types.shared_params import ReasoningEffort
 
-from holdfast.providers.wire.chat_completions import chat_protocol
+from holdfast.providers.wire import chat_completions
 from holdfast.providers.wire.chat_completions.dialects import (
     AZURE,
     DEEPSEEK,
@@ -22,7 +22,7 @@ from holdfast.providers.wire.chat_completions.dialects import (
     XAI,
     Dialect,
 )
-from holdfast.providers.wire.chat_completions.thinking import ask_for_thinking, nearest_effort
+from holdfast.providers.wire.chat_completions.request import ask_for_thinking, nearest_effort
 from holdfast.vocabulary.parts import ProviderPart, ReasoningPart, TextPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import Thinking
@@ -144,7 +144,7 @@ def test_options_without_a_place_in_this_protocol_change_nothing() -> None:
 
 @pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.name)
 def test_an_encoder_that_remembers_gives_the_same(dialect: Dialect) -> None:
-    protocol = chat_protocol(dialect)
+    protocol = chat_completions.protocol_for(dialect)
     assert protocol.new_encoder is not None
     remembering = protocol.new_encoder()
     requests = [make(dialect) for make in EXAMPLES.values()]
@@ -154,7 +154,7 @@ def test_an_encoder_that_remembers_gives_the_same(dialect: Dialect) -> None:
 
 @pytest.mark.parametrize("dialect", ALL, ids=lambda dialect: dialect.name)
 def test_a_conversation_that_grows_is_written_the_same(dialect: Dialect) -> None:
-    protocol = chat_protocol(dialect)
+    protocol = chat_completions.protocol_for(dialect)
     assert protocol.new_encoder is not None
     remembering = protocol.new_encoder()
     answer = (user(result("Abcdef123", TextPart(text="3"))), assistant("3"), assistant("Three."))

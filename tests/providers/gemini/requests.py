@@ -1,6 +1,10 @@
 """The requests that Gemini is tried with, by name; between them every option is used."""
 
+from holdfast.providers.schema_targets import SchemaAdapter
+from holdfast.providers.wire.gemini import PROTOCOL
 from holdfast.providers.wire.gemini.dialects import GEMINI_API, VERTEX, GeminiDialect
+from holdfast.providers.wire.gemini.request import encode_request
+from holdfast.providers.wire.protocol import WireRequest
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import MediaPart, ProviderPart, ReasoningPart, TextPart
 from holdfast.vocabulary.requests import ModelRequest
@@ -19,6 +23,12 @@ from tests.providers.conversations import (
 )
 
 SEAL = "c2VhbA=="
+
+
+def encoded(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> WireRequest:
+    """Encode a request as a client does: its schemas are adapted to the model first."""
+    targets = PROTOCOL.schema_targets(request.model)
+    return encode_request(SchemaAdapter().adapt(request, targets), dialect)
 
 
 def own_history(model: str) -> tuple[Message, ...]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.providers.wire.gemini import PROTOCOL
-from holdfast.providers.wire.gemini.partial_arguments import PartialArgument, put_argument, steps_of
+from holdfast.providers.wire.gemini.reply_types import PartialArgument, put_argument, steps_of
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import ReasoningPart, TextPart

@@ -3,20 +3,30 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
+from holdfast.providers.schema_targets import check_schema
 from holdfast.providers.wire.gemini import PROTOCOL
-from holdfast.providers.wire.gemini.dialects import GEMINI_API, VERTEX
+from holdfast.providers.wire.gemini.dialects import (
+    GEMINI_API,
+    THINKING_RULES,
+    VERTEX,
+    thinking_config,
+)
 from holdfast.providers.wire.gemini.messages import UNSIGNED
-from holdfast.providers.wire.gemini.request import RequestEncoder, encode_count, encode_request
-from holdfast.providers.wire.gemini.schemas import json_schema, openapi_schema
-from holdfast.providers.wire.gemini.thinking import ROWS, thinking_config
-from holdfast.vocabulary.errors import AgentError
+from holdfast.providers.wire.gemini.request import (
+    RequestEncoder,
+    encode_count,
+    encode_request,
+    json_schema,
+)
+from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.tools import ToolSpec
 from tests.fixtures_wire import require_wire
 from tests.providers.conversations import everything, user
-from tests.providers.gemini.requests import REQUESTS, SEAL, own_history
+from tests.providers.gemini.requests import REQUESTS, SEAL, encoded, own_history
 from tests.providers.gemini.vendor_types import types
 from tests.providers.grammar.gemini import RULES
 from tests.providers.grammar.rules import breaches
@@ -25,14 +35,14 @@ from tests.providers.wire_goldens import check_golden
 
 def body_of(name: str) -> JsonObject:
     request, dialect = REQUESTS[name]
-    body: JsonObject = json.loads(encode_request(request, dialect).body)
+    body: JsonObject = json.loads(encoded(request, dialect).body)
     return {"model": request.model} | body
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_is_what_its_golden_file_says(name: str) -> None:
     request, dialect = REQUESTS[name]
-    check_golden("gemini", name, encode_request(request, dialect))
+    check_golden("gemini", name, encoded(request, dialect))
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -97,7 +107,7 @@ def test_a_model_with_a_path_of_its_own_keeps_it() -> None:
     assert encode_request(request).path.startswith("v1beta/tunedModels/mine:stream")
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.models)
+@pytest.mark.parametrize("row", THINKING_RULES, ids=lambda row: row.models)
 def test_every_level_of_thinking_has_a_value_for_every_model_that_thinks(row: object) -> None:
     assert {*row.values} == {  # type: ignore[attr-defined]
         *("off", "minimal", "low", "medium", "high", "xhigh", "max"),
@@ -115,9 +125,7 @@ def test_a_model_that_does_not_think_is_not_asked_to() -> None:
 
 HARD: JsonObject = {
     "type": "object",
-    "definitions": {
-        "Node": {"type": "object", "properties": {"next": {"$ref": "#/definitions/Node"}}}
-    },
+    "definitions": {"Node": {"type": "object", "properties": {"next": {"type": "string"}}}},
     "properties": {
         "node": {"$ref": "#/definitions/Node"},
         "kind": {"const": "a"},
@@ -137,7 +145,7 @@ HARD: JsonObject = {
 def test_a_hard_schema_is_brought_into_a_form_that_is_accepted(model: str) -> None:
     tool = ToolSpec(name="hard", input_schema=HARD)
     request = ModelRequest(model=model, messages=(user("Hi"),), tools=(tool,))
-    body = {"model": model} | json.loads(encode_request(request).body)
+    body = {"model": model} | json.loads(encoded(request).body)
     assert breaches(RULES, body) == {}
     for each in body["tools"]:
         types.Tool.model_validate(each)
@@ -148,20 +156,44 @@ def test_what_a_schema_says_in_other_words_is_kept() -> None:
     assert kept["properties"]["kind"] == {"enum": ["a"]}
     assert kept["properties"]["both"]["properties"] == {"x": {"type": "string"}}
     assert kept["properties"]["node"] == {"$ref": "#/$defs/Node"}
-    opened = openapi_schema(HARD)
-    assert opened["properties"]["size"] == {"type": "integer", "nullable": True}
+    tool = ToolSpec(name="hard", input_schema=HARD)
+    request = ModelRequest(model="gemini-2.0-flash", messages=(user("Hi"),), tools=(tool,))
+    declared = json.loads(encoded(request).body)["tools"][0]["functionDeclarations"][0]
+    opened = declared["parameters"]
+    assert opened["properties"]["node"]["properties"] == {"next": {"type": "string"}}
+    assert opened["properties"]["size"] == {
+        "type": "integer",
+        "nullable": True,
+        "description": "(exclusiveMinimum: 0)",
+    }
     assert opened["properties"]["either"] == {"type": "string", "nullable": True}
     assert opened["required"] == ["node"]
+
+
+def test_a_recursive_schema_is_kept_where_references_are_understood() -> None:
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}
+    schema = {"$defs": {"node": node}, "properties": {"node": {"$ref": "#/$defs/node"}}}
+    tool = ToolSpec(name="walk", input_schema={"type": "object", **schema})
+    request = ModelRequest(model="gemini-2.5-flash", messages=(user("Hi"),), tools=(tool,))
+    body = {"model": request.model} | json.loads(encoded(request).body)
+    assert breaches(RULES, body) == {}
+    with pytest.raises(AgentError) as caught:
+        encoded(replace(request, model="gemini-2.0-flash"))
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
 
 
 @pytest.mark.parametrize("model", ["gemini-2.5-flash", "gemini-2.0-flash"])
 def test_real_tool_schemas_are_accepted(model: str) -> None:
     lines = (require_wire() / "toolschemas" / "open.jsonl").read_text("utf-8").splitlines()
+    schemas = [json.loads(line)["schema"] for line in lines]
+    target = PROTOCOL.schema_targets(model).arguments
+    verdicts = [check_schema(schema, target=target) for schema in schemas]
     tools = tuple(
-        ToolSpec(name=f"t{index}", input_schema=json.loads(line)["schema"])
-        for index, line in enumerate(lines)
+        ToolSpec(name=f"t{index}", input_schema=schema)
+        for index, (schema, verdict) in enumerate(zip(schemas, verdicts, strict=True))
+        if verdict.outcome != "refused"
     )
-    assert tools
+    assert len(tools) >= len(schemas) * 9 // 10
     request = ModelRequest(model=model, messages=(user("Hi"),), tools=tools)
-    body = {"model": model} | json.loads(encode_request(request).body)
+    body = {"model": model} | json.loads(encoded(request).body)
     assert breaches(RULES, body) == {}

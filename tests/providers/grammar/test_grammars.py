@@ -5,12 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.providers.wire.gemini.request import encode_request as encode_gemini
 from holdfast.providers.wire.ollama import encode_request as encode_ollama
 from holdfast.providers.wire.openai_responses.request import encode_request as encode_responses
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.requests import ModelRequest
 from tests.providers.conversations import CLOCK, WEATHER, everything
+from tests.providers.gemini.requests import encoded as encode_gemini
 from tests.providers.gemini.requests import own_history as gemini_history
 from tests.providers.grammar import gemini, ollama, responses
 from tests.providers.grammar.rules import Mutation, Rule, add, breaches, drop, put

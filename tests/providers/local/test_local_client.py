@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.providers.local.client import LocalModelClient
-from holdfast.providers.local.process_pool import ModelProcessPool
+from holdfast.providers.local.model_process import ModelProcessPool
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.requests import OutputSchema
 from holdfast.vocabulary.stream_parts import PartDelta, StreamFinished, StreamOpened

@@ -14,8 +14,7 @@ import pytest
 
 from holdfast.providers.local import serve
 from holdfast.providers.local.client import LocalModelClient
-from holdfast.providers.local.model_process import ModelProcess, ServeParameters
-from holdfast.providers.local.process_pool import ModelProcessPool
+from holdfast.providers.local.model_process import ModelProcess, ModelProcessPool, ServeParameters
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.settings import Timeouts
 from holdfast.vocabulary.stream_parts import PartDelta, StreamFinished
@@ -123,7 +122,7 @@ async def test_a_process_that_is_doubted_without_reason_is_kept(client: LocalMod
     await client.start("smollm2")
     pid, lease = client.process_of("smollm2"), client._served["smollm2"].lease
     endpoint = await lease.endpoint()
-    lease.doubt()
+    lease.suspect()
     assert await lease.endpoint() == endpoint
     assert client.process_of("smollm2") == pid
 

@@ -6,12 +6,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.providers.local.weight_files import (
+from holdfast.providers.local.weights import (
     WeightFiles,
+    find_weights,
     list_local_models,
+    load_catalogue,
+    read_template,
     remove_local_model,
 )
-from holdfast.providers.local.weights import find_weights, load_catalogue, read_template
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 
 SMOLLM2 = find_weights("smollm2")

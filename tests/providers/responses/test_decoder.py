@@ -306,7 +306,7 @@ def test_a_response_in_the_background_can_be_taken_up_where_it_broke_off() -> No
     decoder.feed(frames[:2], out)
     assert decoder.resume() == "/resp_9?stream=true&starting_after=1"
     decoder.feed(frames[1:], out)  # what was seen before the break is passed over
-    decoder.finish(out)
+    assert decoder.finish() == ()
     assert Reply(out, None).text == "One two"
     assert decoder.resume() is None
 

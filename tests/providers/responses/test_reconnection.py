@@ -14,7 +14,7 @@ from holdfast.providers.transport.http import AiohttpTransport
 from holdfast.providers.vendor_clients import Access, make_client
 from holdfast.providers.vendors import VENDORS
 from holdfast.testing import FakeClock
-from holdfast.testing.fake_clock import AutoClock
+from holdfast.testing.clocks import AutoClock
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from tests.providers.exchanges import QUICK, REQUEST, ask, text_of

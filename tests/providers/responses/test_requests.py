@@ -11,7 +11,7 @@ from openai.types.responses.response_create_params import ResponseCreateParamsSt
 from pydantic import ConfigDict, TypeAdapter
 from typing_extensions import is_typeddict
 
-from holdfast.providers.wire.openai_responses import PROTOCOL, responses_protocol
+from holdfast.providers.wire.openai_responses import PROTOCOL, protocol_for
 from holdfast.providers.wire.openai_responses.dialects import (
     DEEPSEEK,
     OPENROUTER,
@@ -159,7 +159,7 @@ def test_tokens_are_counted_of_the_same_input() -> None:
 
 def test_an_endpoint_that_cannot_count_says_so() -> None:
     _, dialect = REQUESTS["any_server"]
-    assert responses_protocol(dialect).encode_count is None
+    assert protocol_for(dialect).encode_count is None
 
 
 def test_calls_come_last_where_nothing_may_stand_before_their_results() -> None:

@@ -18,7 +18,7 @@ EventT = TypeVar("EventT", bound=Event)
 EventHandler: TypeAlias = Callable[[Event], Awaitable[None] | None]
 CommandReceiver: TypeAlias = Callable[[Command], None]
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 _STOP_SECONDS = 0.5
 """How long a handler that was stopped is waited for."""
@@ -73,8 +73,8 @@ class _PumpedSubscription(Subscription):
     def _call(self, event: Event) -> Awaitable[None] | None:
         try:
             return self._context.copy().run(self._handler, event)
-        except Exception:  # noqa: BLE001 - a handler of the user's may raise anything
-            _log.exception("a handler failed on %s", event.kind)
+        except Exception:
+            _logger.exception("a handler failed on %s", event.kind)
             return None
 
     async def _pump(self, outcome: Awaitable[None] | None) -> None:
@@ -83,8 +83,8 @@ class _PumpedSubscription(Subscription):
             if inspect.isawaitable(outcome):
                 try:
                     await outcome
-                except Exception:  # noqa: BLE001 - a handler of the user's may raise anything
-                    _log.exception("a handler failed")
+                except Exception:
+                    _logger.exception("a handler failed")
             event = self.next_event()
             if event is None:
                 self.worker = None
@@ -116,6 +116,8 @@ class ControlChannel:
         self.receiver: CommandReceiver | None = None
         """What takes the commands."""
         self._patience: asyncio.Timeout | None = None
+        self.has_space = True
+        """Whether no subscriber was too far behind after the last batch."""
         self.closed = False
 
     def __len__(self) -> int:
@@ -163,8 +165,11 @@ class ControlChannel:
         """
         if self.closed:
             raise SessionError(ErrorCode.CLOSED, "this channel is closed")
+        has_space = True
         for subscription in tuple(self._subscriptions):
             subscription.publish(events)
+            has_space = has_space and subscription.has_space
+        self.has_space = has_space
 
     async def wait_for_space(self, *, unless: "Collection[asyncio.Future[None]]" = ()) -> None:
         """Wait until no subscriber is too far behind; not once one of `unless` is done."""
@@ -235,7 +240,7 @@ class ControlChannel:
         if workers:
             _, left = await asyncio.wait(workers, timeout=_STOP_SECONDS)
             for worker in left:
-                _log.warning("a handler does not let itself be cancelled: %r", worker)
+                _logger.warning("a handler does not let itself be cancelled: %r", worker)
 
     def _handlers(self) -> list[_PumpedSubscription]:
         return [item for item in self._subscriptions if isinstance(item, _PumpedSubscription)]

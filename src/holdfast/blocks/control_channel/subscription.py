@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Literal, TypeAlias
 
-from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
+from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.events import Event, ToolProgress
 
 WhenFull: TypeAlias = Literal["wait", "lag"]
@@ -34,7 +34,6 @@ class Subscription:
         self._space: asyncio.Future[None] | None = None
         """What publishers wait for, if any does."""
         self._is_excused = False
-        self._is_claimed = False
         self._error: AgentError | None = None
         self.has_space = True
         """Whether publishers may go on. False only when the buffer is full and does not lag."""
@@ -84,17 +83,6 @@ class Subscription:
         """Let no publisher wait until the consumer takes its next event."""
         self._is_excused = True
         self._free_space()
-
-    def claim(self) -> None:
-        """Become the one consumer.
-
-        Raises:
-            SessionError: STREAM_BUSY when there is one already.
-
-        """
-        if self._is_claimed:
-            raise SessionError(ErrorCode.STREAM_BUSY, "this stream already has a consumer")
-        self._is_claimed = True
 
     def abandon(self) -> None:
         """Say that the consumer left: what is buffered is dropped."""

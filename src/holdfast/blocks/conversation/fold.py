@@ -2,7 +2,7 @@
 
 Live and on reopening the same code runs, so both give the same session. The fold is total: any
 prefix of any log leaves a conversation in which every tool call has an answer by the time it is
-sent. Answers that nobody recorded are made here and are never written to the log.
+sent. Results of tools that were not recorded are made here, and never written to the log.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +11,10 @@ from typing import ClassVar
 
 import msgspec
 
-from holdfast.blocks.conversation.answers import (
+from holdfast.blocks.conversation.conversation import Conversation, joined, merged
+from holdfast.blocks.conversation.open_turn import OpenTurn
+from holdfast.blocks.conversation.paths import current_path
+from holdfast.blocks.conversation.tool_calls import (
     CallRecord,
     answer_message,
     heal_history,
@@ -19,15 +22,14 @@ from holdfast.blocks.conversation.answers import (
     readable_parts,
     with_distinct_calls,
 )
-from holdfast.blocks.conversation.history import Conversation, joined, merged
-from holdfast.blocks.conversation.open_turn import OpenTurn
-from holdfast.blocks.conversation.paths import current_path
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     Compaction,
+    ContextNoted,
     Entry,
+    HookMessage,
     InputDrained,
     InputPromoted,
     InputQueued,
@@ -36,14 +38,18 @@ from holdfast.vocabulary.entries import (
     PartStarted,
     QueryEnded,
     QueryStarted,
+    RetryScheduled,
     Rewound,
     SessionChanged,
     SessionOpened,
+    Snapshot,
     ToolEnded,
     ToolStarted,
     TurnDiscarded,
     TurnEnded,
     TurnStarted,
+    UnknownEntry,
+    UsageReported,
 )
 from holdfast.vocabulary.ids import ApprovalId, CallId, InputId, MessageId, QueryId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -91,12 +97,10 @@ class SessionFold:
         vars(self).update(vars(other))
 
     def apply(self, entry: Entry) -> None:
-        """Apply one entry; kinds that change nothing here are passed over."""
+        """Apply one entry."""
         if entry.seq:
             self.head = entry.seq
-        step = self._steps.get(type(entry))
-        if step is not None:
-            step(self, entry)
+        self._steps[type(entry)](self, entry)
 
     def compose(self, entry: Entry) -> Entry:
         """Return an entry as consumers see it: an ended part is whole. Call before `apply`."""
@@ -156,7 +160,7 @@ class SessionFold:
         )
 
     def is_allowed(self, tool: str, query_id: QueryId) -> bool:
-        """Whether somebody approved this tool for the whole query or session."""
+        """Whether this tool was approved for the whole query or session."""
         return (None, tool) in self._standing or (query_id, tool) in self._standing
 
     def unfinished_query(self) -> QueryId | None:
@@ -231,7 +235,7 @@ class SessionFold:
         tip = self.conversation.tip
         return tip if isinstance(tip, AssistantMessage) else None
 
-    # One step per kind that changes something.
+    # One step per kind; `_steps` names every kind there is.
 
     def _on_session_opened(self, entry: SessionOpened) -> None:
         self.opened = entry
@@ -282,17 +286,9 @@ class SessionFold:
         self.last_finish = None
         self.open_turn = OpenTurn(entry)
 
-    def _on_part_started(self, entry: PartStarted) -> None:
+    def _on_part(self, entry: PartStarted | PartCheckpoint | PartEnded) -> None:
         if self.open_turn is not None:
-            self.open_turn.start(entry)
-
-    def _on_part_checkpoint(self, entry: PartCheckpoint) -> None:
-        if self.open_turn is not None:
-            self.open_turn.grow(entry)
-
-    def _on_part_ended(self, entry: PartEnded) -> None:
-        if self.open_turn is not None:
-            self.open_turn.end(entry)
+            self.open_turn.apply(entry)
 
     def _on_turn_ended(self, entry: TurnEnded) -> None:
         self.usage += entry.usage
@@ -347,10 +343,10 @@ class SessionFold:
 
     def _on_compaction(self, entry: Compaction) -> None:
         self._settle()
+        summary = CompactionPart(text=entry.summary)
+        message_id = MessageId(f"{entry.id}_summary")
         self.conversation.push(
-            UserMessage(
-                id=MessageId(f"{entry.id}_summary"), parts=(CompactionPart(text=entry.summary),)
-            )
+            UserMessage(id=message_id, parts=(summary,)), kept_from=entry.kept_from
         )
 
     def _on_rewound(self, entry: Rewound) -> None:
@@ -358,6 +354,9 @@ class SessionFold:
             call.withdraw_approval()  # it was given for what would have come next then
         if self.opened is not None and entry.to_seq == self.opened.seq:
             self._keep_through(entry.message_id)
+
+    def _change_nothing(self, entry: Entry) -> None:
+        """Pass over what is for people, or for a later version."""
 
     _steps: ClassVar[dict[type[Entry], Callable[..., None]]] = {
         SessionOpened: _on_session_opened,
@@ -368,9 +367,9 @@ class SessionFold:
         QueryStarted: _on_query_started,
         QueryEnded: _on_query_ended,
         TurnStarted: _on_turn_started,
-        PartStarted: _on_part_started,
-        PartCheckpoint: _on_part_checkpoint,
-        PartEnded: _on_part_ended,
+        PartStarted: _on_part,
+        PartCheckpoint: _on_part,
+        PartEnded: _on_part,
         TurnEnded: _on_turn_ended,
         TurnDiscarded: _on_turn_discarded,
         ApprovalRequested: _on_approval_requested,
@@ -379,6 +378,12 @@ class SessionFold:
         ToolEnded: _on_tool_ended,
         Compaction: _on_compaction,
         Rewound: _on_rewound,
+        RetryScheduled: _change_nothing,
+        Snapshot: _change_nothing,
+        ContextNoted: _change_nothing,
+        HookMessage: _change_nothing,
+        UsageReported: _change_nothing,
+        UnknownEntry: _change_nothing,
     }
 
 

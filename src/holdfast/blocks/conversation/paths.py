@@ -22,10 +22,8 @@ from holdfast.vocabulary.entries import (
     Entry,
     InputDrained,
     InputPromoted,
-    InputQueued,
     QueryStarted,
     Rewound,
-    SessionChanged,
     SessionOpened,
     ToolEnded,
     ToolStarted,
@@ -33,9 +31,6 @@ from holdfast.vocabulary.entries import (
     TurnEnded,
     TurnStarted,
 )
-
-_ALWAYS = (SessionOpened, SessionChanged, InputQueued, InputDrained)
-"""What is true of the session, whatever became of the conversation."""
 
 _SETTLING = (SessionOpened, InputPromoted, TurnStarted, TurnDiscarded, Compaction)
 """After these, and a prompt, no call of an earlier answer waits for anything."""
@@ -129,7 +124,7 @@ def _off_path(entry: Entry) -> tuple[Entry, ...]:
     if isinstance(entry, InputPromoted):
         left = InputDrained(id=entry.id, time=entry.time, seq=entry.seq, input_id=entry.input_id)
         return (left,)
-    return (entry,) if isinstance(entry, _ALWAYS) else ()
+    return (entry,) if entry.survives_rewind else ()
 
 
 def last_rewind(entries: Sequence[Entry]) -> Rewound | None:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.blocks.stream_processor.aggregators import GrowingText, finish_call, finish_text
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.clock import Stamp
 from holdfast.vocabulary.entries import PartCheckpoint, PartEnded, PartStarted
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.events import Event, ReasoningDelta, TextDelta, ToolInputDelta
 from holdfast.vocabulary.ids import CallId, PartId, new_id, new_part_id
-from holdfast.vocabulary.json_types import Json, JsonObject, is_too_deep
+from holdfast.vocabulary.json_types import Json, JsonObject, is_too_deep, writable
 from holdfast.vocabulary.parts import (
     CompactionPart,
     Part,
@@ -30,7 +30,6 @@ from holdfast.vocabulary.stream_parts import (
     StreamOpened,
     StreamPart,
 )
-from holdfast.vocabulary.text import writable
 
 _DELTAS: dict[PartKind, type[TextDelta] | type[ReasoningDelta] | type[ToolInputDelta]] = {
     "text": TextDelta,
@@ -190,7 +189,7 @@ class AnswerAssembler:
     def checkpoint(self, out: list[Event]) -> None:
         """Append entries that save what streamed since the last checkpoint.
 
-        Arguments of tool calls are not saved in pieces: half of them are of no use to anyone.
+        Arguments of tool calls are not saved in pieces: half of them are of no use.
         """
         for growing in self._open.values():
             if growing.kind != "tool_call" and growing.length > growing.saved:

@@ -6,8 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
-from holdfast.ports.clock import Clock
-from holdfast.ports.stamps import Stamp
+from holdfast.ports.clock import Clock, Stamp
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.parts import CompactionPart, Part

@@ -1,30 +1,39 @@
 """Foreign types: hints of other libraries, in the words that msgspec knows.
 
 Constraints inside `Annotated` are read by the names that libraries share, at any depth. Pydantic's
-models are recognised by their methods; where only pydantic itself can tell types apart (unions of
-models, its dataclasses), it is asked, and it is never imported: whoever has such a type has it.
+models are recognised by their methods. Where only pydantic can tell types apart (unions of models,
+its dataclasses), it is asked. It is never imported here: a program that uses such a type has
+imported it.
 """
 
 import sys
 import types
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 
 from holdfast.vocabulary.json_types import Json, JsonObject
 
+TypeHint: TypeAlias = Any
+"""A type hint, which may be any value."""
+Parsed: TypeAlias = Any
+"""A value of the type that a hint says."""
+
+origin_of: Callable[[TypeHint], TypeHint] = get_origin
+"""`typing.get_origin` for any value: its own overloads are for particular ones."""
+
 _CONSTRAINTS = ("ge", "gt", "le", "lt", "multiple_of", "min_length", "max_length", "pattern")
 
 
-def understood(hint: Any, note: str | None = None) -> Any:  # noqa: ANN401 - a type hint is any value
+def understood(hint: TypeHint, note: str | None = None) -> TypeHint:
     """Return a hint as msgspec understands it, with a description if there is none.
 
     Raises:
         TypeError: when not even pydantic understands it, whose it is.
 
     """
-    if get_origin(hint) is Annotated:
+    if origin_of(hint) is Annotated:
         bare, *extras = get_args(hint)
         return _annotated(bare, extras, note)
     if hint is object:
@@ -36,7 +45,7 @@ def understood(hint: Any, note: str | None = None) -> Any:  # noqa: ANN401 - a t
     return _with_arguments(hint)
 
 
-def describe_type(hint: Any) -> tuple[JsonObject, JsonObject]:  # noqa: ANN401 - a type hint is any value
+def describe_type(hint: TypeHint) -> tuple[JsonObject, JsonObject]:
     """Return the JSON Schema of an understood hint and the definitions that it refers to.
 
     Raises:
@@ -52,7 +61,7 @@ def describe_type(hint: Any) -> tuple[JsonObject, JsonObject]:  # noqa: ANN401 -
     return schema, components
 
 
-def parse_value(value: object, kind: Any) -> Any:  # noqa: ANN401 - a type hint is any value
+def parse_value(value: object, kind: TypeHint) -> Parsed:
     """Make a value of an understood type from plain JSON values.
 
     Raises:
@@ -62,7 +71,7 @@ def parse_value(value: object, kind: Any) -> Any:  # noqa: ANN401 - a type hint 
     return msgspec.convert(value, kind, dec_hook=_decode, str_keys=True)
 
 
-def parse_json(text: str, kind: Any) -> Any:  # noqa: ANN401 - a type hint is any value
+def parse_json(text: str, kind: TypeHint) -> Parsed:
     """Make a value of an understood type from JSON text.
 
     Raises:
@@ -72,7 +81,7 @@ def parse_json(text: str, kind: Any) -> Any:  # noqa: ANN401 - a type hint is an
     return msgspec.json.decode(text, type=kind, dec_hook=_decode)
 
 
-def _annotated(bare: Any, extras: Iterable[object], note: str | None) -> Any:  # noqa: ANN401
+def _annotated(bare: TypeHint, extras: Iterable[object], note: str | None) -> TypeHint:
     facts: dict[str, Any] = {"description": note} if note else {}
     known: list[Any] = []
     for extra in extras:
@@ -105,24 +114,25 @@ def _facts_of(extra: object) -> dict[str, Any]:
     return facts
 
 
-def _with_arguments(hint: Any) -> Any:  # noqa: ANN401
+def _with_arguments(hint: TypeHint) -> TypeHint:
     """Understand what a generic type is made of, too."""
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin, arguments = origin_of(hint), get_args(hint)
     if not arguments or origin in (Literal, Callable):
         return hint
     own = tuple(understood(item) for item in arguments)
     if own == arguments:
         return hint
-    return Union[own] if _is_union(hint) else origin[own]  # noqa: UP007 - made at run time
+    generic = Union if _is_union(hint) else origin
+    return generic[own]
 
 
 def _is_union(hint: object) -> bool:
-    return get_origin(hint) in (Union, types.UnionType)
+    return origin_of(hint) in (Union, types.UnionType)
 
 
 def _is_optional(hint: object) -> bool:
-    arguments = get_args(hint)
-    return _is_union(hint) and len(arguments) == 2 and types.NoneType in arguments  # noqa: PLR2004
+    others = [item for item in get_args(hint) if item is not types.NoneType]
+    return _is_union(hint) and len(others) == 1
 
 
 def _is_model(kind: object) -> bool:
@@ -133,7 +143,7 @@ def _is_path(kind: object) -> bool:
     return hasattr(kind, "__fspath__")
 
 
-def _needs_pydantic(hint: Any) -> bool:  # noqa: ANN401
+def _needs_pydantic(hint: TypeHint) -> bool:
     if hasattr(hint, "__is_pydantic_dataclass__"):
         return True
     members = [item for item in get_args(hint) if item is not types.NoneType]
@@ -147,7 +157,7 @@ class _Anything(type):
         return True
 
 
-def _adapted(hint: Any) -> Any:  # noqa: ANN401
+def _adapted(hint: TypeHint) -> TypeHint:
     """Wrap a type that only pydantic can tell apart, so that it looks like one of its models."""
     try:
         adapter = sys.modules["pydantic"].TypeAdapter(hint)
@@ -161,7 +171,7 @@ def _adapted(hint: Any) -> Any:  # noqa: ANN401
     return Adapted
 
 
-def _schema_of(kind: Any) -> JsonObject:  # noqa: ANN401
+def _schema_of(kind: TypeHint) -> JsonObject:
     if _is_path(kind):
         return {"type": "string", "format": "path"}
     if not _is_model(kind):
@@ -174,7 +184,7 @@ def _schema_of(kind: Any) -> JsonObject:  # noqa: ANN401
     return schema
 
 
-def _decode(kind: Any, value: object) -> object:  # noqa: ANN401
+def _decode(kind: TypeHint, value: object) -> object:
     if not _is_path(kind):
         return kind.model_validate_json(msgspec.json.encode(value))
     if not isinstance(value, str):

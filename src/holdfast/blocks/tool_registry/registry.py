@@ -8,9 +8,7 @@ import msgspec
 from holdfast.blocks.tool_registry.running import to_content
 from holdfast.blocks.tool_registry.tool import Tool, as_tool
 from holdfast.ports.logs import scrubbed_logger
-from holdfast.ports.tool_context import ToolContext
-from holdfast.ports.tool_hooks import OutputTransform
-from holdfast.ports.tool_source import OfferedTool, PreparedCall, ToolSource
+from holdfast.ports.tools import OfferedTool, OutputTransform, PreparedCall, ToolContext, ToolSource
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import ResultContent, ToolCallPart
@@ -19,7 +17,7 @@ from holdfast.vocabulary.tools import ToolRules, ToolSpec
 ToolInput: TypeAlias = Tool | Callable[..., object] | ToolSource
 """What a user may put in a list of tools."""
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 
 class Succeeded(msgspec.Struct, frozen=True):
@@ -156,7 +154,7 @@ class ToolRegistry:
         for item in (item for offered in lists for item in offered):
             name = item.spec.name
             if joined.setdefault(name, item) is not item:
-                _log.warning("a tool is left out: an earlier source has one called %r, too", name)
+                _logger.warning("a tool is left out: an earlier source has one called %r", name)
         return ToolSet(joined.values())
 
 

@@ -1,4 +1,4 @@
-"""Running a tool's function, whatever its colour, and turning what it returns into content."""
+"""Running a tool's function, async or not, and turning what it returns into content."""
 
 import asyncio
 import base64
@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.ports.tool_context import ToolContext
-from holdfast.vocabulary.json_types import Json
+from holdfast.ports.tools import ToolContext
+from holdfast.vocabulary.json_types import Json, writable
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.parts import MediaPart, ResultContent, TextPart, check_content
-from holdfast.vocabulary.text import writable
 
 
 async def call_function(
@@ -25,7 +25,7 @@ async def call_function(
         return await _call(function, arguments, context)
     except (Exception, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
         raise
-    except BaseException as raised:  # it would end the query, or the loop with everybody's work
+    except BaseException as raised:  # it would end the query, or the event loop
         raise _as_exception(raised) from raised
 
 
@@ -53,7 +53,7 @@ async def run_in_thread(call: Callable[[], object]) -> object:
 
     def settle(value: object, error: Exception | None) -> None:
         if outcome.done():
-            return  # the query was aborted meanwhile; nobody waits for this any more
+            return  # the query was aborted meanwhile
         if error is None:
             outcome.set_result(value)
         else:
@@ -63,7 +63,7 @@ async def run_in_thread(call: Callable[[], object]) -> object:
         value, error = None, None
         try:
             value = run_in_context(call)
-        except BaseException as raised:  # noqa: BLE001 - handed on to whoever waits
+        except BaseException as raised:  # noqa: BLE001 - handed on to the task that waits
             error = _as_exception(raised)
         with contextlib.suppress(RuntimeError):  # the loop may be gone by now
             loop.call_soon_threadsafe(settle, value, error)
@@ -134,9 +134,8 @@ def _to_json(value: object) -> str:
         return msgspec.json.encode(value, enc_hook=_encode_foreign).decode("utf-8")
     except UnicodeEncodeError:
         # Escapes can say what UTF-8 cannot: file names that are no text, for example.
-        import json  # noqa: PLC0415 - needed for this alone
-
-        return json.dumps(msgspec.to_builtins(value, enc_hook=_encode_foreign))
+        plain = msgspec.to_builtins(value, enc_hook=_encode_foreign)
+        return str(late_module("json").dumps(plain))
 
 
 def _encode_foreign(value: object) -> object:

@@ -9,12 +9,18 @@ import inspect
 import re
 import typing
 from collections.abc import Callable
-from typing import Annotated, Any, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, TypeAlias, get_args
 
 import msgspec
 
-from holdfast.blocks.tool_registry.foreign_types import describe_type, parse_value, understood
-from holdfast.ports.tool_context import ToolContext
+from holdfast.blocks.tool_registry.foreign_types import (
+    TypeHint,
+    describe_type,
+    origin_of,
+    parse_value,
+    understood,
+)
+from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 
@@ -73,7 +79,7 @@ def read_signature(function: Callable[..., object], *, tool: str) -> Signature:
 
 
 def _written(function: Callable[..., object]) -> Callable[..., object]:
-    """Return what somebody wrote down with hints and a docstring behind something callable."""
+    """Return the function behind a callable: the one that has the hints and the docstring."""
     if isinstance(function, functools.partial):
         return _written(function.func)
     if inspect.isclass(function):
@@ -96,9 +102,9 @@ def _parameters_of(function: Callable[..., object], *, tool: str) -> list[inspec
     return [item.replace(annotation=hints.get(item.name, Any)) for item in parameters]
 
 
-def _is_context(hint: Any) -> bool:  # noqa: ANN401 - a type hint is any value
+def _is_context(hint: TypeHint) -> bool:
     """Whether a parameter is for the context, which may be optional or annotated."""
-    if get_origin(hint) is Annotated:
+    if origin_of(hint) is Annotated:
         hint = get_args(hint)[0]
     return hint in (ToolContext, ToolContext | None)
 

@@ -9,12 +9,10 @@ import msgspec
 
 from holdfast.blocks.tool_registry.running import call_function
 from holdfast.blocks.tool_registry.signature import Signature, name_of, read_signature
-from holdfast.ports.tool_context import ToolContext
-from holdfast.ports.tool_source import PreparedCall
+from holdfast.ports.tools import PreparedCall, ToolContext
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.option_declarations import Option, declared_keys, showing
-from holdfast.vocabulary.text import unknown_name
+from holdfast.vocabulary.option_declarations import Option, declared_keys, showing, unknown_name
 from holdfast.vocabulary.tools import ApprovalMode, Effect, ToolRules, ToolSpec
 
 _NAME = r"[A-Za-z0-9_-]{1,128}"
@@ -42,9 +40,7 @@ class ToolOptions(TypedDict, total=False):
     ]
     effect: Annotated[
         Effect,
-        Option(
-            "What it does to the world, which whoever approves a call is told.", default="external"
-        ),
+        Option("What it does to the world; an approver is told.", default="external"),
     ]
     input_examples: Annotated[
         tuple[JsonObject, ...], Option("Examples of its arguments for the model.", default=())

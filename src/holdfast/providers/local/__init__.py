@@ -1,1 +1,1 @@
-"""Real small models on this machine's CPU: their weights, their process, their client."""
+"""Local models: small models on this machine's CPU, with their weights, process and client."""

@@ -1,7 +1,8 @@
-"""A client for models on this machine: their weights, their process, then plain Chat Completions.
+"""Local client: answers requests with models on this machine.
 
-`NAME` of the catalogue or the path of a GGUF file names the model of a request; one client serves
-them all. What a model process does is llama.cpp's; what we say to it is our Chat Completions.
+The model of a request is a name of the catalogue or the path of a GGUF file; one client serves them
+all. A model runs in a process of its own, with llama.cpp's server in it, and the client talks to it
+in Chat Completions.
 """
 
 import asyncio
@@ -16,16 +17,16 @@ from msgspec.structs import replace
 from holdfast.auth.token_sources import StaticTokenSource
 from holdfast.providers.client import Endpoint, WireModelClient
 from holdfast.providers.local.download import pull_command, pull_weights
-from holdfast.providers.local.model_process import ProcessEndpoint, ServeParameters
-from holdfast.providers.local.process_pool import (
+from holdfast.providers.local.model_process import (
     SHARED_PROCESSES,
     ModelProcessLease,
     ModelProcessPool,
+    ProcessEndpoint,
+    ServeParameters,
 )
-from holdfast.providers.local.weight_files import WeightFiles
-from holdfast.providers.local.weights import LocalWeights, find_weights, read_template
+from holdfast.providers.local.weights import LocalWeights, WeightFiles, find_weights, read_template
 from holdfast.providers.transport.http import AiohttpTransport
-from holdfast.providers.wire.chat_completions import chat_protocol
+from holdfast.providers.wire import chat_completions
 from holdfast.providers.wire.chat_completions.dialects import LLAMA_CPP
 from holdfast.providers.wire.protocol import WireProtocol, WireRequest
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, SessionError
@@ -35,13 +36,13 @@ from holdfast.vocabulary.stream_parts import StreamPart
 
 _PROVIDER = "local"
 _PROMPT_SECONDS = 900.0
-"""How long a prompt may be read before the first word. A CPU takes minutes for a long one, and a
-process that dies cuts the connection at once: silence is no sign of failure here."""
-_ONE_REQUEST_EACH = {"connection": "close"}
-"""After a long answer the server hangs up without a word; the next request would be lost on a
-connection that is used again, and a new one costs nothing on loopback."""
+"""The shortest timeout for the first byte. A CPU reads a long prompt for minutes, and a process
+that dies closes the connection at once, so silence is not a sign of failure."""
+_HEADERS = {"connection": "close"}
+"""After a long answer the server closes the connection without notice. A request on a connection
+that is used again would be lost, and a new connection costs nothing on loopback."""
 _MEMORY_SPARE = 3 << 30
-_DOUBTFUL = frozenset(
+_SUSPICIOUS = frozenset(
     {
         ErrorCode.NETWORK,
         ErrorCode.STREAM_INTERRUPTED,
@@ -50,26 +51,27 @@ _DOUBTFUL = frozenset(
         ErrorCode.SERVER_ERROR,
     }
 )
-"""Failures after which a model process has to show that it is well."""
+"""Errors after which the health of the model process is checked."""
 
 
 class _ServedModel:
-    """A model that this client has taken a share of, and how to speak to its process."""
+    """A model in use: its lease, and the client of its process."""
 
     def __init__(self, alias: str, lease: ModelProcessLease) -> None:
         self.alias = alias
         self.lease = lease
         self.endpoint: ProcessEndpoint | None = None
-        """Where `client` leads to; a process that was restarted listens elsewhere."""
+        """The endpoint of `client`; a process that was restarted has another one."""
         self.client: WireModelClient | None = None
 
 
 class LocalModelClient:
-    """Asks models on this machine; see `ModelClient` for what it promises.
+    """Sends requests to models on this machine; implements `ModelClient`.
 
-    Owns its shares of model processes and a connection pool. Does not own the processes (the pool
-    does) nor the weights (`WeightFiles` does). Without `on_pull`, weights that are missing are an
-    error that says how to fetch them; with it, they are fetched after it was told size and place.
+    Owns its leases on model processes and a connection pool. Does not own the processes (the pool
+    does) or the weights (`WeightFiles` does). With `on_pull`, missing weights are downloaded, and
+    `on_pull` is called first with their size and path; without it, they are an error that names the
+    command to download them.
     """
 
     def __init__(
@@ -102,8 +104,8 @@ class LocalModelClient:
                 async for parts in answer:
                     yield parts
         except AgentError as error:
-            if error.code in _DOUBTFUL:
-                served.lease.doubt()
+            if error.code in _SUSPICIOUS:
+                served.lease.suspect()
             raise
 
     async def count_tokens(self, request: ModelRequest) -> TokenCount:
@@ -117,12 +119,12 @@ class LocalModelClient:
         await self._client(await self._serve(model))
 
     def process_of(self, model: str) -> int | None:
-        """Return the id of a model's process, if it runs."""
+        """Return the process id of a model, if its process runs."""
         served = self._served.get(model)
         return None if served is None else served.lease.pid
 
     async def close(self) -> None:
-        """Give back the model processes; those without another client end."""
+        """Release the model processes; those without another client end."""
         with self._lock:
             self._closed = True
             served = list(self._served.values())
@@ -132,7 +134,7 @@ class LocalModelClient:
             await model.lease.release()
 
     async def _serve(self, model: str) -> _ServedModel:
-        """Return our share of a model's process, with its weights on this machine."""
+        """Return a model with its lease; its weights are on this machine then."""
         served = self._served.get(model)
         if served is not None:
             return served
@@ -185,14 +187,14 @@ class LocalModelClient:
         return replace(known, context=self._context or known.context)
 
     async def _client(self, served: _ServedModel) -> WireModelClient:
-        """Return a client of the model's process, which is started if it does not run."""
+        """Return the client of a model's process, which is started if it does not run."""
         endpoint = await served.lease.endpoint()
         if served.client is None or served.endpoint != endpoint:
             served.endpoint = endpoint
             served.client = WireModelClient(
                 provider=_PROVIDER,
                 protocol=self._protocol,
-                endpoint=Endpoint(base_url=endpoint.url, headers=_ONE_REQUEST_EACH),
+                endpoint=Endpoint(base_url=endpoint.url, headers=_HEADERS),
                 tokens=StaticTokenSource(endpoint.key),
                 transport=self._transport,
             )
@@ -200,7 +202,7 @@ class LocalModelClient:
 
 
 def _with_time_to_read(request: ModelRequest, alias: str) -> ModelRequest:
-    """Return `request` for the model's own name, with time to read a long prompt."""
+    """Return `request` with the model's alias, and timeouts that allow for a long prompt."""
     timeouts = replace(
         request.timeouts,
         first_byte=max(request.timeouts.first_byte, _PROMPT_SECONDS),
@@ -210,8 +212,8 @@ def _with_time_to_read(request: ModelRequest, alias: str) -> ModelRequest:
 
 
 def _protocol() -> WireProtocol:
-    """Return Chat Completions as llama.cpp speaks it, with its way to count tokens."""
-    protocol = chat_protocol(LLAMA_CPP)
+    """Return Chat Completions for llama.cpp, with its endpoint for counting tokens."""
+    protocol = chat_completions.protocol_for(LLAMA_CPP)
     new_encoder = protocol.new_encoder
 
     def encode_count(request: ModelRequest) -> WireRequest:
@@ -220,7 +222,7 @@ def _protocol() -> WireProtocol:
 
     return replace(
         protocol,
-        # A model process is given weights for text alone.
+        # The weights of the catalogue are for text only.
         history=replace(protocol.history, media=("text/",), result_media=()),
         encode_request=_reporting(protocol.encode_request),
         new_encoder=None if new_encoder is None else lambda: _reporting(new_encoder()),
@@ -232,10 +234,10 @@ def _protocol() -> WireProtocol:
 def _reporting(
     encode: Callable[[ModelRequest], WireRequest],
 ) -> Callable[[ModelRequest], WireRequest]:
-    """Make requests ask for reports while the prompt is read.
+    """Return an encoder whose requests ask for progress reports while the prompt is read.
 
-    llama.cpp notices that a connection is closed only when it writes to it. Without reports, an
-    abort while it reads a prompt would be noticed after the whole prompt.
+    llama.cpp notices a closed connection only when it writes to it. Without reports, an abort while
+    it reads a prompt would take effect after the whole prompt.
     """
 
     def encode_with_reports(request: ModelRequest) -> WireRequest:

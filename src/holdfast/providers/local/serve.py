@@ -1,9 +1,9 @@
-"""The program inside the model process: llama.cpp's server on loopback, while it is wanted.
+"""Serve: the program that runs in a model process, with llama.cpp's server on loopback.
 
-It runs as a script of its own and imports nothing of Holdfast: a model process should start fast
-and hold no more than the model. Its parameters come as one line of JSON on standard input, because
-they hold a key, and others can read arguments and environment. Standard input then stays open:
-when it closes, the process that started us is gone, and so are we.
+It runs as a script and imports nothing of Holdfast, so that a model process starts fast and holds
+no more than the model. Its parameters are one line of JSON on standard input, because they contain
+a key, and other users can read arguments and environment. Standard input stays open; when it
+closes, the parent process has ended, and this process ends, too.
 """
 
 import ctypes
@@ -13,15 +13,26 @@ import os
 import resource
 import signal
 import sys
+from types import ModuleType
 from typing import Any
 
 READY = "holdfast-model-process "
-"""What a line of the output begins with when it is for our parent and not a line of the log."""
+"""The beginning of output lines that are messages to the parent process, not log lines."""
 
 _PR_SET_PDEATHSIG = 1
 _HTTP_THREADS = 32
-"""A waiting request occupies one of these; health checks need one, too."""
+"""Every waiting request occupies one, and health checks need one, too."""
 _PROMPT_CACHE_MIB = 256
+_LOAD_ERRORS = (
+    ArithmeticError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What the library raises for C++ exceptions of llama.cpp."""
 
 
 def main() -> None:
@@ -29,7 +40,7 @@ def main() -> None:
     parameters: dict[str, Any] = json.loads(sys.stdin.readline())
     _end_with_parent(parameters["parent"])
     _bound_memory(parameters["memory"])
-    # The folders that our parent imports from, whatever its environment was when it started.
+    # The parent's own import path, whatever its environment was when it started.
     sys.path[:] = parameters["path"]
     try:
         llama = importlib.import_module("xllamacpp")
@@ -38,12 +49,13 @@ def main() -> None:
         return
     try:
         server = llama.Server(_server_parameters(llama, parameters))
-    except Exception as error:  # noqa: BLE001 - the outermost loop of this program
+    except _LOAD_ERRORS as error:
         _tell({"failed": "load", "message": str(error)})
         os._exit(1)
     _tell({"url": server.listening_address})
     sys.stdin.read()
-    os._exit(0)  # without the library's destructors, which wait for answers that no client wants
+    # Without the library's destructors, which wait for answers that no client reads any more.
+    os._exit(0)
 
 
 def _tell(message: dict[str, str]) -> None:
@@ -51,15 +63,15 @@ def _tell(message: dict[str, str]) -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Have the kernel end us with our parent, where it can; elsewhere standard input does."""
+    """Let Linux end this process with its parent; elsewhere the end of standard input does."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it was gone before we asked
+        if os.getppid() != parent:  # The parent had ended before the call.
             os._exit(0)
-        with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123 - no pathlib needed here
-            file.write(
-                "500"
-            )  # when memory runs out, rather the model than the program that uses it
+        # When memory runs out, the kernel should kill the model rather than the program it serves.
+        file = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
+        os.write(file, b"500")
+        os.close(file)
 
 
 def _bound_memory(limit: int) -> None:
@@ -69,7 +81,7 @@ def _bound_memory(limit: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
-def _server_parameters(llama: Any, parameters: dict[str, Any]) -> Any:  # noqa: ANN401 - untyped library
+def _server_parameters(llama: ModuleType, parameters: dict[str, Any]) -> object:
     server = llama.CommonParams()
     server.model.path = parameters["weights"]
     server.model_alias = {parameters["alias"]}

@@ -1,1 +1,1 @@
-"""Transport: HTTP, frames and their errors; the only room that knows the HTTP client."""
+"""Transport: HTTP, frames and their errors; the only package that imports the HTTP client."""

@@ -1,41 +1,41 @@
-"""HTTP with aiohttp: one pool per event loop, loaded when the first request is made.
+"""HTTP transport: sends requests with aiohttp, over one connection pool per event loop.
 
-This is the only module that imports aiohttp, and the only border where its errors become ours.
+Only this package imports aiohttp, and only here do its exceptions become ours. The module is
+imported with the first request, because loading aiohttp takes a tenth of a second.
 """
 
 import asyncio
 import contextlib
-import os
 import ssl
 from collections.abc import Mapping
 from email.utils import formatdate
-from types import MappingProxyType, SimpleNamespace
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from types import MappingProxyType, SimpleNamespace, TracebackType
+from typing import Self
 
-from holdfast.providers.transport.network_settings import certificate_context, proxy_for
-from holdfast.providers.transport.protocol import HttpRequest
-from holdfast.vocabulary.errors import (
-    AgentError,
-    ErrorCode,
-    RequestError,
-    SessionError,
-    error_of,
+import aiohttp
+from yarl import URL
+
+from holdfast.providers.transport.network import (
+    body_error,
+    certificate_context,
+    connection_error,
+    host_of,
+    proxy_for,
 )
+from holdfast.providers.transport.protocol import HttpRequest
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.settings import Timeouts
-
-if TYPE_CHECKING:
-    import aiohttp
 
 _KEEP_ALIVE_SECONDS = 30.0
 _DRAIN_SECONDS = 0.1
+_NEVER = float("inf")
 _NO_ENVIRONMENT: Mapping[str, str] = MappingProxyType({})
 
 
 class AiohttpTransport:
-    """Sends requests with aiohttp.
+    """Sends requests with aiohttp; implements `Transport`.
 
-    Owns one pool of connections per event loop. Does not own retries, credentials or framing.
+    Owns one connection pool per event loop. Does not own retries, credentials or framing.
     """
 
     def __init__(self, *, environment: Mapping[str, str] = _NO_ENVIRONMENT) -> None:
@@ -45,26 +45,20 @@ class AiohttpTransport:
         self._closed = False
 
     async def send(self, request: HttpRequest) -> "AiohttpReply":
-        """Send `request`; see `Transport`."""
+        """Send `request` and wait for the head of the reply."""
         if self._closed:
             raise SessionError(ErrorCode.CLOSED, "the client is closed")
         pool = self._pool()
         limits = request.timeouts
-        host = _host(request.url)
-        try:
+        with _Caught() as caught:
             async with asyncio.timeout(limits.connect + limits.first_byte) as deadline:
-                response = await self._exchange(
-                    pool, request, _Attempt(deadline, limits.first_byte)
-                )
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is translated
-            failure = _before_reply(error, host=host, limits=limits)
-        else:
+                attempt = _Attempt(deadline, limits.first_byte)
+                response = await self._exchange(pool, request, attempt)
             return AiohttpReply(response, limits)
-        # Raised out here: aiohttp's exceptions lead to the headers, and so to the credential.
-        raise failure
+        raise connection_error(caught.error, host=host_of(request.url), limits=limits)
 
     async def close(self) -> None:
-        """Close the pools of all loops."""
+        """Close the pools of all event loops."""
         self._closed = True
         here = asyncio.get_running_loop()
         pools = list(self._pools.items())
@@ -77,15 +71,14 @@ class AiohttpTransport:
             else:
                 _abandon(pool)
 
-    def _pool(self) -> "aiohttp.ClientSession":
+    def _pool(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None or pool.closed:
-            import aiohttp  # noqa: PLC0415 - a tenth of a second that only requests should pay
-
-            self._forget_ended_loops()
+            for ended in [loop for loop in self._pools if loop.is_closed()]:
+                _abandon(self._pools.pop(ended))
             pool = self._pools[loop] = aiohttp.ClientSession(
-                # Sessions wait for their provider, never for each other.
+                # No limit: one session must not wait for another one's connection.
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,
@@ -93,16 +86,9 @@ class AiohttpTransport:
             )
         return pool
 
-    def _forget_ended_loops(self) -> None:
-        for loop in [loop for loop in self._pools if loop.is_closed()]:
-            _abandon(self._pools.pop(loop))
-
     async def _exchange(
-        self, pool: "aiohttp.ClientSession", request: HttpRequest, attempt: "_Attempt"
-    ) -> "aiohttp.ClientResponse":
-        import aiohttp  # noqa: PLC0415 - see _pool
-        from yarl import URL  # noqa: PLC0415 - comes with aiohttp
-
+        self, pool: aiohttp.ClientSession, request: HttpRequest, attempt: "_Attempt"
+    ) -> aiohttp.ClientResponse:
         url = URL(request.url, encoded=True)
         limits = aiohttp.ClientTimeout(total=None, sock_connect=request.timeouts.connect)
         method = "POST" if request.body else "GET"
@@ -113,7 +99,7 @@ class AiohttpTransport:
                     url,
                     data=request.body or None,
                     headers=request.headers,
-                    # A redirect would carry the credential to whoever the reply names.
+                    # A redirect would send the credential to the host that the reply names.
                     allow_redirects=False,
                     proxy=proxy_for(request.url, self._environment),
                     ssl=self._trust(request.url),
@@ -121,8 +107,8 @@ class AiohttpTransport:
                     trace_request_ctx=attempt,
                 )
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                # The peer had closed a kept connection and never saw the request; a new one will
-                # do. On a new connection the same would be a failure.
+                # The peer had closed a kept connection and never received the request, so it is
+                # sent again. On a new connection the same is a failure.
                 if not attempt.take_kept_connection():
                     raise
 
@@ -135,59 +121,101 @@ class AiohttpTransport:
 
 
 class AiohttpReply:
-    """A reply whose body is still arriving; see `Reply`."""
+    """A reply whose body is still arriving; implements `Reply`.
 
-    def __init__(self, response: "aiohttp.ClientResponse", limits: Timeouts) -> None:
+    One timer serves all reads: a read moves the deadline, and the timer is started again only when
+    it runs out too early, or would run out too late. A timer for each read would cost as much as
+    everything else that is done for a delta.
+    """
+
+    def __init__(self, response: aiohttp.ClientResponse, limits: Timeouts) -> None:
         self._response = response
+        self._content = response.content
         self._limits = limits
-        # Silence is no content, either: the shorter of the two bounds holds.
-        self._wait = min(limits.first_byte, limits.content)
+        # Silence is a lack of content, too: the shorter of the two limits applies.
+        self._seconds = min(limits.first_byte, limits.content)
         self._failure: AgentError | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = _NEVER
+        self._deadline = _NEVER
+        self._overdue: TimeoutError | None = None
+        """What the timer failed a read with."""
         self.status = response.status
         headers = {name.lower(): value for name, value in response.headers.items()}
         headers.setdefault("date", formatdate(usegmt=True))
         self.headers: Mapping[str, str] = headers
 
     async def read(self) -> bytes:
-        """Return all bytes that have arrived, waiting for the first."""
+        """Return all bytes that have arrived; waits for the first."""
         if self._failure is not None:
             raise self._failure
+        self._deadline = self._loop.time() + self._seconds
+        if self._deadline < self._timer_due:
+            self._start_timer()
         try:
-            async with asyncio.timeout(self._wait):
-                data = await self._response.content.readany()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is translated
-            self._failure = _inside_body(error, seconds=self._wait)
+            data = await self._content.readany()
+        except Exception as error:  # noqa: BLE001 - all of aiohttp's exceptions are translated
+            self._failure = body_error(error, seconds=self._seconds)
             data = self._rescue()
+        finally:
+            self._deadline = _NEVER
         if self._failure is not None and not data:
             raise self._failure
-        self._wait = min(self._limits.between_bytes, self._limits.content)
+        if self._overdue is not None:
+            self._forget_timeout()
+        self._seconds = min(self._limits.between_bytes, self._limits.content)
         return data
 
     async def drain(self) -> None:
         """Wait a moment for the end, so that the connection can be used again."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_DRAIN_SECONDS):
-                while await self._response.content.readany():
+                while await self._content.readany():
                     pass
 
     def close(self) -> None:
-        """Close the connection, or give it back."""
-        if self._response.content.at_eof():
+        """Close the connection, or return it to the pool if the body was read to its end."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._content.at_eof():
             self._response.release()
         else:
             self._response.close()
 
+    def _start_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = self._deadline
+        self._timer = self._loop.call_at(self._deadline, self._check_deadline)
+
+    def _check_deadline(self) -> None:
+        """Fail the waiting read if its deadline has passed; else wait for the deadline."""
+        self._timer, self._timer_due = None, _NEVER
+        if self._deadline == _NEVER:
+            return
+        if self._loop.time() < self._deadline:
+            self._start_timer()
+        else:
+            self._overdue = TimeoutError()
+            self._content.set_exception(self._overdue)
+
+    def _forget_timeout(self) -> None:
+        """Undo a timeout that came in the same turn of the event loop as the bytes."""
+        if self._content.exception() is self._overdue:
+            self._content.set_exception(None)  # type: ignore[arg-type]  # None is no exception
+        self._overdue = None
+
     def _rescue(self) -> bytes:
-        """Return bytes that arrived before the failure; aiohttp puts its error before them."""
-        content = self._response.content
-        if content.exception() is None:
+        """Return bytes that arrived before the failure; aiohttp raises before it returns them."""
+        if self._content.exception() is None:
             return b""
-        content.set_exception(None)  # type: ignore[arg-type]  # the way to reach the buffer
-        return content.read_nowait()
+        self._content.set_exception(None)  # type: ignore[arg-type]  # makes the buffer readable
+        return self._content.read_nowait()
 
 
 class _Attempt:
-    """One request on its way: when it is too late for a reply, and what it travels on."""
+    """One request until its reply: the deadline of the reply, and the connection in use."""
 
     def __init__(self, deadline: asyncio.Timeout, first_byte: float) -> None:
         self._is_on_kept_connection = False
@@ -195,19 +223,43 @@ class _Attempt:
         self._first_byte = first_byte
 
     def connected(self, *, is_kept: bool) -> None:
-        """Start the wait for the first byte: there is a connection."""
+        """Start the wait for the first byte, now that there is a connection."""
         self._is_on_kept_connection = is_kept
         self._deadline.reschedule(asyncio.get_running_loop().time() + self._first_byte)
 
     def take_kept_connection(self) -> bool:
-        """Whether it travelled on a kept connection, which is gone now."""
+        """Return whether the request was sent on a kept connection, which is closed now."""
         was_kept, self._is_on_kept_connection = self._is_on_kept_connection, False
         return was_kept
 
 
-def _connection_trace() -> "aiohttp.TraceConfig":
-    """Make a trace that tells an attempt of its connection."""
-    import aiohttp  # noqa: PLC0415 - loaded already
+class _Caught:
+    """Catches the exception of its block, to be translated after the block.
+
+    An error that is raised outside of any handler has no context. The exceptions of aiohttp lead to
+    the request's headers, and so to the credential.
+    """
+
+    def __init__(self) -> None:
+        self.error = Exception()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.error = error
+        return True
+
+
+def _connection_trace() -> aiohttp.TraceConfig:
+    """Return a trace that tells an attempt which connection it uses."""
 
     async def made(_pool: object, context: SimpleNamespace, _parameters: object) -> None:
         context.trace_request_ctx.connected(is_kept=False)
@@ -221,77 +273,10 @@ def _connection_trace() -> "aiohttp.TraceConfig":
     return trace
 
 
-def _abandon(pool: "aiohttp.ClientSession") -> None:
-    """Let go of a pool whose loop has ended; its sockets ended with it."""
+def _abandon(pool: aiohttp.ClientSession) -> None:
+    """Drop a pool whose event loop has ended; its sockets were closed with the loop."""
     connector = pool.connector
     pool.detach()
     if connector is not None:
         with contextlib.suppress(RuntimeError):
-            connector._close()  # noqa: SLF001 - `close` would need the loop that is gone
-
-
-def _before_reply(error: Exception, *, host: str, limits: Timeouts) -> AgentError:
-    """Translate what went wrong before a reply began."""
-    import aiohttp  # noqa: PLC0415 - loaded already
-
-    if isinstance(error, AgentError):
-        return error
-    # What no network raises is a mistake, and asking again does not mend it.
-    is_network = isinstance(error, aiohttp.ClientError | OSError | EOFError)
-    code = ErrorCode.NETWORK if is_network else ErrorCode.PROTOCOL
-    match error:
-        case aiohttp.ConnectionTimeoutError():
-            code = ErrorCode.TIMEOUT
-            message = f"{host} could not be connected to within {limits.connect:g} s"
-        case TimeoutError():
-            code = ErrorCode.TIMEOUT
-            message = f"{host} did not answer within {limits.first_byte:g} s"
-        case aiohttp.ClientConnectorCertificateError() | ssl.SSLCertVerificationError():
-            code = ErrorCode.CONFIG_INVALID
-            message = f"the certificate of {host} is not trusted; set SSL_CERT_FILE to its issuer"
-        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
-            code = ErrorCode.CONFIG_INVALID
-            message = f"the base URL of {host} is not valid"
-        case ValueError():
-            code = ErrorCode.CONFIG_INVALID
-            message = f"a header for {host} holds a line break; look at the key and the headers"
-        case aiohttp.ClientConnectorSSLError():
-            message = f"{host} could not be reached by TLS; is its base URL http:// perhaps?"
-        case aiohttp.ClientConnectorError():
-            message = (
-                f"{host} could not be reached ({_reason(error.os_error)}); "
-                "check the base URL, the network and that the server runs"
-            )
-        case aiohttp.ClientResponseError():
-            code = ErrorCode.PROTOCOL
-            message = f"{host} answered with something that is not HTTP"
-        case _:
-            message = f"the connection to {host} failed before a reply: {type(error).__name__}"
-    return error_of(code, message, basis="type")
-
-
-def _host(url: str) -> str:
-    """Return host and port of a URL for a message; a password in it stays out."""
-    parts = urlsplit(url)
-    try:
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        port = ""
-    return f"{parts.hostname}{port}" if parts.hostname else url
-
-
-def _reason(error: OSError) -> str:
-    """Say in the system's words why there is no connection."""
-    # The event loop puts the address into `strerror`, and the number stays what it was.
-    if error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno).lower()
-    return error.strerror or "no connection"
-
-
-def _inside_body(error: Exception, *, seconds: float) -> AgentError:
-    """Translate what went wrong after the head of a reply."""
-    if isinstance(error, TimeoutError):
-        message = f"the provider sent nothing for {seconds:g} s"
-        return RequestError(ErrorCode.TIMEOUT, message, basis="type")
-    message = f"the answer broke off: {type(error).__name__}"
-    return RequestError(ErrorCode.STREAM_INTERRUPTED, message, basis="type")
+            connector._close()  # noqa: SLF001 - `close` would need the event loop that has ended

@@ -1,4 +1,4 @@
-"""The seam to HTTP: what a transport does, so that another one could replace it."""
+"""Transport protocol: the interface to HTTP, which another client library could implement."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -10,12 +10,12 @@ from holdfast.vocabulary.settings import Timeouts
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request, ready to go. Its headers may hold a credential: never print it."""
+    """One request. Its headers may contain a credential, so it must not be printed."""
 
     url: str
     headers: dict[str, str]
     body: bytes = b""
-    """What is posted; nothing asks with GET."""
+    """Sent with POST; a request without a body is sent with GET."""
     timeouts: Timeouts = Timeouts()
 
     def __repr__(self) -> str:
@@ -23,12 +23,12 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(Protocol):
-    """The answer to one request; its body is read as it arrives.
+    """The reply to one request; its body is read as it arrives.
 
-    - Header names are in lower case, and `date` is always there.
-    - `read` gives all bytes that have arrived, and `b""` at the end of the body. It raises
-      STREAM_INTERRUPTED when the body breaks off, after it gave everything that came before, and
-      TIMEOUT when the peer is silent for too long.
+    - Header names are in lower case, and `date` is always present.
+    - `read` returns all bytes that have arrived, and `b""` at the end of the body. It raises
+      STREAM_INTERRUPTED if the body breaks off, after returning everything that came before, and
+      TIMEOUT if the peer is silent for too long.
     """
 
     @property
@@ -46,23 +46,23 @@ class Reply(Protocol):
         ...
 
     async def drain(self) -> None:
-        """Wait a moment for the end of a body of no further interest; never raises."""
+        """Wait a moment for the end of a body that is not needed any more; never raises."""
         ...
 
     def close(self) -> None:
-        """Close the connection, or give it back to the pool when the body was read to its end."""
+        """Close the connection, or return it to the pool if the body was read to its end."""
         ...
 
 
 class Transport(Protocol):
     """Sends requests.
 
-    - A redirect is a reply like any other; it is never followed.
-    - It raises NETWORK when the peer cannot be reached and TIMEOUT when it does not answer in time.
+    - A redirect is returned like any other reply; it is never followed.
+    - It raises NETWORK if the peer cannot be reached and TIMEOUT if it does not answer in time.
     - What it raises has no cause and no context: exceptions of an HTTP client hold the request's
       headers, and their tracebacks hold frames with them.
-    - Nothing is sent twice, unless it never reached anybody: on a kept connection that the peer
-      had closed.
+    - A request is sent twice only if it was not received: on a kept connection that the peer had
+      closed.
     """
 
     async def send(self, request: HttpRequest) -> Reply:

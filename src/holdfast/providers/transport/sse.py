@@ -1,57 +1,96 @@
-"""Server-sent events: bytes to frames, true to the WHATWG standard at any split of the bytes.
+"""Server-sent events: splits bytes into frames as the WHATWG standard says, at any split of them.
 
-All line ends become LF first, so that frames can be cut by searching for an empty line. A frame
-of one `event:` and one `data:` line, which is nearly all there is, is then read with one comparison
-and one search; any other goes line by line.
+Line ends are normalised to LF first, so that a frame ends at an empty line. A frame of one `event:`
+and one `data:` line, which is nearly every frame, is then recognised with one comparison and one
+search. Any other frame is read line by line.
 
-The work is linear in the bytes for any input and any split of it: a byte is searched when it comes
-and joined to what is pending at most once, when its frame ends. A frame that grows long is read
-line by line as it comes, so that no single read has much to do.
+The work is linear in the number of bytes, for any input and any split of it: a byte is searched
+when it arrives and joined to what is pending at most once, when its frame ends. The lines of a long
+frame are read as they arrive, so that no single read has much to do.
 """
 
 import re
 
-from holdfast.providers.transport.pending_bytes import FRAME_LIMIT, PendingBytes
 from holdfast.providers.wire.protocol import Frame
+from holdfast.vocabulary.errors import ErrorCode, ProviderError
+
+FRAME_LIMIT = 32 * 1024 * 1024
+"""The most bytes of one frame; more comes from a broken or hostile peer."""
+
+
+class PendingBytes:
+    """The bytes of a frame that has not ended yet.
+
+    Every byte is copied once when it is added and once when it is taken, whatever the size of the
+    pieces, and no memory is used beside the bytes.
+    """
+
+    __slots__ = ("_limit", "copied", "held")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.held = bytearray()
+        """What has arrived so far. Read it, but change it with `add` and `take` only."""
+        self.copied = 0
+        """The number of bytes copied so far; tests check that it is linear in the input."""
+
+    def add(self, piece: bytes, *, beside: int = 0) -> None:
+        """Add `piece`; raises PROTOCOL if there are more than `limit - beside` bytes then."""
+        self.held += piece
+        self.copied += len(piece)
+        if len(self.held) + beside > self._limit:
+            raise ProviderError(
+                ErrorCode.PROTOCOL, f"the provider sent a frame of more than {self._limit} bytes"
+            )
+
+    def take(self, tail: bytes = b"") -> bytes:
+        """Return everything that is held, followed by `tail`; nothing is held any more."""
+        if not self.held:
+            return tail
+        joined = b"".join((self.held, tail))
+        self.held = bytearray()
+        self.copied += len(joined)
+        return joined
+
 
 _BOM = b"\xef\xbb\xbf"
 _EVENT = b"event: "
 _DATA = b"data: "
 _JSON = re.compile(rb"\{|\[\s*\{")
 _LONG = 64 * 1024
-"""From here on a frame of many lines is not kept whole until it ends."""
+"""A frame of more bytes than this is read line by line, before it has ended."""
 
 
 class SseParser:
-    """Cuts one stream of server-sent events into frames.
+    """Splits one stream of server-sent events into frames.
 
-    Owns what is unfinished, the last event id and the reconnection time. Does not decode `data`.
-    With `takes_json_blocks`, a block that begins like an object, or a list of them, is a frame,
-    too: the standard passes such lines over, but some providers report an error in the middle of a
-    stream as plain JSON.
+    Owns the unfinished frame and the last event id. Does not decode `data`. With
+    `takes_json_blocks`, a block of plain JSON (an object, or a list of objects) is a frame, too.
+    The standard ignores such lines, but some providers report errors in a stream that way.
     """
 
     def __init__(
         self, *, limit: int = FRAME_LIMIT, takes_json_blocks: bool = False, long: int = _LONG
     ) -> None:
-        self.retry_ms: int | None = None
-        """How long the sender asks clients to wait before they connect again."""
         self.last_event_id = ""
         self._pending = PendingBytes(limit)
         self._head: bytes | None = b""
+        """The first bytes, until it is known whether they are a byte order mark; then None."""
         self._skip_lf = False
+        # Frames come in long runs of one kind, so the bytes that the last one began with are
+        # compared first.
         self._opening = _DATA
         self._opening_event = "message"
         self._takes_json_blocks = takes_json_blocks
         self._long = long
         self._is_in_lines = False
-        """Whether the lines of the frame that is arriving are read as they come."""
+        """Whether the lines of the current frame are read as they arrive, because it is long."""
         self._event = b""
         self._data: bytearray | None = None
 
     @property
     def copied(self) -> int:
-        """How many bytes were copied while frames were put together."""
+        """The number of bytes copied so far."""
         return self._pending.copied
 
     def feed(self, data: bytes, out: list[Frame]) -> None:
@@ -66,16 +105,17 @@ class SseParser:
             return
         if self._is_in_lines:
             data = self._read_on(data, out)
-        # An empty line ends a frame. It is in `data`, or half of it was the last byte before.
-        if b"\n\n" not in data and not (data[:1] == b"\n" and self._pending.endswith(b"\n")):
+        held = self._pending.held
+        # An empty line ends a frame. It is in `data`, or its first half was the last byte before.
+        if b"\n\n" not in data and not (data[:1] == b"\n" and held.endswith(b"\n")):
             self._keep(data)
-            if len(self._pending) > self._long and not self._is_in_lines:
+            if len(held) > self._long and not self._is_in_lines:
                 self._begin_lines(out)
             return
-        blocks = self._pending.take(data).split(b"\n\n")
-        self._keep(blocks.pop())
+        blocks = (self._pending.take(data) if held else data).split(b"\n\n")
+        if rest := blocks.pop():
+            self._keep(rest)
         for block in blocks:
-            # Frames come in long runs of one kind, so the last one's opening is tried first.
             if block.startswith(self._opening) and block.find(b"\n", len(self._opening)) < 0:
                 data = block[len(self._opening) :]
                 out.append(Frame(data, self._opening_event, self.last_event_id))
@@ -83,7 +123,7 @@ class SseParser:
                 self._read_block(block, out)
 
     def flush(self, out: list[Frame]) -> None:
-        """Append what is left as a frame; the standard would drop it, some providers need it."""
+        """Append what is left as a frame. The standard drops it, but some providers need it."""
         if self._head is not None:
             self._keep(self._head)
             self._head = None
@@ -115,7 +155,7 @@ class SseParser:
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _read_block(self, block: bytes, out: list[Frame]) -> None:
-        """Read a block; one of the usual shape teaches how to read those that follow."""
+        """Read a block; one of the usual form sets what the next ones are compared with."""
         end = block.find(b"\n") if block.startswith(_EVENT) else -1
         start = end + 1 + len(_DATA)
         if block.startswith(_DATA, end + 1) and block.find(b"\n", start) < 0:
@@ -126,7 +166,7 @@ class SseParser:
             self._read_lines(block, out)
 
     def _read_lines(self, block: bytes, out: list[Frame]) -> None:
-        """Read a block that ends with an empty line, and may hold more of them at its start."""
+        """Read a block line by line; it may begin with empty lines."""
         if self._takes_json_blocks and _JSON.match(plain := block.strip(b"\n")):
             out.append(Frame(plain, "message", self.last_event_id))
             return
@@ -134,14 +174,15 @@ class SseParser:
         self._end_frame(out)
 
     def _begin_lines(self, out: list[Frame]) -> None:
-        """Read the lines that have come of a long frame; plain JSON is kept until it is whole."""
-        if self._takes_json_blocks and self._pending.begins_with(b"{["):
+        """Read the lines of a long frame that have arrived; plain JSON is kept until it ends."""
+        # The first byte that is not a line end.
+        if self._takes_json_blocks and self._pending.held[:8].lstrip(b"\n")[:1] in b"{[":
             return
         self._is_in_lines = True
         self._keep(self._read_on(b"", out))
 
     def _read_on(self, data: bytes, out: list[Frame]) -> bytes:
-        """Read the lines that `data` completes; returns what follows the end of the frame."""
+        """Read the lines that `data` completes; returns what follows the last of them."""
         lines = self._pending.take(data)
         end = 0 if lines.startswith(b"\n") else lines.find(b"\n\n")
         self._is_in_lines = end < 0
@@ -168,19 +209,13 @@ class SseParser:
                 self._data += value
             elif field == b"event":
                 self._event = value
-            else:
-                self._read_control(field, value)
+            elif field == b"id" and b"\0" not in value:
+                self.last_event_id = value.decode("utf-8", "replace")
 
     def _end_frame(self, out: list[Frame]) -> None:
         if self._data is not None:
             out.append(Frame(bytes(self._data), _name(self._event), self.last_event_id))
         self._event, self._data = b"", None
-
-    def _read_control(self, field: bytes, value: bytes) -> None:
-        if field == b"id" and b"\0" not in value:
-            self.last_event_id = value.decode("utf-8", "replace")
-        elif field == b"retry" and value.isdigit():
-            self.retry_ms = int(value)
 
 
 def _name(raw: bytes) -> str:

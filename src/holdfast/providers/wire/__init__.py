@@ -1,1 +1,1 @@
-"""Wire protocols: pure encoders and decoders, one file each, the same section order in all."""
+"""Wire protocols: pure encoders and decoders, one package or file for each provider API."""

@@ -1,8 +1,8 @@
-"""From a provider's failure to a typed error: by typed code, then by status, then by words.
+"""Failures: turns a provider's error into a typed `AgentError`, by code, then status, then text.
 
-A protocol says how its error object is read and which typed codes are its own (`FailureRules`).
-Everything else is the same for all and is here; the tables that all share are those of
-`blocks.error_classification`. docs/provider-errors.md is the promise, row by row.
+A protocol provides the function that reads its error object and the typed codes that only it has
+(`FailureRules`). All protocols share the rest; the tables of shared codes and texts are in
+`blocks.error_classification`. docs/provider-errors.md documents the result, row by row.
 """
 
 import re
@@ -21,7 +21,7 @@ from holdfast.blocks.error_classification import (
     code_of_status,
     code_of_text,
 )
-from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.providers.wire.lenient_decoding import decode_lenient
 from holdfast.vocabulary.errors import AgentError, Basis, ErrorCode, ProviderError, error_of
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.secrets import scrub
@@ -29,11 +29,11 @@ from holdfast.vocabulary.secrets import scrub
 _Value = TypeVar("_Value")
 
 _PLAIN_STATUSES = frozenset({401, 402, 408, 409, 498, 502, 503, 504, 529})
-"""Statuses that mean one thing wherever they come from; beside any other, words may say more."""
+"""Statuses that mean the same at every provider. For any other, the message may be more precise."""
 
 _FIRST_ERROR_STATUS = 400
-_NOTHING = frozenset({"{}", "[]", "null", '""'})
-"""Texts that say no more than an empty one."""
+_EMPTY_MESSAGES = frozenset({"{}", "[]", "null", '""'})
+"""Messages that are treated like no message."""
 _MESSAGE_LIMIT = 500
 _REQUEST_ID_HEADERS = (
     "request-id",
@@ -41,7 +41,10 @@ _REQUEST_ID_HEADERS = (
     "mistral-correlation-id",
     "apim-request-id",
     "x-ds-trace-id",
+    "x-goog-request-id",
+    "cf-ray",
 )
+"""The first that is present counts."""
 _WAIT = re.compile(
     r"(?:try again|retry) (?:in|after) (\d+(?:\.\d+)?)\s?"
     r"(ms|milliseconds?|s|seconds?|m|minutes?)\b",
@@ -52,13 +55,13 @@ _SECONDS_IN = {"ms": 0.001, "mil": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider said about a failure, read out of its own form."""
+    """What a provider reports about a failure, read from its own error format."""
 
     codes: tuple[str, ...] = ()
-    """Typed codes, the most telling first, in any case."""
+    """Typed codes, the most specific first, in upper or lower case."""
     message: str = ""
     status: int | None = None
-    """The HTTP status that the report itself names, for replies that began as a success."""
+    """The HTTP status inside the report, for errors in a reply whose own status was 200."""
     request_id: str | None = None
     retry_after: float | None = None
 
@@ -67,14 +70,15 @@ class FailureRules(msgspec.Struct, frozen=True, kw_only=True):
     """How one protocol reports failures."""
 
     read: Callable[[Json], Failure]
-    """Reads the body of a reply, or an error found inside a stream; None is no JSON at all."""
+    """Reads the body of a reply, or an error inside a stream. The argument is None if the body is
+    not JSON."""
     codes: Mapping[str, ErrorCode] = msgspec.field(default_factory=dict)
     """Typed codes that only this protocol has, in lower case."""
     general_codes: Mapping[str, ErrorCode] = msgspec.field(default_factory=dict)
-    """The same for those that say so little that they are asked last."""
+    """Typed codes of this protocol that are so general that they are considered last."""
 
     def error_of_reply(self, status: int, headers: Mapping[str, str], body: bytes) -> AgentError:
-        """Make the error of a reply that is none of the protocol's successes."""
+        """Return the error of a reply that is not a success, or not one the protocol can read."""
         failure = self.read(_json_of(body))
         said = _shortened(failure.message) or _readable(body, status)
         if status >= _FIRST_ERROR_STATUS:
@@ -84,21 +88,21 @@ class FailureRules(msgspec.Struct, frozen=True, kw_only=True):
         elif failure.message or failure.codes:
             code, basis = self._judge(failure)
         else:
-            # It was an answer, but not one that can be read.
+            # A success by its status, but nothing that the protocol can read.
             code, basis = ErrorCode.PROTOCOL, "fallback"
         lowered = {name.lower(): value for name, value in headers.items()}
-        asked = _asked_wait(lowered)
+        asked = _wait_in_headers(lowered)
         return error_of(
             code,
             said,
             basis=basis,
             status=status,
-            request_id=failure.request_id or _first(lowered, _REQUEST_ID_HEADERS),
-            retry_after=_told_wait(failure) if asked is None else asked,
+            request_id=failure.request_id or request_id_in(lowered),
+            retry_after=_reported_wait(failure) if asked is None else asked,
         )
 
     def error_in_stream(self, report: Json) -> AgentError:
-        """Make the error that a part of a reply reports which began as a success."""
+        """Return the error that is reported inside a reply whose status was 200."""
         failure = self.read(report)
         code, basis = self._judge(failure)
         return error_of(
@@ -107,19 +111,19 @@ class FailureRules(msgspec.Struct, frozen=True, kw_only=True):
             basis=basis,
             status=failure.status,
             request_id=failure.request_id,
-            retry_after=_told_wait(failure),
+            retry_after=_reported_wait(failure),
         )
 
     def _judge(self, failure: Failure) -> tuple[ErrorCode, Basis]:
         typed = _first({**TYPED_CODES, **self.codes}, failure.codes)
         words = code_of_known_text(failure.message)
         if typed is ErrorCode.RATE_LIMITED and words is ErrorCode.CONTEXT_LENGTH:
-            # More than a minute's allowance in one request: waiting does not make it smaller.
+            # The request alone exceeds the limit per minute: waiting does not make it smaller.
             return words, "pattern"
         if typed is not None:
             return typed, "code"
         by_status = None if failure.status is None else code_of_status(failure.status)
-        # Words that only repeat the status are no better a reason than the status.
+        # Words that only repeat the status add nothing to it.
         if words not in {None, by_status} and failure.status not in _PLAIN_STATUSES:
             return words, "pattern"
         if by_status is not None:
@@ -127,49 +131,44 @@ class FailureRules(msgspec.Struct, frozen=True, kw_only=True):
         return self._guess(failure)
 
     def _guess(self, failure: Failure) -> tuple[ErrorCode, Basis]:
-        """Judge what neither a telling code nor a status explains."""
+        """Choose a code where neither a specific code nor a status decides."""
         general = _first({**GENERAL_CODES, **self.general_codes}, failure.codes)
         if general is not None:
             return general, "code"
         loose = code_of_text(failure.message)
-        # Only the user aborts: who says so at the other end has given up.
+        # ABORTED means the user. A provider that reports an abort has failed.
         if loose is None or loose is ErrorCode.ABORTED:
             return ErrorCode.SERVER_ERROR, "fallback"
-        # A report that arrived says nothing of our network; it speaks of the provider's own.
+        # The report arrived, so the network in question is the provider's.
         return (ErrorCode.SERVER_ERROR if loose is ErrorCode.NETWORK else loose), "pattern"
 
 
 def code_table(words: Mapping[ErrorCode, str]) -> dict[str, ErrorCode]:
-    """Return a table of typed codes from our codes, each with the words that mean it."""
+    """Return a table of typed codes, from our codes and the provider's words for each."""
     return {word.lower(): code for code, listed in words.items() for word in listed.split()}
 
 
 def error_object(report: Json) -> JsonObject:
-    """Return what a report has under `error`; a plain text there is its message."""
+    """Return the object under `error`; a plain string there becomes its message."""
     error = report.get("error") if isinstance(report, dict) else None
     if isinstance(error, str):
         return {"message": error}
     return error if isinstance(error, dict) else {}
 
 
-def text_of(value: Json) -> str:
-    """Return `value` if it is a text, else an empty one."""
-    return value if isinstance(value, str) else ""
-
-
-def objects_in(value: Json) -> list[JsonObject]:
-    """Return the objects of a list; what is no list has none."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
 def status_among(*values: Json) -> int | None:
-    """Return the first of `values` that is the HTTP status of an error, as a number or a text."""
+    """Return the first of `values` that is an HTTP error status, as a number or as text."""
     texts = (str(value) for value in values if isinstance(value, str | int))
     return next((int(text) for text in texts if _ERROR_STATUS.fullmatch(text)), None)
 
 
+def request_id_in(headers: Mapping[str, str]) -> str | None:
+    """Return the provider's id of the request; header names are in lower case."""
+    return _first(headers, _REQUEST_ID_HEADERS)
+
+
 def _first(table: Mapping[str, _Value], names: Iterable[str]) -> _Value | None:
-    """Return what the first name stands for that is in the table, which is in lower case."""
+    """Return the value of the first name that is in the table, whose keys are in lower case."""
     return next((table[name] for name in map(str.lower, names) if name in table), None)
 
 
@@ -181,7 +180,7 @@ def _json_of(body: bytes) -> Json:
 
 
 def _readable(body: bytes, status: int) -> str:
-    """Return a line for people out of a body that is no report we know."""
+    """Return a readable line for a body that is not a known error report."""
     text = body.decode("utf-8", "replace")
     if title := re.search(r"<title>(.*?)</title>", text, re.IGNORECASE | re.DOTALL):
         text = title[1]
@@ -190,20 +189,20 @@ def _readable(body: bytes, status: int) -> str:
 
 
 def _shortened(message: str) -> str:
-    """Return `message` at a length that fits a log, and no half of a secret at its end.
+    """Return `message` without secrets and cut to a length that fits a log.
 
-    One that says nothing is empty.
+    Secrets are removed before the cut, so that no half of one is left at the end.
     """
-    if message.strip() in _NOTHING:
+    if message.strip() in _EMPTY_MESSAGES:
         return ""
     message = scrub(message)
     return message if len(message) <= _MESSAGE_LIMIT else message[: _MESSAGE_LIMIT - 1] + "…"
 
 
-def _asked_wait(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the headers ask to wait: `retry-after-ms`, seconds or a date.
+def _wait_in_headers(headers: Mapping[str, str]) -> float | None:
+    """Return the wait in seconds that the headers ask for: `retry-after-ms` or `retry-after`.
 
-    A date is compared with the reply's own `date`, so that a wrong clock does not matter.
+    A date is compared with the reply's own `date` header, so that clocks need not agree.
     """
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
@@ -219,8 +218,8 @@ def _asked_wait(headers: Mapping[str, str]) -> float | None:
     return seconds if seconds > 0 else None
 
 
-def _told_wait(failure: Failure) -> float | None:
-    """Return the seconds that the report asks to wait, in a field or in words."""
+def _reported_wait(failure: Failure) -> float | None:
+    """Return the wait in seconds that the report asks for, in a field or in its message."""
     if failure.retry_after is not None:
         return failure.retry_after
     if found := _WAIT.search(failure.message):

@@ -1,6 +1,6 @@
-"""Ollama's native protocol on the wire: `/api/chat`, one JSON object per line.
+"""Ollama: its own API, `/api/chat`, with one JSON object per line.
 
-Reads the lines of `/api/generate`, too: they differ only in where the text is.
+The decoder also reads the lines of `/api/generate`, which differ only in where the text is.
 """
 
 import hashlib
@@ -9,30 +9,29 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.providers.wire.accepted_kinds import TEXT_MODELS
-from holdfast.providers.wire.failures import (
-    Failure,
-    FailureRules,
-    error_object,
-    status_among,
-    text_of,
+from holdfast.providers.wire.failures import Failure, FailureRules, error_object, status_among
+from holdfast.providers.wire.lenient_decoding import (
+    DECODE_ERRORS,
+    as_text,
+    convert_leniently,
+    decode_lenient,
 )
-from holdfast.providers.wire.lenient_json import UNREADABLE, decode_lenient
-from holdfast.providers.wire.message_bytes import MessageBytes, body_with
-from holdfast.providers.wire.neutral_forms import (
+from holdfast.providers.wire.message_forms import (
+    TEXT_ONLY_MODELS,
     argument_object,
-    described,
     reminder_text,
     result_text,
+    tool_description,
 )
+from holdfast.providers.wire.prefix_cache import EncodedMessages, body_with_array
 from holdfast.providers.wire.protocol import Frame, HistoryRules, WireProtocol, WireRequest
-from holdfast.providers.wire.what_fits import keep_what_fits
 from holdfast.vocabulary.errors import ErrorCode, RequestError
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
     MediaPart,
+    PartKind,
     ReasoningPart,
     ReminderPart,
     TextPart,
@@ -63,13 +62,13 @@ class Function(msgspec.Struct):
 
 
 class Call(msgspec.Struct):
-    """A tool call; it always comes whole."""
+    """A tool call; it always arrives complete."""
 
     function: Function = msgspec.field(default_factory=Function)
     id: str | None = None
 
 
-class Said(msgspec.Struct):
+class AnswerPiece(msgspec.Struct):
     """What one line adds to the answer."""
 
     content: str | None = None
@@ -81,7 +80,7 @@ class Line(msgspec.Struct):
     """One line of a reply."""
 
     model: str = ""
-    message: Said | None = None
+    message: AnswerPiece | None = None
     response: str | None = None
     thinking: str | None = None
     done: bool = False
@@ -94,12 +93,10 @@ class Line(msgspec.Struct):
 _decode = msgspec.json.Decoder(Line).decode
 
 
-def _read(data: bytes) -> Line:
-    try:
-        return _decode(data)
-    except UNREADABLE:
-        value = decode_lenient(data)
-        return keep_what_fits(value, Line) if isinstance(value, dict) else Line()
+def _decode_unusual(data: bytes) -> Line:
+    """Decode a line without its fields of the wrong type; PROTOCOL if it is not JSON."""
+    value = decode_lenient(data)
+    return convert_leniently(value, Line) if isinstance(value, dict) else Line()
 
 
 _FINISH: dict[str, FinishKind] = {"stop": "stop", "length": "length"}
@@ -109,7 +106,7 @@ _FINISH: dict[str, FinishKind] = {"stop": "stop", "length": "length"}
 
 
 class OllamaDecoder:
-    """Holds what one reply has said so far."""
+    """Decodes one reply; implements `Decoder`."""
 
     def __init__(self) -> None:
         self._out: list[StreamPart] = []
@@ -125,40 +122,43 @@ class OllamaDecoder:
         for frame in frames:
             if self._is_finished:
                 continue
-            line = _read(frame.data)
+            try:
+                line = _decode(frame.data)
+            except DECODE_ERRORS:
+                line = _decode_unusual(frame.data)
             if line.error is not None:
                 raise ERRORS.error_in_stream(decode_lenient(frame.data))
             self._on_line(line, frame.data)
 
-    def finish(self, out: list[StreamPart]) -> None:  # noqa: ARG002
-        """Take note that the body ended."""
+    def finish(self) -> Sequence[StreamPart]:
+        """Raise STREAM_INTERRUPTED unless the model was done; no parts are left."""
         if not self._is_finished:
             words = "the stream ended before the model was done"
             raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
+        return ()
 
     def resume(self) -> str | None:
-        """Say that nothing is kept of a reply that broke off."""
+        """Return None: the server does not keep a reply that broke off."""
         return None
 
     def _on_line(self, line: Line, data: bytes) -> None:
         if not self._is_open:
             self._is_open = True
             self._out.append(StreamOpened(model=line.model))
-        said = line.message or Said(content=line.response, thinking=line.thinking)
-        self._say("reasoning", said.thinking)
-        self._say("text", said.content)
-        for call in said.tool_calls or ():
+        piece = line.message or AnswerPiece(content=line.response, thinking=line.thinking)
+        if piece.thinking:
+            self._add("reasoning", piece.thinking)
+        if piece.content:
+            self._add("text", piece.content)
+        for call in piece.tool_calls or ():
             self._on_call(call, data)
         if line.done:
             self._on_done(line)
 
-    def _say(self, kind: str, text: str | None) -> None:
-        if not text:
-            return
+    def _add(self, kind: PartKind, text: str) -> None:
         if self._open is None or self._open.kind != kind:
             self._close()
-            key = self._next_key()
-            self._open = PartOpened(key=key, kind="reasoning" if kind == "reasoning" else "text")
+            self._open = PartOpened(key=self._next_key(), kind=kind)
             self._out.append(self._open)
         self._out.append(PartDelta(key=self._open.key, text=text))
 
@@ -175,7 +175,7 @@ class OllamaDecoder:
         self._close()
         self._has_calls = True
         key = self._next_key()
-        # The line has its time in it, so an id made of it is as good as new, yet always the same.
+        # A line contains the time, so an id made from it is unique, and the same at every decoding.
         call_id = call.id or f"call_{hashlib.sha256(data).hexdigest()[:16]}_{key}"
         name = call.function.name
         self._out.append(PartOpened(key=key, kind="tool_call", call_id=call_id, name=name))
@@ -189,7 +189,7 @@ class OllamaDecoder:
     def _on_done(self, line: Line) -> None:
         self._close()
         self._is_finished = True
-        # Servers before 0.1.39 do not say why.
+        # Servers before 0.1.39 send no reason.
         reason = line.done_reason or ""
         kind = _FINISH.get(reason, "other") if reason else "stop"
         usage = Usage(input=line.prompt_eval_count or 0, output=line.eval_count or 0)
@@ -214,30 +214,30 @@ _HAS_LEVELS = re.compile(r"gpt-oss")
 
 
 class RequestEncoder:
-    """Encodes one request after another, each message only once."""
+    """Encodes requests, each message of a conversation once."""
 
     def __init__(self) -> None:
-        self._messages = MessageBytes()
+        self._messages = EncodedMessages()
 
     def __call__(self, request: ModelRequest) -> WireRequest:
         """Return the request that asks for a streamed answer."""
         system = [
             msgspec.json.encode({"role": "system", "content": text}) for text in request.system
         ]
-        said = self._messages.of(request.messages, _messages_of)
-        body = body_with(_fields(request), "messages", [*system, *said])
+        messages = self._messages.encode(request.messages, _messages_of)
+        body = body_with_array(_fields(request), "messages", [*system, *messages])
         return WireRequest(path="api/chat", body=body)
 
 
 def encode_request(request: ModelRequest) -> WireRequest:
-    """Lower `request`, whose history already meets the protocol's rules."""
+    """Encode `request`, whose history already meets the protocol's rules."""
     return RequestEncoder()(request)
 
 
 def _fields(request: ModelRequest) -> JsonObject:
     """Return everything but the messages."""
     body: JsonObject = {"model": request.model, "stream": True}
-    # There is no way to demand a tool; offering no other comes close.
+    # A tool cannot be required; offering no other comes close.
     tools = [tool for tool in request.tools if request.require_tool in {None, tool.name}]
     if tools:
         body["tools"] = [
@@ -245,7 +245,7 @@ def _fields(request: ModelRequest) -> JsonObject:
                 "type": "function",
                 "function": {
                     "name": tool.name,
-                    "description": described(tool),
+                    "description": tool_description(tool),
                     "parameters": tool.input_schema,
                 },
             }
@@ -258,7 +258,7 @@ def _fields(request: ModelRequest) -> JsonObject:
         body["format"] = request.output_schema.schema
     if options := _options(request):
         body["options"] = options
-    # Fields have no hyphens in their names; betas of another protocol do.
+    # Names with a hyphen are betas of another protocol, not fields.
     return body | {name: value for name, value in request.betas.items() if "-" not in name}
 
 
@@ -292,24 +292,24 @@ def _user_messages(message: UserMessage) -> Iterator[JsonObject]:
             case MediaPart(data=str(data)):
                 images.append(data)
             case MediaPart(url=url):
-                # Nothing is fetched here, and the server fetches nothing either.
+                # Neither we nor the server fetch URLs.
                 texts.append(f"[image: {url}]")
             case _:
                 pass
     if texts or images:
-        said: JsonObject = {"role": "user", "content": "\n\n".join(texts)}
-        yield said | ({"images": images} if images else {})
+        lowered: JsonObject = {"role": "user", "content": "\n\n".join(texts)}
+        yield lowered | ({"images": images} if images else {})
 
 
 def _assistant_message(message: AssistantMessage) -> JsonObject:
-    made: JsonObject = {"role": "assistant"}
-    kept = [part.text for part in message.parts if isinstance(part, TextPart | CompactionPart)]
-    made["content"] = "".join(kept)
+    lowered: JsonObject = {"role": "assistant"}
+    texts = [part.text for part in message.parts if isinstance(part, TextPart | CompactionPart)]
+    lowered["content"] = "".join(texts)
     thoughts = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
     if thoughts:
-        made["thinking"] = thoughts
+        lowered["thinking"] = thoughts
     calls = [_call(part) for part in message.parts if isinstance(part, ToolCallPart)]
-    return made | ({"tool_calls": calls} if calls else {})
+    return lowered | ({"tool_calls": calls} if calls else {})
 
 
 def _call(part: ToolCallPart) -> JsonObject:
@@ -321,9 +321,9 @@ def _call(part: ToolCallPart) -> JsonObject:
 
 
 def _read_error(report: Json) -> Failure:
-    """Read what the server said of a failure: it has words only, and of a hosted model a status."""
+    """Read an error: it has a message only, and for hosted models a status."""
     status = status_among(report.get("StatusCode")) if isinstance(report, dict) else None
-    return Failure(message=text_of(error_object(report).get("message")), status=status)
+    return Failure(message=as_text(error_object(report).get("message")), status=status)
 
 
 ERRORS = FailureRules(read=_read_error)
@@ -336,5 +336,5 @@ PROTOCOL = WireProtocol(
     new_encoder=RequestEncoder,
     decoder=OllamaDecoder,
     classify=ERRORS.error_of_reply,
-    history=HistoryRules(linked_media=(), text_models=TEXT_MODELS),
+    history=HistoryRules(linked_media=(), text_models=TEXT_ONLY_MODELS),
 )

@@ -1,14 +1,15 @@
-"""The seam between a wire protocol and the transport: what each protocol file provides.
+"""Wire protocol: the interface between one provider API and everything that is not specific to it.
 
-A protocol is a folder with the same rooms in each, or a file with the same sections:
+A protocol is a package with the same modules in each, or one file with the same sections:
 
-- `request`: the encoder; beside it `messages`, which lowers a history, and `schemas`
-- `reply`: the decoder; beside it `reply_types`, what a provider sends
-- `errors`: how an error is read, and the typed codes that are the protocol's own
-- `dialects`: where endpoints that speak it differ
-- the package itself: the `PROTOCOL` value
+- `dialects` or `models`: where endpoints or models differ, as data
+- `messages`: lowers the messages of a conversation
+- `request`: the encoder (`RequestEncoder`, `encode_request`)
+- `reply_types`: what the provider sends, its usage and its errors (`ERRORS`)
+- `reply`: the decoder; content that grows in pieces is in a module beside it
+- the package itself: `PROTOCOL`, and `protocol_for` where there are `DIALECTS`
 
-All of it is pure: bytes and values in, values and bytes out.
+Protocols are pure: values in, bytes out, and the other way round. They open no connections.
 """
 
 import re
@@ -17,80 +18,98 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.providers.schema_rules import SchemaTargets
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import StreamPart
 
 Framing: TypeAlias = Literal["sse", "ndjson"]
 
+SchemaTarget: TypeAlias = Literal[
+    "openai", "openai_strict", "anthropic", "anthropic_strict", "gemini", "any"
+]
+"""Which rules a JSON Schema has to meet; `_strict` where the provider enforces the schema.
+
+`providers.schema_targets` has the rules.
+"""
+
+
+class SchemaTargets(msgspec.Struct, frozen=True, kw_only=True):
+    """The rules for the schemas in requests to one model."""
+
+    arguments: SchemaTarget = "any"
+    output: tuple[SchemaTarget, ...] = ("any",)
+    """The strictest first; a schema is sent by the first rules that it can meet."""
+
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One framed piece of a reply: an SSE event, or one line of NDJSON."""
+    """One frame of a reply: a server-sent event, or one line of NDJSON."""
 
     data: bytes
     event: str = "message"
     id: str = ""
-    """The last event id in force, for streams that can be taken up again."""
+    """The last event id that was sent; empty outside of server-sent events."""
 
 
 class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request ready to be sent: `path` is relative to the endpoint's base URL."""
+    """An encoded request. `path` is relative to the endpoint's base URL."""
 
     path: str
     body: bytes = b""
-    """What is posted; nothing asks with GET."""
+    """Sent with POST; a request without a body is sent with GET."""
     headers: dict[str, str] = msgspec.field(default_factory=dict)
-    """Feature headers only; credentials and client names are the client's."""
+    """Headers that turn on features. The client adds credentials and content types."""
 
 
 class Decoder(Protocol):
-    """Turns the frames of one reply into stream parts; made anew for each reply.
+    """Turns the frames of one reply into stream parts. A new one is made for each reply.
 
-    - Any split of the bytes into frames and of the frames into calls gives the same parts.
-    - A frame that reports or causes an error raises after everything before it was put in `out`.
-    - Unknown frames are passed over; malformed ones raise PROTOCOL. Nothing but an `AgentError` is
-      raised, whatever a frame holds.
-    - Every field of a part is of the type it declares: what a provider sends as another one is
-      coerced (a number for an id), left out, or PROTOCOL. What is carried without being modelled
-      can be sent back as it is.
+    - The parts do not depend on how the bytes are split into reads.
+    - A frame that reports or causes an error raises after the parts before it were added to `out`.
+    - Unknown frames are ignored; malformed ones raise PROTOCOL. Only `AgentError` is raised,
+      whatever a frame holds.
+    - Every field of a part has its declared type: a value of another type is coerced (a number for
+      an id), left out, or PROTOCOL. Content that is carried without being modelled can be sent
+      back unchanged.
     """
-
-    def resume(self) -> str | None:
-        """Get ready for the rest of a reply that broke off, if the provider keeps it.
-
-        Returns what to append to the request's path to get that rest with GET; its frames go to
-        the same decoder. None if nothing is kept.
-        """
-        ...
 
     def feed(self, frames: Sequence[Frame], out: list[StreamPart]) -> None:
         """Decode `frames` and append their parts to `out`."""
         ...
 
-    def finish(self, out: list[StreamPart]) -> None:
-        """Take note that the body ended; raises STREAM_INTERRUPTED if the answer did not."""
+    def finish(self) -> Sequence[StreamPart]:
+        """Return the parts that the end of the body completes.
+
+        Raises STREAM_INTERRUPTED if the body ended before the answer did.
+        """
+        ...
+
+    def resume(self) -> str | None:
+        """Prepare for the rest of a reply that broke off, if the provider keeps it.
+
+        Returns what to append to the request's path to fetch the rest with GET; its frames go to
+        the same decoder. None if the provider does not keep replies.
+        """
         ...
 
 
 class HistoryRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a protocol accepts of a history that another provider or model may have written."""
+    """What a protocol accepts in a history that another provider or model may have written."""
 
     call_id_pattern: str = r"^[A-Za-z0-9_-]{1,64}$"
-    """Ids that do not match are replaced, the same for call and result."""
+    """Ids that do not match are replaced, in the call and in its result."""
     tool_name_pattern: str = r"^[A-Za-z0-9_-]{1,64}$"
     reasoning: Literal["same_model", "same_provider", "never"] = "same_model"
-    """When reasoning is sent back as reasoning; otherwise it is left out."""
+    """When reasoning is sent back; otherwise it is left out."""
     media: tuple[str, ...] = ("image/",)
-    """Prefixes of media types that are accepted; others become a line of text."""
+    """Prefixes of accepted media types; other media are replaced by a line of text."""
     linked_media: tuple[str, ...] = ("",)
-    """Those of them that may be named by an address; others must be sent as content."""
+    """Prefixes of media types that may be sent as a URL; others must be sent as content."""
     result_media: tuple[str, ...] = ()
     """Prefixes of media types that are accepted inside tool results."""
     media_models: dict[str, str] = msgspec.field(default_factory=dict)
-    """Media that only some models take: by prefix, a regular expression for the models."""
+    """Media that only some models accept: by prefix, a regular expression for the models."""
     text_models: str = ""
-    """Models that read nothing but text, as a regular expression."""
+    """Models that accept text only, as a regular expression."""
 
     def for_model(self, model: str) -> "HistoryRules":
         """Return the rules for one model."""
@@ -119,18 +138,19 @@ class WireProtocol(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     framing: Framing
     encode_request: Callable[[ModelRequest], WireRequest]
-    """Lowers a request whose history already meets `history`."""
+    """Encodes a request whose history already meets `history`."""
     new_encoder: Callable[[], Callable[[ModelRequest], WireRequest]] | None = None
-    """Makes an encoder that gives the same as `encode_request` and remembers messages it has seen.
+    """Makes an encoder with the same results as `encode_request` that caches encoded messages.
 
-    A client makes one for itself, so that the cost of a turn does not grow with the history.
+    Every client has its own, so that the cost of a turn does not grow with the history.
     """
     decoder: Callable[[], Decoder]
     classify: Callable[[int, Mapping[str, str], bytes], AgentError]
-    """Makes the typed error of a reply that is not a success: status, headers, body."""
+    """Returns the typed error of a reply that is not a success: status, headers, body."""
     history: HistoryRules = HistoryRules()
     schema_targets: Callable[[str], SchemaTargets] = lambda _model: SchemaTargets()
-    """Who reads the schemas in requests to a model; `encode_request` sends them as they are."""
+    """Which rules the schemas in requests to a model must meet. `encode_request` sends schemas
+    unchanged."""
     encode_count: Callable[[ModelRequest], WireRequest] | None = None
-    """The request that counts tokens, where the provider has one."""
+    """Encodes the request that counts tokens; None where the provider has none."""
     decode_count: Callable[[bytes], int] | None = None

@@ -48,11 +48,14 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     consumed: frozenset[CommandId] = frozenset()
     landmarks: tuple[tuple[int, int], ...] = ((0, 0),)
     """Where reading can start: pairs of a `seq` and the offset of the append that follows it."""
+    last_growth: tuple[int, int] = (0, 0)
+    """Such a pair for what was appended last, where a follower of the log continues to read."""
 
     def start_for(self, after: int) -> tuple[int, int]:
-        """Return the last landmark before the entry that follows `after`."""
+        """Return the last place before the entry that follows `after` where reading can start."""
         place = bisect.bisect_right(self.landmarks, (after, 1 << 63)) - 1
-        return self.landmarks[max(place, 0)]
+        landmark = self.landmarks[max(place, 0)]
+        return max(landmark, self.last_growth) if self.last_growth[0] <= after else landmark
 
     def stop_for(self, last: int | None) -> tuple[int, int]:
         """Return the first landmark behind entry `last`; head and end when there is none."""
@@ -230,6 +233,7 @@ def _refreshed(summary: LogSummary, descriptor: int, find_blob: FindBlob) -> Log
         record=record,
         consumed=frozenset(consumed),
         landmarks=_landmarks_after(summary.landmarks, scan),
+        last_growth=(summary.head, summary.end),
     )
 
 

@@ -134,7 +134,7 @@ def store_error_from(
     """Translate an error of SQLite; the connection has the error number of the system."""
     match error:
         case apsw.FullError():
-            return StoreError(ErrorCode.FULL, f"there is no room to write {path}: {error}")
+            return StoreError(ErrorCode.FULL, f"there is no space left to write {path}: {error}")
         case apsw.CorruptError() | apsw.NotADBError() | apsw.FormatError():
             return StoreError(ErrorCode.CORRUPT, f"the database {path} is damaged: {error}")
         case apsw.BusyError() | apsw.LockedError():
@@ -144,7 +144,7 @@ def store_error_from(
     system = _system_errno(error, connection)
     if system in FULL_ERRORS:
         return StoreError(
-            ErrorCode.FULL, f"there is no room to write {path}: {errno.errorcode[system]}"
+            ErrorCode.FULL, f"there is no space left to write {path}: {errno.errorcode[system]}"
         )
     return StoreError(ErrorCode.UNAVAILABLE, f"the database {path} cannot be used: {error}")
 

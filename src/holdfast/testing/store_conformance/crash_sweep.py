@@ -1,4 +1,4 @@
-"""Kills a writing process at every one of its writes and syncs, and looks at what is left.
+"""Kills a writing process at every one of its writes and syncs, and checks what is left.
 
 Needs Linux and `strace`. The worker is a program of the caller's: it writes to a store and notes in
 a side file, through `note_acknowledged`, what it was told is durable. After each kill the store is
@@ -92,7 +92,7 @@ async def find_crash_points(worker: Worker, folder: Path) -> list[CrashPoint]:
     """Let the worker live once and note the calls at which it could have died."""
     trace = _fresh(folder) / "trace"
     code = await _run(["-e", f"trace={CALLS}", "-o", str(trace)], worker(folder / "place"))
-    require_same(code, 0, "the worker ends well when nobody kills it")
+    require_same(code, 0, "the worker ends well when it is not killed")
     return _points_in(trace.read_text())
 
 

@@ -59,7 +59,7 @@ async def check_an_append_consumes_commands_in_one_step(open_store: OpenStore) -
 
 
 async def check_waiting_ends_when_an_unseen_command_is_there(open_store: OpenStore) -> None:
-    """Whether it was there before or comes later, whoever puts it; seen ones end nothing."""
+    """Whether it was there before or comes later, from any handle; seen ones end nothing."""
     async with opened(open_store) as store, opened(open_store) as other:
         session_id = (await new_session(store)).session_id
         await store.inbox.put(session_id, command("there"))

@@ -43,8 +43,8 @@ async def check_a_session_is_found_by_id_and_by_name(open_store: OpenStore) -> N
             )
         require(await store.index.find(OWNER, PROJECT, name="ana") is None, "no name by its start")
         require(await store.index.find(OWNER, PROJECT) is None, "asking for nothing finds nothing")
-        nobody = await store.index.find(OWNER, PROJECT, session_id=new_session_id())
-        require(nobody is None, "an unknown id is not found")
+        unknown = await store.index.find(OWNER, PROJECT, session_id=new_session_id())
+        require(unknown is None, "an unknown id is not found")
 
 
 async def check_owners_and_projects_are_kept_apart(open_store: OpenStore) -> None:
@@ -72,7 +72,7 @@ async def check_a_taken_name_is_a_conflict(open_store: OpenStore) -> None:
     async with opened(open_store) as store, opened(open_store) as other:
         await new_session(store, name="taken")
         session_id = new_session_id()
-        lease = await other.leases.acquire(session_id, "exam")
+        lease = await other.leases.acquire(session_id, "conformance")
         refused = other.log.append(lease, [opening(session_id, name="taken")])
         await require_error(ErrorCode.CONFLICT, refused, "opening under a taken name")
         require_same(await seqs_of(store, session_id), [], "nothing of it is stored")

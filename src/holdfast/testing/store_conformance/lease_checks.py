@@ -1,4 +1,4 @@
-"""Promises of leases: one writer, a newer one fences the older, the dead hold nothing."""
+"""Promises of leases: one writer, a newer lease fences an older one, waiters come in order."""
 
 import asyncio
 import itertools
@@ -20,7 +20,7 @@ from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.ids import SessionId, new_session_id
 
 MOST_OVERTAKES = 2
-"""One that has let go may be back before the next one has asked; that counts once."""
+"""A caller that releases may ask again before the next one has asked at all: that counts once."""
 _WAYS: tuple[Literal["wait", "reject"], ...] = ("reject", "wait")
 
 
@@ -52,7 +52,7 @@ async def check_a_released_session_can_be_acquired(open_store: OpenStore) -> Non
 
 
 async def check_waiting_ends_with_the_release(open_store: OpenStore) -> None:
-    """Who waits gets the session when the holder lets go, on the same handle or another."""
+    """A caller that waits gets the session with the release, on the same handle or another."""
     async with opened(open_store) as store, opened(open_store) as other:
         for handle in (store, other):
             lease = await store.leases.acquire(new_session_id(), "holder")
@@ -86,7 +86,7 @@ async def check_an_old_lease_is_fenced(open_store: OpenStore) -> None:
 
 
 async def check_a_made_up_lease_is_fenced(open_store: OpenStore) -> None:
-    """Neither a guessed epoch nor a session that nobody holds can be appended to."""
+    """Neither a guessed epoch nor a session without a holder can be appended to."""
     async with opened(open_store) as store:
         lease = await new_session(store)
         guesses = [
@@ -144,30 +144,30 @@ async def check_writers_of_many_sessions_do_not_disturb_each_other(open_store: O
 
 
 async def check_one_session_handed_from_writer_to_writer(open_store: OpenStore) -> None:
-    """Several waiters take turns; the log has every entry of each, in one sequence."""
+    """Several waiters hold it one after the other; the log has every entry of each, in sequence."""
     async with opened(open_store) as store, opened(open_store) as other:
         session_id = (first := await new_session(store)).session_id
         await store.leases.release(first)
 
-        async def take_turns(handle: Store, name: str) -> None:
+        async def hold_repeatedly(handle: Store, name: str) -> None:
             for _ in range(3):
                 lease = await handle.leases.acquire(session_id, name, busy="wait")
                 head = (await handle.log.read(session_id))[-1].seq
                 await handle.log.append(lease, [note(head + 1, name)])
                 await handle.leases.release(lease)
 
-        turns = [take_turns(handle, f"w{n}") for n, handle in enumerate([store, other] * 2)]
-        await within_patience(asyncio.gather(*turns), "everybody gets a turn")
-        require_same(await seqs_of(store, session_id), list(range(1, 14)), "no turn is lost")
+        holders = [hold_repeatedly(handle, f"w{n}") for n, handle in enumerate([store, other] * 2)]
+        await within_patience(asyncio.gather(*holders), "every caller gets the session")
+        require_same(await seqs_of(store, session_id), list(range(1, 14)), "no entry is lost")
 
 
-async def check_those_who_wait_take_turns(open_store: OpenStore) -> None:
-    """Who asks again stands behind all who asked before it, on every handle."""
+async def check_waiting_callers_are_served_in_order(open_store: OpenStore) -> None:
+    """A caller that asks again stands behind all that asked before it, on every handle."""
     async with opened(open_store) as store, opened(open_store) as other:
         first = await new_session(store)
         granted: list[str] = []
 
-        async def take_turns(handle: Store, name: str) -> None:
+        async def hold_repeatedly(handle: Store, name: str) -> None:
             for _ in range(5):
                 lease = await handle.leases.acquire(first.session_id, name, busy="wait")
                 granted.append(name)
@@ -176,14 +176,14 @@ async def check_those_who_wait_take_turns(open_store: OpenStore) -> None:
         names = [f"w{number}" for number in range(4)]
         async with asyncio.TaskGroup() as group:
             for name, handle in zip(names, [store, other] * 2, strict=True):
-                turns = take_turns(handle, name)
-                group.create_task(within_patience(turns, "everybody gets a turn"))
+                holding = hold_repeatedly(handle, name)
+                group.create_task(within_patience(holding, "every caller gets the session"))
             await store.leases.release(first)
-        require(most_overtaken(granted) <= MOST_OVERTAKES, f"turns are taken: {granted}")
+        require(most_overtaken(granted) <= MOST_OVERTAKES, f"the order of asking: {granted}")
 
 
-async def check_a_cancelled_waiter_keeps_nobody_waiting(open_store: OpenStore) -> None:
-    """The next one in the order takes its turn, and one who does not wait is not refused."""
+async def check_a_cancelled_waiter_blocks_no_other_caller(open_store: OpenStore) -> None:
+    """The next one in line gets the session; later, a caller that does not wait is not refused."""
     async with opened(open_store) as store:
         lease = await new_session(store)
         waiters = [
@@ -195,15 +195,15 @@ async def check_a_cancelled_waiter_keeps_nobody_waiting(open_store: OpenStore) -
         waiters[0].cancel()
         await asyncio.wait(waiters[:1])
         await store.leases.release(lease)
-        gained = await within_patience(waiters[1], "the one who still waits gets it")
+        gained = await within_patience(waiters[1], "the caller that still waits gets it")
         require_same(gained.holder, "patient", "the holder")
         await store.leases.release(gained)
         last = await store.leases.acquire(lease.session_id, "impatient")
-        require(last.epoch > gained.epoch, "a session that nobody waits for is free")
+        require(last.epoch > gained.epoch, "a session without waiters is free")
 
 
 def most_overtaken(granted: Sequence[str]) -> int:
-    """Return how often one was granted the lease between two grants of another, at the most."""
+    """Return how often a caller got the lease between two grants of another, at the most."""
     most = 0
     for name in set(granted):
         places = [place for place, other in enumerate(granted) if other == name]
@@ -234,7 +234,7 @@ async def check_a_cancelled_acquire_holds_nothing(open_store: OpenStore) -> None
 
 
 async def check_a_cancelled_release_releases(open_store: OpenStore) -> None:
-    """Wherever it was when it was cancelled: who waits gets the session."""
+    """Wherever it was when it was cancelled: a caller that waits gets the session."""
     async with opened(open_store) as store, opened(open_store) as other:
         session_id = new_session_id()
         for steps in (1, 2, 3, 4, 16, 64, 256):
@@ -262,8 +262,8 @@ LEASE_CHECKS = (
     check_only_one_of_many_acquires,
     check_writers_of_many_sessions_do_not_disturb_each_other,
     check_one_session_handed_from_writer_to_writer,
-    check_those_who_wait_take_turns,
-    check_a_cancelled_waiter_keeps_nobody_waiting,
+    check_waiting_callers_are_served_in_order,
+    check_a_cancelled_waiter_blocks_no_other_caller,
     check_a_cancelled_acquire_holds_nothing,
     check_a_cancelled_release_releases,
 )

@@ -57,10 +57,10 @@ async def check_reading_starts_and_stops_where_asked(open_store: OpenStore) -> N
 async def check_an_unknown_session_has_no_entries(open_store: OpenStore) -> None:
     """Reading what does not exist is no error."""
     async with opened(open_store) as store:
-        nobody = new_session_id()
-        require_same(await store.log.read(nobody), [], "an unknown session has no entries")
-        require_same(await store.log.inspect(nobody), (), "an unknown session has no damage")
-        await store.log.delete(nobody)
+        unknown = new_session_id()
+        require_same(await store.log.read(unknown), [], "an unknown session has no entries")
+        require_same(await store.log.inspect(unknown), (), "an unknown session has no damage")
+        await store.log.delete(unknown)
 
 
 async def check_append_is_idempotent_by_entry_id(open_store: OpenStore) -> None:
@@ -165,20 +165,21 @@ async def check_followers_see_every_entry_once(open_store: OpenStore) -> None:
     async with opened(open_store) as store, opened(open_store) as watcher:
         lease = await new_session(store)
         seen: list[int] = []
+        last = 30
 
         async def watch() -> None:
             async with contextlib.aclosing(watcher.log.follow(lease.session_id)) as pages:
                 async for page in pages:
                     seen.extend(entry.seq for entry in page)
-                    if seen[-1] >= 30:  # noqa: PLR2004
+                    if seen[-1] >= last:
                         return
 
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(within_patience(watch(), "a follower sees what is new"))
-            for seq in range(2, 31):
+            for seq in range(2, last + 1):
                 await store.log.append(lease, [note(seq)])
             await watching
-        require_same(seen, list(range(1, 31)), "a follower sees every entry once, in order")
+        require_same(seen, list(range(1, last + 1)), "a follower sees every entry once, in order")
 
 
 async def check_deleting_takes_everything_of_one_session(open_store: OpenStore) -> None:
@@ -213,7 +214,7 @@ async def check_what_was_appended_is_there_after_reopening(open_store: OpenStore
     async with opened(open_store) as store:
         after = await store.log.read(lease.session_id)
         require(after == before, "the log after reopening is the log before closing")
-        again = await store.leases.acquire(lease.session_id, "exam")
+        again = await store.leases.acquire(lease.session_id, "conformance")
         await store.log.append(again, [note(301)])
         record = await store.index.find(OWNER, PROJECT, name="again")
         require_same(record and record.head, 301, "the index after reopening")

@@ -1,4 +1,4 @@
-"""How a check says what it expects."""
+"""How a check opens stores and states what it expects."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from holdfast.ports.session_store import Store
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 
 OpenStore: TypeAlias = Callable[[], Store]
-"""Opens one more handle on the same place."""
+"""Opens one more handle on the same content."""
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ _PATIENCE_SECONDS = 10.0
 
 
 class PromiseBrokenError(AssertionError):
-    """A store did something else than its ports promise."""
+    """A store did not keep a promise of its ports."""
 
 
 def require(condition: object, promise: str) -> None:
@@ -43,7 +43,7 @@ async def require_error(code: ErrorCode, attempt: Awaitable[object], promise: st
 
 
 async def within_patience(attempt: Awaitable[T], promise: str) -> T:
-    """Raise when something does not come to an end."""
+    """Raise when something does not end in time."""
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             return await attempt

@@ -57,7 +57,7 @@ def note(
         id=EntryId(entry_id or new_entry_id()),
         time=seq if time is None else time,
         seq=seq,
-        hook="exam",
+        hook="conformance",
         text=text,
     )
 
@@ -108,7 +108,7 @@ def answer(first: int, *pieces: str, reasoning: str = "", ended: bool = True) ->
 
 def command(name: str) -> AbortQuery:
     """Make a command with this id."""
-    return AbortQuery(id=CommandId(name), by="exam")
+    return AbortQuery(id=CommandId(name), by="conformance")
 
 
 async def new_session(
@@ -116,7 +116,7 @@ async def new_session(
 ) -> Lease:
     """Open a new session and return the lease on it."""
     session_id = new_session_id()
-    lease = await store.leases.acquire(session_id, "exam")
+    lease = await store.leases.acquire(session_id, "conformance")
     entry = opening(session_id, name=name, owner=owner, project=project)
     await store.log.append(lease, [entry])
     return lease

@@ -1,17 +1,16 @@
-"""Anthropic Messages, byte for byte: request types, reply types, decoder, encoder, errors."""
+"""Anthropic Messages: the API of Anthropic's models."""
 
-from holdfast.providers.schema_rules import SchemaTargets
-from holdfast.providers.wire.anthropic_messages.errors import ERRORS
 from holdfast.providers.wire.anthropic_messages.messages import DOCUMENT_TYPES, IMAGE_TYPES
 from holdfast.providers.wire.anthropic_messages.models import traits_of
 from holdfast.providers.wire.anthropic_messages.reply import MessagesDecoder
+from holdfast.providers.wire.anthropic_messages.reply_types import ERRORS
 from holdfast.providers.wire.anthropic_messages.request import (
     RequestEncoder,
     decode_count,
     encode_count,
     encode_request,
 )
-from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
+from holdfast.providers.wire.protocol import HistoryRules, SchemaTargets, WireProtocol
 
 _STRICT = SchemaTargets(arguments="anthropic", output=("anthropic_strict", "anthropic"))
 _BY_TOOL = SchemaTargets(arguments="anthropic", output=("anthropic",))

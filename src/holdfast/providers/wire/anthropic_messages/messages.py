@@ -1,10 +1,9 @@
-"""Anthropic Messages: the parts of a message as content blocks."""
+"""Anthropic Messages: lowers the parts of a message to content blocks."""
 
 from collections.abc import Iterable
 
-from holdfast.providers.wire.lenient_json import with_words
-from holdfast.providers.wire.media import media_text
-from holdfast.providers.wire.neutral_forms import argument_object, reminder_text
+from holdfast.providers.wire.lenient_decoding import with_text_ids
+from holdfast.providers.wire.message_forms import argument_object, media_text, reminder_text
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import (
@@ -27,32 +26,32 @@ _UNMARKABLE = frozenset({"thinking", "redacted_thinking"})
 
 
 def blocks_of(
-    message: Message, *, keeps_compaction: bool, is_begun: bool = False
+    message: Message, *, keeps_compaction: bool, is_open: bool = False
 ) -> list[JsonObject]:
-    """Return the content blocks of a message, results of tools first; there may be none.
+    """Return the content blocks of a message, tool results first; there may be none.
 
-    `is_begun` is for an answer that the model is to go on with: it is sent as it is.
+    `is_open` is for an answer that the model is to continue: it is sent unchanged.
     """
     is_assistant = isinstance(message, AssistantMessage)
     blocks: list[JsonObject] = []
-    for place, part in enumerate(message.parts):
+    for index, part in enumerate(message.parts):
         if isinstance(part, CompactionPart):
             blocks += _compaction(part, keeps_native=is_assistant and keeps_compaction)
         elif isinstance(part, ReminderPart):
-            blocks.append(_reminder(part, message.parts[place + 1 : place + 2]))
+            blocks.append(_reminder(part, message.parts[index + 1 : index + 2]))
         else:
             blocks += _block(part, is_assistant=is_assistant)
     if not is_assistant:
         blocks.sort(key=lambda block: block["type"] != "tool_result")
-    elif not is_begun:
-        blocks = _closed(blocks)
+    elif not is_open:
+        blocks = _completed(blocks)
     return blocks
 
 
-def _closed(blocks: list[JsonObject]) -> list[JsonObject]:
-    """Leave out what an answer that is over may not hold.
+def _completed(blocks: list[JsonObject]) -> list[JsonObject]:
+    """Leave out what a completed answer may not hold.
 
-    That is a server's tool that was called and never answered, and thinking that led to nothing.
+    That is a server tool call without a result, and thinking at the end.
     """
     answered = {block.get("tool_use_id") for block in blocks}
     kept = [
@@ -66,7 +65,7 @@ def _closed(blocks: list[JsonObject]) -> list[JsonObject]:
 
 
 def can_be_marked(block: JsonObject) -> bool:
-    """Whether a cache mark may stand on a block."""
+    """Whether a block may have a cache mark."""
     return block["type"] not in _UNMARKABLE
 
 
@@ -77,12 +76,12 @@ def _block(
 ) -> Iterable[JsonObject]:
     match part:
         case TextPart(text=text) if text.strip():
-            # A text of blanks alone is refused.
+            # The API refuses text that is only white space.
             citations = part.native and part.native.get("citations")
             cited = {"citations": citations} if citations and is_assistant else {}
             yield {"type": "text", "text": text, **cited}
         case ReasoningPart(signature=signature) if signature:
-            # Thinking that was cut off has no seal, and no seal means a refused request.
+            # Thinking that was cut off has no signature, and the API refuses unsigned thinking.
             yield {"type": "thinking", "thinking": part.text, "signature": signature}
         case ToolCallPart():
             yield {
@@ -97,14 +96,14 @@ def _block(
         case MediaPart():
             yield _media(part)
         case ProviderPart(payload=payload) if isinstance(payload.get("type"), str):
-            yield with_words(payload, "id", "tool_use_id")
+            yield with_text_ids(payload, "id", "tool_use_id")
         case _:
             return
 
 
 def _result(part: ToolResultPart) -> JsonObject:
     block: JsonObject = {"type": "tool_result", "tool_use_id": part.call_id}
-    content = [_result_content(piece) for piece in part.content if _is_something(piece)]
+    content = [_result_content(piece) for piece in part.content if _has_content(piece)]
     if not content and part.is_error:
         content = [{"type": "text", "text": part.outcome.replace("_", " ")}]
     if content:
@@ -119,12 +118,12 @@ def _result_content(piece: ResultContent) -> JsonObject:
     return {"type": "text", "text": piece.text} if isinstance(piece, TextPart) else _media(piece)
 
 
-def _is_something(piece: ResultContent) -> bool:
+def _has_content(piece: ResultContent) -> bool:
     return not isinstance(piece, TextPart) or bool(piece.text.strip())
 
 
 def _media(part: MediaPart) -> JsonObject:
-    """Return an image or a document; plain text is sent as text, the rest as it was encoded."""
+    """Return an image or a document block; plain text is decoded, other content stays base64."""
     source: JsonObject
     if part.url is not None:
         source = {"type": "url", "url": part.url}
@@ -148,7 +147,7 @@ def _compaction(part: CompactionPart, *, keeps_native: bool) -> Iterable[JsonObj
 
 
 def _reminder(part: ReminderPart, following: tuple[Part, ...]) -> JsonObject:
-    """Wrap a note of the program's; the last of a run is set off from what follows it."""
+    """Wrap a reminder; the last one of several is separated from the content that follows."""
     is_last = bool(following) and not isinstance(following[0], ReminderPart)
     gap = "\n\n" if is_last else ""
     return {"type": "text", "text": f"{reminder_text(part.text)}{gap}"}

@@ -5,7 +5,6 @@ from typing import TypeVar, assert_never
 
 import msgspec
 
-from holdfast.providers.wire.anthropic_messages.errors import ERRORS
 from holdfast.providers.wire.anthropic_messages.reply_blocks import (
     Block,
     implied_block,
@@ -13,7 +12,9 @@ from holdfast.providers.wire.anthropic_messages.reply_blocks import (
 )
 from holdfast.providers.wire.anthropic_messages.reply_types import (
     DELTA_TYPES,
+    ERRORS,
     EVENT_TYPES,
+    FINISH_KINDS,
     BlockDelta,
     BlockStart,
     BlockStop,
@@ -31,50 +32,41 @@ from holdfast.providers.wire.anthropic_messages.reply_types import (
     WireUsage,
     convert_event,
     decode_event,
+    read_usage,
 )
-from holdfast.providers.wire.failures import text_of
-from holdfast.providers.wire.lenient_json import UNREADABLE, decode_lenient
+from holdfast.providers.wire.lenient_decoding import (
+    DECODE_ERRORS,
+    as_text,
+    convert_leniently,
+    decode_lenient,
+)
 from holdfast.providers.wire.protocol import Frame
-from holdfast.providers.wire.what_fits import keep_what_fits
 from holdfast.vocabulary.errors import ErrorCode, ProviderError, RequestError
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.stream_parts import (
-    FinishKind,
     PartDelta,
     StreamFinished,
     StreamOpened,
     StreamPart,
 )
-from holdfast.vocabulary.usage import Usage
 
-FINISH_KINDS: dict[str, FinishKind] = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "tool_use": "tool_calls",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "context_window",
-    "refusal": "refusal",
-    "pause_turn": "pause",
-    "compaction": "compaction",
-}
-
-
-_AROUND: dict[str, type[MessageStart | MessageDelta | WholeMessage]] = {
+_ENVELOPES: dict[str, type[MessageStart | MessageDelta | WholeMessage]] = {
     "message_start": MessageStart,
     "message_delta": MessageDelta,
     "message": WholeMessage,
 }
-"""What stands around an answer: an odd count in it does not spoil the answer."""
-_WHOLE = -1
-"""The place of a block that does not grow."""
+"""Events around the content. A malformed field in them is left out; the answer is still used."""
+_COMPLETE = -1
+"""The index of a block that arrives complete."""
 
 
 class MessagesDecoder:
-    """Decodes the frames of one reply; see `Decoder` for what it promises."""
+    """Decodes the frames of one reply; implements `Decoder`."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, Block] = {}
         self._text_keys: dict[int, str] = {}
+        """The part keys of open text blocks, by index: most frames are text deltas."""
         self._is_open = False
         self._is_finished = False
         self._usage = WireUsage()
@@ -83,16 +75,15 @@ class MessagesDecoder:
         self._block_count = 0
 
     def feed(self, frames: Sequence[Frame], out: list[StreamPart]) -> None:
-        """Decode `frames`."""
+        """Decode `frames` and append their parts to `out`."""
         text_keys = self._text_keys
         for frame in frames:
             if self._is_finished:
                 return
             try:
                 event: ReplyEvent | None = decode_event(frame.data)
-            except UNREADABLE:
+            except DECODE_ERRORS:
                 event = _decode_unusual(frame)
-            # Nearly every frame is a text delta.
             if type(event) is BlockDelta and type(event.delta) is TextDelta:
                 key = text_keys.get(event.index)
                 if key is not None and event.delta.text:
@@ -101,15 +92,16 @@ class MessagesDecoder:
             if event is not None:
                 self._take(event, out)
 
-    def finish(self, out: list[StreamPart]) -> None:  # noqa: ARG002 - nothing is left to give
-        """Take note that the body ended."""
+    def finish(self) -> Sequence[StreamPart]:
+        """Raise STREAM_INTERRUPTED unless `message_stop` was received; no parts are left."""
         if not self._is_finished:
             raise RequestError(
                 ErrorCode.STREAM_INTERRUPTED, "the answer ended before message_stop", basis="type"
             )
+        return ()
 
     def resume(self) -> str | None:
-        """Say that nothing is kept of a reply that broke off."""
+        """Return None: the provider does not keep a reply that broke off."""
         return None
 
     def _take(self, event: ReplyEvent, out: list[StreamPart]) -> None:
@@ -139,7 +131,7 @@ class MessagesDecoder:
 
     def _open(self, head: MessageHead, out: list[StreamPart]) -> None:
         if self._block_count:
-            # Two answers in one body: the first was cut off, and what it gave cannot be unsaid.
+            # A second answer in one body: the first was cut off, and its parts are out already.
             raise RequestError(
                 ErrorCode.STREAM_INTERRUPTED, "the provider began its answer again", basis="type"
             )
@@ -148,13 +140,13 @@ class MessagesDecoder:
             self._is_open = True
             out.append(StreamOpened(model=head.model, response_id=head.id))
         for block in head.content:
-            self._open_block(_WHOLE, block, out)
-            self._close_block(_WHOLE, out)
+            self._open_block(_COMPLETE, block, out)
+            self._close_block(_COMPLETE, out)
 
     def _open_block(self, index: int, block: JsonObject, out: list[StreamPart]) -> None:
         if index in self._blocks:
             self._close_block(index, out)
-        # A key of its own for every block, should a provider use an index twice.
+        # Not the index as key, because a provider may use an index twice.
         key = str(self._block_count)
         self._block_count += 1
         opened = self._blocks[index] = open_block(key, block, out)
@@ -172,7 +164,8 @@ class MessagesDecoder:
                 return
             self._open_block(index, head, out)
             block = self._blocks[index]
-        block.take(delta, out)
+        if text := block.take(delta):
+            out.append(PartDelta(key=block.key, text=text))
 
     def _close_block(self, index: int, out: list[StreamPart]) -> None:
         self._text_keys.pop(index, None)
@@ -187,7 +180,7 @@ class MessagesDecoder:
 
     def _finish(self, out: list[StreamPart]) -> None:
         for index, block in list(self._blocks.items()):
-            # A call that was not closed was cut off: left open, it never becomes a call.
+            # A call that was not closed was cut off. It is left open, so that it is never run.
             if not block.is_call:
                 self._close_block(index, out)
         reason = self._tail.stop_reason
@@ -200,7 +193,7 @@ class MessagesDecoder:
             StreamFinished(
                 kind=FINISH_KINDS.get(reason, "other"),
                 reason=reason,
-                usage=_usage(self._usage),
+                usage=read_usage(self._usage),
                 native=self._finish_native(),
             )
         )
@@ -218,7 +211,7 @@ class MessagesDecoder:
 
 
 def _decode_unusual(frame: Frame) -> ReplyEvent | None:
-    """Decode a frame that is not exactly what we know; None when it is to be passed over."""
+    """Decode a frame that is not a known event as declared; None if it is to be ignored."""
     if frame.data.strip() in {b"", b"[DONE]"}:
         return None
     if frame.event == "error":
@@ -226,15 +219,15 @@ def _decode_unusual(frame: Frame) -> ReplyEvent | None:
     value = decode_lenient(frame.data)
     if not isinstance(value, dict):
         return None
-    # An event without a name is called `message`, which is also the type of a whole answer.
-    kind = text_of(value.get("type")) or ("" if frame.event == "message" else frame.event)
+    # The event name defaults to `message`, which is also the type of a complete answer.
+    kind = as_text(value.get("type")) or ("" if frame.event == "message" else frame.event)
     if kind == "error" or (kind not in EVENT_TYPES and value.get("error")):
         raise ERRORS.error_in_stream(value)
     delta = value.get("delta")
     is_known = kind in EVENT_TYPES and not (
         kind == "content_block_delta"
         and isinstance(delta, dict)
-        and text_of(delta.get("type")) not in DELTA_TYPES
+        and as_text(delta.get("type")) not in DELTA_TYPES
     )
     if not is_known:
         return None
@@ -242,15 +235,15 @@ def _decode_unusual(frame: Frame) -> ReplyEvent | None:
     try:
         return convert_event({**said, "type": kind})
     except msgspec.ValidationError as error:
-        if (frame_kind := _AROUND.get(str(kind))) is not None:
-            return keep_what_fits(said, frame_kind)
+        if (frame_kind := _ENVELOPES.get(str(kind))) is not None:
+            return convert_leniently(said, frame_kind)
         raise ProviderError(
             ErrorCode.PROTOCOL, f"the provider sent a malformed {kind}: {error}", basis="type"
         ) from error
 
 
 def _report(data: bytes) -> JsonObject:
-    """Return what an event of the name `error` says, in whatever form."""
+    """Return the error report of an `error` event, in whatever form it came."""
     try:
         value = decode_lenient(data)
     except ProviderError:
@@ -261,7 +254,7 @@ def _report(data: bytes) -> JsonObject:
 
 
 def _without_nulls(value: Json) -> Json:
-    """Leave out the fields that hold nothing: most servers that send them mean absent."""
+    """Leave out null fields: most servers that send them mean that the field is absent."""
     if not isinstance(value, dict):
         return value
     return {name: part for name, part in value.items() if part is not None}
@@ -271,24 +264,8 @@ OverriddenT = TypeVar("OverriddenT", WireUsage, MessageTail)
 
 
 def _override(known: OverriddenT, later: OverriddenT | WholeMessage | None) -> None:
-    """Take over what a later frame says."""
+    """Copy the fields that a later event sets."""
     for name in type(known).__struct_fields__:
         value = getattr(later, name, None)
         if value is not None:
             setattr(known, name, value)
-
-
-def _usage(wire: WireUsage) -> Usage:
-    """Return inclusive totals; the provider counts cached tokens beside its input, not in it."""
-    read = wire.cache_read_input_tokens or 0
-    written = wire.cache_creation_input_tokens or 0
-    written_1h = (wire.cache_creation and wire.cache_creation.ephemeral_1h_input_tokens) or 0
-    details = wire.output_tokens_details
-    return Usage(
-        input=(wire.input_tokens or 0) + read + written,
-        output=wire.output_tokens or 0,
-        cache_read=read,
-        cache_write=written,
-        cache_write_1h=min(written, written_1h),
-        reasoning=(details and details.thinking_tokens) or 0,
-    )

@@ -1,7 +1,7 @@
-"""Anthropic Messages: the content blocks of one reply while they grow.
+"""Anthropic Messages: the content blocks of one reply while they arrive.
 
-Text, thinking, tool calls and compactions become parts of ours. Everything else is put together as
-the provider would have sent it in one piece, and carried.
+Text, thinking, tool calls and compactions become stream parts. Any other block is assembled as the
+provider would have sent it in one piece, and becomes an opaque part.
 """
 
 from typing import TypeAlias
@@ -16,8 +16,13 @@ from holdfast.providers.wire.anthropic_messages.reply_types import (
     TextDelta,
     ThinkingDelta,
 )
-from holdfast.providers.wire.failures import objects_in, text_of
-from holdfast.providers.wire.lenient_json import decode_lenient, encode_lenient, with_words
+from holdfast.providers.wire.lenient_decoding import (
+    as_objects,
+    as_text,
+    decode_lenient,
+    encode_lenient,
+    with_text_ids,
+)
 from holdfast.vocabulary.errors import ProviderError
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import PartKind
@@ -44,58 +49,65 @@ _MODELLED = {
 
 
 class GrowingBlock:
-    """A block that becomes a part of ours."""
+    """A block that becomes a part."""
 
-    __slots__ = ("_block", "_citations", "_has_grown", "_signature", "_type", "key")
+    __slots__ = ("_block", "_citations", "_has_deltas", "_signature", "_type", "key")
 
     def __init__(self, key: str, block: JsonObject, out: list[StreamPart]) -> None:
         self.key = key
         self._type = str(block["type"])
         self._block = block
-        self._has_grown = False
+        self._has_deltas = False
         self._signature = GrowingText()
-        self._signature.add(text_of(block.get("signature")))
-        self._citations: list[JsonObject] = objects_in(block.get("citations"))
+        self._signature.add(as_text(block.get("signature")))
+        self._citations: list[JsonObject] = as_objects(block.get("citations"))
         kind = _KINDS[self._type]
         is_call = kind == "tool_call"
         out.append(
             PartOpened(
                 key=key,
                 kind=kind,
-                call_id=text_of(block.get("id")) or None if is_call else None,
-                name=text_of(block.get("name")) if is_call else None,
+                call_id=as_text(block.get("id")) or None if is_call else None,
+                name=as_text(block.get("name")) if is_call else None,
             )
         )
-        self._grow(block.get("text") or block.get("thinking") or block.get("content"), out)
+        text = as_text(block.get("text") or block.get("thinking") or block.get("content"))
+        if text:
+            self._has_deltas = True
+            out.append(PartDelta(key=key, text=text))
 
     @property
     def is_call(self) -> bool:
-        """Whether this is a tool call, which is worth nothing before it is complete."""
+        """Whether this is a tool call, which must not be used before it is complete."""
         return self._type == "tool_use"
 
-    def take(self, delta: Delta, out: list[StreamPart]) -> None:
-        """Take in a delta."""
+    def take(self, delta: Delta) -> str:
+        """Take a delta; return the text that it adds to the part."""
+        added: str | None = ""
         match delta:
             case TextDelta(text=text):
-                self._grow(text, out)
+                added = text
             case ThinkingDelta(thinking=text):
-                self._grow(text, out)
+                added = text
             case InputJsonDelta(partial_json=text):
-                self._grow(text, out)
+                added = text
             case SignatureDelta(signature=signature):
                 self._signature.add(signature)
             case CitationsDelta(citation=citation) if citation:
                 self._citations.append(citation)
-            case CompactionDelta(content=text):
-                self._grow(text, out)
+            case CompactionDelta(content=content):
+                added = content
                 self._keep("encrypted_content", delta.encrypted_content)
                 self._keep("signature", delta.signature)
+        self._has_deltas = self._has_deltas or bool(added)
+        return added or ""
 
     def close(self, out: list[StreamPart]) -> None:
-        """Give the end of the part."""
-        if self.is_call and not self._has_grown and self._block.get("input"):
-            # Some gateways send the arguments with the head of the call.
-            self._grow(encode_lenient(self._block["input"]).decode(), out)
+        """Append the end of the part."""
+        if self.is_call and not self._has_deltas and self._block.get("input"):
+            # Some gateways send the arguments with the beginning of the call.
+            text = encode_lenient(self._block["input"]).decode()
+            out.append(PartDelta(key=self.key, text=text))
         is_reasoning = self._type == "thinking"
         out.append(
             PartClosed(
@@ -105,17 +117,12 @@ class GrowingBlock:
             )
         )
 
-    def _grow(self, text: object, out: list[StreamPart]) -> None:
-        if isinstance(text, str) and text:
-            self._has_grown = True
-            out.append(PartDelta(key=self.key, text=text))
-
     def _keep(self, name: str, value: str | None) -> None:
         if value is not None:
             self._block[name] = value
 
     def _native(self) -> JsonObject | None:
-        """Return what the block holds beside what a part of ours has a place for."""
+        """Return the fields of the block that a part has no field for."""
         native = {
             name: value
             for name, value in self._block.items()
@@ -126,8 +133,8 @@ class GrowingBlock:
         return native or None
 
 
-class CarriedBlock:
-    """A block that we do not model: put together whole, and handed on as it is."""
+class OpaqueBlock:
+    """A block that is not modelled: assembled, and passed on unchanged."""
 
     __slots__ = ("_block", "_citations", "_input", "_text", "key")
 
@@ -140,8 +147,8 @@ class CarriedBlock:
         self._text = GrowingText()
         self._citations: list[JsonObject] = []
 
-    def take(self, delta: Delta, out: list[StreamPart]) -> None:  # noqa: ARG002 - same as above
-        """Take in a delta; nothing is given before the end."""
+    def take(self, delta: Delta) -> str:
+        """Take a delta; no text is returned, because the block is passed on as a whole."""
         match delta:
             case InputJsonDelta(partial_json=text):
                 self._input.add(text)
@@ -153,18 +160,16 @@ class CarriedBlock:
                 self._block["signature"] = signature
             case _:
                 pass
+        return ""
 
     def close(self, out: list[StreamPart]) -> None:
-        """Give the block; one that could not be replayed is dropped.
-
-        That is one without a type, and one whose input was cut off.
-        """
+        """Append the block, unless it could not be sent back: without a type, or cut off."""
         if not self._block.get("type"):
             return
         if said := self._text.whole():
-            self._block["text"] = text_of(self._block.get("text")) + said
+            self._block["text"] = as_text(self._block.get("text")) + said
         if self._citations:
-            self._block["citations"] = [*objects_in(self._block.get("citations")), *self._citations]
+            self._block["citations"] = [*as_objects(self._block.get("citations")), *self._citations]
         if text := self._input.whole():
             try:
                 self._block["input"] = decode_lenient(text.encode("utf-8", "replace"))
@@ -173,19 +178,19 @@ class CarriedBlock:
         out.append(PartOpaque(payload=self._block))
 
 
-Block: TypeAlias = GrowingBlock | CarriedBlock
+Block: TypeAlias = GrowingBlock | OpaqueBlock
 
 
 def open_block(key: str, block: JsonObject, out: list[StreamPart]) -> Block:
-    """Begin a block, with what its head already holds."""
-    block = with_words(block, "type", "id", "name", "tool_use_id")
+    """Begin a block, with the content that its start event already holds."""
+    block = with_text_ids(block, "type", "id", "name", "tool_use_id")
     if block.get("type") in _KINDS:
         return GrowingBlock(key, block, out)
-    return CarriedBlock(key, block)
+    return OpaqueBlock(key, block)
 
 
 def implied_block(delta: Delta) -> JsonObject | None:
-    """Return the head of a block whose beginning was not sent, where a delta tells its type."""
+    """Return the start of a block that was not sent, if a delta tells its type."""
     match delta:
         case TextDelta():
             return {"type": "text"}

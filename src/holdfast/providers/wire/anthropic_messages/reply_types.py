@@ -1,15 +1,20 @@
-"""Anthropic Messages: the events of a reply, as far as we look into them."""
+"""Anthropic Messages: the events of a reply, and how its usage and errors are read."""
 
 from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
 
+from holdfast.providers.wire.failures import Failure, FailureRules, code_table, error_object
+from holdfast.providers.wire.lenient_decoding import as_text
+from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.stream_parts import FinishKind
+from holdfast.vocabulary.usage import Usage
 
 
 class _Tagged(msgspec.Struct, tag_field="type"):
-    """What is told apart by its `type`; fields that we do not name are passed over."""
+    """Types that differ in their `type` field; fields that are not declared are ignored."""
 
 
 class TextDelta(_Tagged, tag="text_delta", gc=False):
@@ -31,19 +36,19 @@ class InputJsonDelta(_Tagged, tag="input_json_delta", gc=False):
 
 
 class SignatureDelta(_Tagged, tag="signature_delta", gc=False):
-    """The seal of a thinking block."""
+    """The signature of a thinking block."""
 
     signature: str = ""
 
 
 class CitationsDelta(_Tagged, tag="citations_delta"):
-    """One citation of the text it stands in."""
+    """One citation of a text block."""
 
     citation: JsonObject = msgspec.field(default_factory=dict)
 
 
 class CompactionDelta(_Tagged, tag="compaction_delta"):
-    """The summary of a compaction, whole; None when it failed."""
+    """The summary of a compaction, complete; `content` is None if it failed."""
 
     content: str | None = None
     encrypted_content: str | None = None
@@ -68,7 +73,7 @@ class OutputDetails(msgspec.Struct):
 
 
 class WireUsage(msgspec.Struct):
-    """Token counts; every field may be missing or null, and a later frame overrides an earlier."""
+    """Token counts; any may be missing or null, and a later event overrides an earlier one."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -81,17 +86,17 @@ class WireUsage(msgspec.Struct):
 
 
 class MessageHead(msgspec.Struct):
-    """The message as it begins."""
+    """The message at its start."""
 
     id: str | None = None
     model: str = ""
     usage: WireUsage | None = None
     content: list[JsonObject] = []
-    """Blocks that were there before the answer began, whole."""
+    """Complete blocks that the message already has at its start."""
 
 
 class MessageTail(msgspec.Struct):
-    """What is known of the message when it ends."""
+    """What is known at the end of the message."""
 
     stop_reason: str | None = None
     stop_sequence: str | None = None
@@ -106,7 +111,7 @@ class MessageStart(_Tagged, tag="message_start"):
 
 
 class BlockStart(_Tagged, tag="content_block_start"):
-    """A content block begins; what it holds depends on its type, and is often nothing yet."""
+    """A content block begins; it is often still empty."""
 
     index: int
     content_block: JsonObject
@@ -138,7 +143,7 @@ class MessageStop(_Tagged, tag="message_stop", gc=False):
 
 
 class WholeMessage(MessageHead, tag_field="type", tag="message"):
-    """The answer in one piece, from servers that do not stream."""
+    """The complete answer, from servers that do not stream."""
 
     stop_reason: str | None = None
     stop_sequence: str | None = None
@@ -147,11 +152,11 @@ class WholeMessage(MessageHead, tag_field="type", tag="message"):
 
 
 class Ping(_Tagged, tag="ping", gc=False):
-    """A sign of life."""
+    """A keep-alive."""
 
 
 class ErrorEvent(_Tagged, tag="error"):
-    """The answer failed after its reply began."""
+    """The answer failed after the reply had begun."""
 
     error: JsonObject
     request_id: str | None = None
@@ -198,6 +203,58 @@ DELTA_TYPES = frozenset(
 
 
 def convert_event(value: JsonObject) -> ReplyEvent:
-    """Make an event of JSON that was decoded otherwise; raises what `decode_event` would."""
+    """Convert decoded JSON to an event; raises msgspec.ValidationError, as `decode_event` does."""
     event: ReplyEvent = msgspec.convert(value, ReplyEvent)
     return event
+
+
+# Usage and finish reasons
+
+FINISH_KINDS: dict[str, FinishKind] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "context_window",
+    "refusal": "refusal",
+    "pause_turn": "pause",
+    "compaction": "compaction",
+}
+
+
+def read_usage(wire: WireUsage) -> Usage:
+    """Return inclusive totals; the provider does not count cached tokens as input."""
+    read = wire.cache_read_input_tokens or 0
+    written = wire.cache_creation_input_tokens or 0
+    written_1h = (wire.cache_creation and wire.cache_creation.ephemeral_1h_input_tokens) or 0
+    details = wire.output_tokens_details
+    return Usage(
+        input=(wire.input_tokens or 0) + read + written,
+        output=wire.output_tokens or 0,
+        cache_read=read,
+        cache_write=written,
+        cache_write_1h=min(written, written_1h),
+        reasoning=(details and details.thinking_tokens) or 0,
+    )
+
+
+# Errors
+
+_SPEND_LIMIT = "spend_limit"
+CODES = code_table({ErrorCode.QUOTA: _SPEND_LIMIT})
+
+
+def _read(report: Json) -> Failure:
+    error = error_object(report)
+    details = error.get("details")
+    detail = as_text(details.get("error_code")) if isinstance(details, dict) else ""
+    kind = as_text(error.get("type"))
+    return Failure(
+        # The code of a spend limit contains the name of the limit.
+        codes=(_SPEND_LIMIT, kind) if _SPEND_LIMIT in detail else (kind,) if kind else (),
+        message=as_text(error.get("message")),
+        request_id=as_text(report.get("request_id")) or None if isinstance(report, dict) else None,
+    )
+
+
+ERRORS = FailureRules(read=_read, codes=CODES)

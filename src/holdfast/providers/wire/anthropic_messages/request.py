@@ -1,16 +1,14 @@
-"""Anthropic Messages: the encoder of requests."""
+"""Anthropic Messages: the encoder of requests and of token counts."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from holdfast.providers.prefix_memo import PrefixMemo, settled_length
-from holdfast.providers.wire.anthropic_messages.features import Features, features_of
 from holdfast.providers.wire.anthropic_messages.messages import blocks_of, can_be_marked, marked
-from holdfast.providers.wire.lenient_json import encode_lenient
-from holdfast.providers.wire.message_bytes import body_with
+from holdfast.providers.wire.anthropic_messages.models import Features, features_of
+from holdfast.providers.wire.lenient_decoding import encode_lenient, read_token_count
+from holdfast.providers.wire.prefix_cache import PrefixCache, body_with_array, stable_length
 from holdfast.providers.wire.protocol import WireRequest
-from holdfast.providers.wire.token_count import read_token_count
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.parts import ReminderPart
@@ -20,18 +18,18 @@ from holdfast.vocabulary.tools import ToolSpec
 PATH = "/v1/messages"
 COUNT_PATH = "/v1/messages/count_tokens"
 
-_BLANK: JsonObject = {"type": "text", "text": "(nothing)"}
+_PLACEHOLDER: JsonObject = {"type": "text", "text": "(nothing)"}
 _NOT_COUNTED = ("max_tokens", "stream", "temperature", "stop_sequences")
 
 
 class RequestEncoder:
-    """Encodes one request after another, each message of a conversation only once.
+    """Encodes requests, each message of a conversation once.
 
-    Owns the encoded beginnings of conversations it has seen.
+    Owns the cache of encoded messages.
     """
 
     def __init__(self) -> None:
-        self._memos: dict[tuple[str | None, bool], PrefixMemo[bytes]] = {}
+        self._caches: dict[tuple[str | None, bool], PrefixCache[bytes]] = {}
 
     def __call__(self, request: ModelRequest) -> WireRequest:
         """Return the request that asks for a streamed answer."""
@@ -55,16 +53,16 @@ class RequestEncoder:
         )
 
     def _body(self, fields: JsonObject, request: ModelRequest, features: Features) -> bytes:
-        memo = self._memos.setdefault((request.cache_ttl, features.compacts), PrefixMemo())
+        cache = self._caches.setdefault((request.cache_ttl, features.compacts), PrefixCache())
         messages = request.messages
-        settled = settled_length(messages)
-        known, head = memo.recall(messages)
+        settled = stable_length(messages)
+        known, head = cache.get(messages)
         if head is None or known > settled:
             known, head = 0, b""
         head = _joined(head, _encode_messages(messages, range(known, settled), features))
-        memo.keep(messages[:settled], head, weight=len(head))
+        cache.put(messages[:settled], head, weight=len(head))
         rest = _encode_messages(messages, range(settled, len(messages)), features)
-        return body_with(fields, "messages", [head, *rest])
+        return body_with_array(fields, "messages", [head, *rest])
 
 
 def encode_request(request: ModelRequest) -> WireRequest:
@@ -146,25 +144,25 @@ def _output_config(request: ModelRequest, features: Features) -> JsonObject:
 
 
 def _encode_messages(
-    messages: tuple[Message, ...], places: range, features: Features
+    messages: tuple[Message, ...], indexes: range, features: Features
 ) -> Iterator[bytes]:
-    """Encode the messages at `places`; answers without content are not sent.
+    """Encode the messages at `indexes`; assistant messages without content are not sent.
 
-    One mark ends the leading notes, which many conversations may share; one ends the last user
-    message, before notes that are for this request only. With those of the system prompt and the
-    tools they are the four that a request may have.
+    There are two cache marks: one after the leading reminders, which several conversations may
+    share, and one in the last user message, before reminders that are for this request only. With
+    the marks of the system prompt and the tools that makes four, the most a request may have.
     """
-    last = settled_length(messages)
-    for place in places:
-        message = messages[place]
-        if features.mark and (place in {0, last}) and isinstance(message, UserMessage):
-            blocks = _marked_blocks(message, features, is_first=place == 0, is_last=place == last)
+    last = stable_length(messages)
+    for index in indexes:
+        message = messages[index]
+        if features.mark and (index in {0, last}) and isinstance(message, UserMessage):
+            blocks = _marked_blocks(message, features, is_first=index == 0, is_last=index == last)
         else:
-            is_begun = place == len(messages) - 1
-            blocks = blocks_of(message, keeps_compaction=features.compacts, is_begun=is_begun)
+            is_open = index == len(messages) - 1
+            blocks = blocks_of(message, keeps_compaction=features.compacts, is_open=is_open)
         if not blocks and isinstance(message, UserMessage):
-            # Without it two answers would follow each other, or one would come first.
-            blocks = [_BLANK]
+            # Without it, two assistant messages would follow each other, or one would come first.
+            blocks = [_PLACEHOLDER]
         if blocks:
             role = "user" if isinstance(message, UserMessage) else "assistant"
             yield encode_lenient({"role": role, "content": blocks})
@@ -178,23 +176,23 @@ def _marked_blocks(
     message: Message, features: Features, *, is_first: bool, is_last: bool
 ) -> list[JsonObject]:
     end = len(message.parts)
-    while end and _is_note(message, end - 1, persisted=False):
+    while end and _is_reminder(message, end - 1, persisted=False):
         end -= 1
     stored = replace(message, parts=message.parts[:end])
-    notes = replace(message, parts=message.parts[end:])
+    reminders = replace(message, parts=message.parts[end:])
     blocks = blocks_of(stored, keeps_compaction=features.compacts)
     if is_last:
-        place = next((at for at in range(len(blocks) - 1, -1, -1) if can_be_marked(blocks[at])), -1)
-        if place >= 0:
-            blocks[place] = marked(blocks[place], features.mark)
+        last = next((at for at in range(len(blocks) - 1, -1, -1) if can_be_marked(blocks[at])), -1)
+        if last >= 0:
+            blocks[last] = marked(blocks[last], features.mark)
     leading = 0
-    while is_first and leading < end and _is_note(message, leading, persisted=True):
+    while is_first and leading < end and _is_reminder(message, leading, persisted=True):
         leading += 1
     if leading and leading <= len(blocks):
         blocks[leading - 1] = marked(blocks[leading - 1], features.mark)
-    return blocks + blocks_of(notes, keeps_compaction=features.compacts)
+    return blocks + blocks_of(reminders, keeps_compaction=features.compacts)
 
 
-def _is_note(message: Message, place: int, *, persisted: bool) -> bool:
-    part = message.parts[place]
+def _is_reminder(message: Message, index: int, *, persisted: bool) -> bool:
+    part = message.parts[index]
     return isinstance(part, ReminderPart) and part.persisted is persisted

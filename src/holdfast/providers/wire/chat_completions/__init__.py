@@ -1,21 +1,20 @@
-"""OpenAI Chat Completions and everything that speaks it: one protocol, its dialects as data."""
+"""Chat Completions: the API of OpenAI that many other servers offer, too, each as a dialect."""
 
 from functools import partial
 
-from holdfast.providers.schema_rules import SchemaTargets
-from holdfast.providers.wire.accepted_kinds import TEXT_MODELS
 from holdfast.providers.wire.chat_completions.dialects import GENERIC, Dialect
-from holdfast.providers.wire.chat_completions.errors import ERRORS
 from holdfast.providers.wire.chat_completions.reply import ChatDecoder
+from holdfast.providers.wire.chat_completions.reply_types import ERRORS
 from holdfast.providers.wire.chat_completions.request import RequestEncoder, encode_request
-from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
+from holdfast.providers.wire.message_forms import TEXT_ONLY_MODELS
+from holdfast.providers.wire.protocol import HistoryRules, SchemaTargets, WireProtocol
 
 _STRICT = SchemaTargets(arguments="openai", output=("openai_strict", "openai"))
 _PLAIN = SchemaTargets(arguments="openai")
 
 
-def chat_protocol(dialect: Dialect = GENERIC) -> WireProtocol:
-    """Return Chat Completions as `dialect` speaks it."""
+def protocol_for(dialect: Dialect = GENERIC) -> WireProtocol:
+    """Return the protocol for one dialect."""
     return WireProtocol(
         name=f"chat-completions/{dialect.name}",
         framing="sse",
@@ -31,9 +30,9 @@ def chat_protocol(dialect: Dialect = GENERIC) -> WireProtocol:
             linked_media=("image/",) if dialect.media_urls else (),
             result_media=dialect.result_media,
             media_models=dialect.media_models,
-            text_models=TEXT_MODELS,
+            text_models=TEXT_ONLY_MODELS,
         ),
     )
 
 
-PROTOCOL = chat_protocol()
+PROTOCOL = protocol_for()

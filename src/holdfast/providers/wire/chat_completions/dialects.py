@@ -1,20 +1,20 @@
-"""What differs between the servers that speak Chat Completions, as data and nothing else.
+"""Chat Completions: how servers differ in the requests they accept, as data.
 
-A dialect says how a request is written. Replies need none of it but the cost: one decoder reads
-what any of these servers sends, because a base URL may hide any of them.
+Replies depend on the dialect for the cost only: one decoder reads what any of these servers sends,
+because any of them may be behind a base URL.
 """
 
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.providers.wire.accepted_kinds import JPEG, WEB_PICTURES
+from holdfast.providers.wire.message_forms import JPEG, WEB_IMAGES
 from holdfast.vocabulary.settings import Thinking
 
 ThinkingStyle: TypeAlias = Literal[
     "none", "reasoning_effort", "reasoning", "reasoning_switch", "thinking_type", "template"
 ]
-"""Where a request asks for thinking.
+"""How a request asks for thinking.
 
 `reasoning_effort`: a field of that name. `reasoning`: `{"effort": …}`. `reasoning_switch`:
 `{"enabled": …}` under `reasoning`. `thinking_type`: `{"type": "enabled"}` under `thinking`, and
@@ -24,14 +24,14 @@ the effort beside it. `template`: `enable_thinking` among `chat_template_kwargs`
 ReasoningReplay: TypeAlias = Literal[
     "never", "as_received", "reasoning_content", "reasoning", "reasoning_details", "thinking_parts"
 ]
-"""Where reasoning goes when it is sent back; `as_received` means the field that it came in."""
+"""Where reasoning is sent back; `as_received` means in the field that it came in."""
 
 OutputMode: TypeAlias = Literal["json_schema", "json_object", "prompt"]
 CostField: TypeAlias = Literal["none", "usage_cost", "usd_ticks"]
 
 
 class ThinkingRule(msgspec.Struct, frozen=True, kw_only=True):
-    """How models whose name matches are asked to think; the first rule that matches holds."""
+    """How models with a matching name are asked to think; the first matching rule applies."""
 
     models: str
     """A regular expression, searched in the lower-cased name."""
@@ -39,18 +39,18 @@ class ThinkingRule(msgspec.Struct, frozen=True, kw_only=True):
     efforts: tuple[str, ...] = ("low", "medium", "high")
     """What the models accept, weakest first; `none` turns thinking off."""
     off_by_silence: bool = False
-    """Whether `off` sends nothing, where turning off may not be possible to ask for."""
+    """Whether `off` sends nothing, because the field may not know a value for it."""
     extra: dict[str, str] = msgspec.field(default_factory=dict)
-    """Fields that go with it."""
+    """Fields that are sent with it."""
 
 
 class SamplingRule(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields that models whose name matches refuse; settings outlive a change of model."""
+    """Fields that models with a matching name refuse; they are left out of the request."""
 
     models: str
     fields: tuple[str, ...]
     kept_at: tuple[Thinking | None, ...] = ()
-    """Levels of thinking at which they are accepted after all."""
+    """Levels of thinking at which the fields are accepted."""
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,40 +67,41 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Whether usage has to be asked for with `stream_options`."""
     thinking: tuple[ThinkingRule, ...] = ()
     refused_sampling: tuple[SamplingRule, ...] = ()
-    """The first rule that matches a model holds; what it refuses is left out."""
+    """The first matching rule applies."""
     reasoning_replay: ReasoningReplay = "never"
     reasoning_on_every_message: bool = False
-    """Whether an assistant message without reasoning must say so with an empty field."""
+    """Whether an assistant message without reasoning must have the field, empty."""
     tool_choice: Literal["named", "required", "offered"] = "named"
-    """How one tool is demanded: by its name, by offering nothing else, or by that alone."""
+    """How a tool is required: `named` names it; `required` offers no other and sets `required`;
+    `offered` only offers no other."""
     parallel_tool_calls: bool = True
-    """Whether the field of that name is known."""
+    """Whether the server knows the field of that name."""
     no_parallel_field_models: str = ""
     """Models that refuse the field, as a regular expression."""
     output: OutputMode = "json_schema"
     strict_output: bool = False
-    """Whether a schema that qualifies is marked `strict`."""
+    """Whether schemas are sent with `strict` where they qualify."""
     cache_mark_models: str = ""
     """Models for which prompt-cache marks are sent, as a regular expression."""
     refusals: bool = False
     """Whether a refusal can be sent back as one; otherwise it is sent as text."""
     tool_to_user_bridge: str = ""
-    """What the assistant is made to say where a user message may not follow a tool's."""
+    """The assistant message to insert if a user message may not follow a tool message."""
     empty_content: str | None = None
     """The content of an assistant message that only calls tools."""
     media: tuple[str, ...] = ("image/", "text/")
     result_media: tuple[str, ...] = ("image/",)
     media_urls: bool = True
-    """Whether pictures can be named by URL; other media must be sent inline in any case."""
+    """Whether images can be sent as a URL; other media are always sent as content."""
     media_models: dict[str, str] = msgspec.field(default_factory=dict)
-    """Media that only some models take: by prefix, a regular expression for the models."""
+    """Media that only some models accept: by prefix, a regular expression for the models."""
     call_id_pattern: str = r"^[A-Za-z0-9_.:-]{1,64}$"
     cost: CostField = "none"
     switches: frozenset[str] = frozenset()
     """Names of `betas` that are boolean fields of the request body."""
 
 
-_SOUND = ("audio/wav", "audio/mpeg", "audio/mp3")
+_AUDIO = ("audio/wav", "audio/mpeg", "audio/mp3")
 _GPT_OSS = ThinkingRule(models="gpt-oss")
 _ANY_EFFORT = ThinkingRule(models="", off_by_silence=True)
 _TEMPLATE = ThinkingRule(models="", style="template")
@@ -131,8 +132,8 @@ OPENAI = Dialect(
     no_parallel_field_models=r"^o\d",
     strict_output=True,
     refusals=True,
-    media=(*WEB_PICTURES, "application/pdf", *_SOUND, "text/"),
-    result_media=WEB_PICTURES,
+    media=(*WEB_IMAGES, "application/pdf", *_AUDIO, "text/"),
+    result_media=WEB_IMAGES,
     media_models={"audio/": "audio"},
     call_id_pattern=r"^[A-Za-z0-9_.:-]{1,40}$",
     switches=frozenset({"store", "logprobs"}),
@@ -142,10 +143,10 @@ AZURE = msgspec.structs.replace(
     OPENAI,
     name="azure",
     path="/openai/deployments/{model}/chat/completions",
-    # A deployment's name says nothing certain about the model behind it.
+    # The name of a deployment does not reliably say which model is behind it.
     developer_models="",
     thinking=(*_OPENAI_THINKING, _ANY_EFFORT),
-    media=(*WEB_PICTURES, *_SOUND, "text/"),
+    media=(*WEB_IMAGES, *_AUDIO, "text/"),
 )
 
 OPENROUTER = Dialect(
@@ -160,7 +161,7 @@ OPENROUTER = Dialect(
     reasoning_replay="reasoning_details",
     strict_output=True,
     cache_mark_models=r"^anthropic/|claude",
-    media=("image/", "application/pdf", *_SOUND, "text/"),
+    media=("image/", "application/pdf", *_AUDIO, "text/"),
     # Some of the models behind it refuse more than 40.
     call_id_pattern=r"^[A-Za-z0-9_.:-]{1,40}$",
     cost="usage_cost",
@@ -176,7 +177,7 @@ GROQ = Dialect(
             models="qwen", efforts=("none", "default"), extra={"reasoning_format": "parsed"}
         ),
     ),
-    # Its schema mode refuses most of its models, and tools beside it; any model takes an object.
+    # Its schema mode is refused for most of its models, and beside tools; JSON mode never is.
     output="json_object",
 )
 
@@ -193,8 +194,8 @@ DEEPSEEK = Dialect(
     reasoning_on_every_message=True,
     parallel_tool_calls=False,
     output="json_object",
-    media=(*WEB_PICTURES, "text/"),
-    result_media=WEB_PICTURES,
+    media=(*WEB_IMAGES, "text/"),
+    result_media=WEB_IMAGES,
     media_models={"image/": "deepseek-flash|vision"},
     switches=frozenset({"logprobs"}),
 )
@@ -212,7 +213,7 @@ MISTRAL = Dialect(
     strict_output=True,
     tool_to_user_bridge="OK.",
     empty_content="",
-    media=(*WEB_PICTURES, "text/"),
+    media=(*WEB_IMAGES, "text/"),
     result_media=(),
     call_id_pattern=r"^[A-Za-z0-9]{9}$",
     switches=frozenset({"safe_prompt"}),
@@ -244,11 +245,11 @@ COHERE = Dialect(
     tool_choice="offered",
     parallel_tool_calls=False,
     output="json_object",
-    media=(*WEB_PICTURES, "text/"),
-    result_media=WEB_PICTURES,
+    media=(*WEB_IMAGES, "text/"),
+    result_media=WEB_IMAGES,
     media_models={"image/": "vision"},
 )
-"""Of its compatibility API; fields that its page does not list are refused or passed over."""
+"""For its compatibility API, which refuses or ignores fields that its documentation omits."""
 
 TOGETHER = Dialect(
     name="together",
@@ -267,7 +268,7 @@ VLLM = Dialect(
     name="vllm",
     thinking=(_GPT_OSS, _TEMPLATE),
     reasoning_replay="as_received",
-    media=("image/", *_SOUND, "text/"),
+    media=("image/", *_AUDIO, "text/"),
 )
 
 LM_STUDIO = Dialect(
@@ -284,7 +285,7 @@ LLAMA_CPP = Dialect(
     thinking=(_GPT_OSS, _TEMPLATE),
     reasoning_replay="reasoning_content",
     tool_choice="required",
-    media=("image/", *_SOUND, "text/"),
+    media=("image/", *_AUDIO, "text/"),
 )
 
 OLLAMA = Dialect(
@@ -298,7 +299,7 @@ OLLAMA = Dialect(
 )
 
 GENERIC = Dialect(name="compatible", thinking=(_ANY_EFFORT,), reasoning_replay="as_received")
-"""For any base URL: the least common request, and reasoning back in the field it came in."""
+"""For any other server: only fields that all of them know."""
 
 DIALECTS = {
     dialect.name: dialect

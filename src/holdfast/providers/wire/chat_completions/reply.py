@@ -1,7 +1,7 @@
-"""Turns the pieces of one Chat Completions reply into stream parts.
+"""Chat Completions: the decoder of one reply.
 
-Text and reasoning are closed when the other begins; tool calls stay open until the answer is
-known to be complete, so that a call of a cut stream is never taken for a whole one.
+Text and reasoning are closed when the other begins. Tool calls stay open until the answer is known
+to be complete, so that a call in a stream that broke off is never mistaken for a complete one.
 """
 
 from collections.abc import Sequence
@@ -9,21 +9,26 @@ from typing import Literal, TypeAlias
 
 from holdfast.blocks.stream_processor.aggregators import GrowingText
 from holdfast.providers.wire.chat_completions.dialects import CostField
-from holdfast.providers.wire.chat_completions.errors import ERRORS
-from holdfast.providers.wire.chat_completions.finish import failed_finish, finish_kind
-from holdfast.providers.wire.chat_completions.reasoning_details import merge_detail, text_of_detail
-from holdfast.providers.wire.chat_completions.reply_calls import CallAssembler
+from holdfast.providers.wire.chat_completions.reply_pieces import (
+    CallAssembler,
+    merge_detail,
+    text_of_detail,
+)
 from holdfast.providers.wire.chat_completions.reply_types import (
+    ERRORS,
     AnswerPiece,
     Choice,
     Delta,
     decode_piece,
+    decode_unusual,
+    failed_finish,
+    finish_kind,
     is_error,
     plain_text,
+    read_cost,
+    read_usage,
 )
-from holdfast.providers.wire.chat_completions.usage import read_cost, read_usage
-from holdfast.providers.wire.failures import text_of
-from holdfast.providers.wire.lenient_json import decode_lenient
+from holdfast.providers.wire.lenient_decoding import DECODE_ERRORS, as_text, decode_lenient
 from holdfast.providers.wire.protocol import Frame
 from holdfast.vocabulary.errors import ErrorCode, error_of
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -38,24 +43,29 @@ from holdfast.vocabulary.stream_parts import (
 )
 
 _Kind: TypeAlias = Literal["text", "reasoning"]
+_EMPTY_DELTAS = (Delta(), Delta(content=""))
 
 
 class ChatDecoder:
-    """Decodes one reply. Knows nothing of requests; the dialect only says where a cost is."""
+    """Decodes one reply of any dialect; `cost` says where the server reports what it billed."""
 
     def __init__(self, cost: CostField = "none") -> None:
         self._cost: CostField = cost
         self._is_open = False
+        self._model = ""
         self._is_ended = False
         self._kind: _Kind | None = None
+        """The kind of the open part; None if none is open. `_key` is its key."""
         self._key = ""
-        self._parts = 0
+        self._part_count = 0
         self._calls = CallAssembler()
         self._finish_reason = ""
         self._usage: JsonObject | None = None
         self._reasoning_field = ""
         self._details: list[JsonObject] = []
-        self._loose_details: list[JsonObject] = []
+        """The reasoning details of the open reasoning part."""
+        self._detached_details: list[JsonObject] = []
+        """Reasoning details that came without any readable reasoning."""
         self._annotations: list[Json] = []
         self._refusal = GrowingText()
         self._audio: JsonObject = {}
@@ -67,9 +77,12 @@ class ChatDecoder:
         for frame in frames:
             if self._is_ended:
                 return
-            piece = decode_piece(frame.data)
+            try:
+                piece: AnswerPiece | None = decode_piece(frame.data)
+            except DECODE_ERRORS:
+                piece = decode_unusual(frame.data)
             if piece is None:
-                self.finish(out)
+                out.extend(self.finish())
                 return
             text = plain_text(piece) if self._kind == "text" else None
             if text:
@@ -79,10 +92,10 @@ class ChatDecoder:
             else:
                 self._take(piece, out)
 
-    def finish(self, out: list[StreamPart]) -> None:
-        """Take note that the body ended; raises STREAM_INTERRUPTED if the answer did not."""
+    def finish(self) -> list[StreamPart]:
+        """Return the last parts of the answer; STREAM_INTERRUPTED if it has no finish reason."""
         if self._is_ended:
-            return
+            return []
         if not self._finish_reason:
             raise error_of(
                 ErrorCode.STREAM_INTERRUPTED,
@@ -93,6 +106,9 @@ class ChatDecoder:
         if failure is not None:
             raise failure
         self._is_ended = True
+        out: list[StreamPart] = []
+        if not self._is_open:
+            self._open(out)
         self._close_part(out)
         has_calls = self._calls.close(out)
         out.extend(PartOpaque(payload=payload) for payload in self._opaque_payloads())
@@ -107,21 +123,27 @@ class ChatDecoder:
                 native=self._native(),
             )
         )
+        return out
 
     def resume(self) -> str | None:
-        """Say that nothing is kept of a reply that broke off."""
+        """Return None: servers do not keep a reply that broke off."""
         return None
 
     def _take(self, piece: AnswerPiece, out: list[StreamPart]) -> None:
-        if piece.choices:
-            if not self._is_open:
-                # Some servers put notes of their own first, without id or model.
-                self._is_open = True
-                self._calls.response_id = piece.id or ""
-                out.append(StreamOpened(model=piece.model or "", response_id=piece.id or None))
-            for choice in piece.choices:
-                if not choice.index:
-                    self._take_choice(choice, out)
+        # Some servers begin with frames of their own, without choices, id or model.
+        if piece.choices and self._is_open:
+            self._take_choices(piece.choices, out)
+        elif piece.choices:
+            self._model = self._model or piece.model or ""
+            self._calls.response_id = self._calls.response_id or piece.id or ""
+            parts: list[StreamPart] = []
+            try:
+                self._take_choices(piece.choices, parts)
+            finally:
+                # Without content there is time to wait for a frame that names the model.
+                if parts or self._model:
+                    self._open(out)
+                out.extend(parts)
         if piece.usage:
             self._usage = piece.usage
         elif piece.x_groq is not None and piece.x_groq.usage:
@@ -129,8 +151,20 @@ class ChatDecoder:
         if piece.citations or piece.search_results:
             self._keep_sources(piece)
 
+    def _open(self, out: list[StreamPart]) -> None:
+        self._is_open = True
+        response_id = self._calls.response_id or None
+        out.append(StreamOpened(model=self._model, response_id=response_id))
+
+    def _take_choices(self, choices: Sequence[Choice], out: list[StreamPart]) -> None:
+        for choice in choices:
+            if not choice.index:
+                self._take_choice(choice, out)
+
     def _take_choice(self, choice: Choice, out: list[StreamPart]) -> None:
-        delta = choice.delta or choice.message
+        delta = choice.delta
+        if choice.message is not None and (delta is None or self._is_nothing(delta)):
+            delta = choice.message
         if delta is not None:
             self._take_delta(delta, out)
         if choice.error is not None:
@@ -142,8 +176,16 @@ class ChatDecoder:
         if choice.logprobs:
             self._keep_logprobs(choice.logprobs)
 
+    def _is_nothing(self, delta: Delta) -> bool:
+        """Whether neither a delta nor any before it has content.
+
+        Some servers send an empty delta beside a complete message. In a stream the message repeats
+        what was streamed.
+        """
+        return delta in _EMPTY_DELTAS and not self._part_count and not self._calls.has_calls
+
     def _take_delta(self, delta: Delta, out: list[StreamPart]) -> None:
-        """Take everything a piece may hold, in the order in which it makes sense."""
+        """Take everything that a delta holds: reasoning, then text, then calls."""
         self._take_reasoning(delta, out)
         if delta.annotations:
             self._annotations.extend(delta.annotations)
@@ -168,12 +210,12 @@ class ChatDecoder:
         for detail in details if not text else ():
             text += text_of_detail(detail)
         self._say("reasoning", text, out)
-        kept = self._details if self._kind == "reasoning" else self._loose_details
+        kept = self._details if self._kind == "reasoning" else self._detached_details
         for detail in details:
             merge_detail(kept, detail)
 
     def _take_item(self, item: Json, out: list[StreamPart]) -> None:
-        """Take one item of a content array: text, or thinking that is an array itself."""
+        """Take one item of a content array: text, thinking (text or an array), or a citation."""
         if isinstance(item, str):
             self._say("text", item, out)
             return
@@ -196,8 +238,8 @@ class ChatDecoder:
         if self._kind != kind:
             self._close_part(out)
             self._kind = kind
-            self._key = f"{kind}-{self._parts}"
-            self._parts += 1
+            self._key = f"{kind}-{self._part_count}"
+            self._part_count += 1
             out.append(PartOpened(key=self._key, kind=kind))
         out.append(PartDelta(key=self._key, text=text))
 
@@ -231,16 +273,18 @@ class ChatDecoder:
     def _keep_media(self, delta: Delta) -> None:
         for name, value in (delta.audio or {}).items():
             grows = name in {"data", "transcript"} and isinstance(value, str)
-            self._audio[name] = text_of(self._audio.get(name)) + value if grows else value
+            self._audio[name] = as_text(self._audio.get(name)) + value if grows else value
         for position, tool in enumerate(delta.executed_tools or ()):
-            # A server tool is sent anew when it has run; the last word holds.
+            # The server sends a tool of its own again when it has run; the last version counts.
             index = tool.get("index")
             self._executed_tools[index if isinstance(index, int) else position] = tool
 
     def _opaque_payloads(self) -> list[JsonObject]:
         payloads: list[JsonObject] = []
-        if self._loose_details:
-            payloads.append({"type": "reasoning_details", "reasoning_details": self._loose_details})
+        if self._detached_details:
+            payloads.append(
+                {"type": "reasoning_details", "reasoning_details": self._detached_details}
+            )
         if self._executed_tools:
             tools = list(self._executed_tools.values())
             payloads.append({"type": "executed_tools", "executed_tools": tools})

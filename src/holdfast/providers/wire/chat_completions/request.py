@@ -1,52 +1,60 @@
-"""Writes a request in the words of one Chat Completions dialect."""
+"""Chat Completions: the encoder of requests, for one dialect.
+
+Beside the messages: sampling, tools, output schemas, thinking and prompt-cache marks.
+"""
 
 import re
+from collections.abc import Sequence
 from urllib.parse import quote
 
 import msgspec
 
-from holdfast.providers.prefix_memo import PrefixMemo, settled_length
-from holdfast.providers.wire.chat_completions.dialects import GENERIC, Dialect
+from holdfast.providers.wire.chat_completions.dialects import (
+    GENERIC,
+    Dialect,
+    OutputMode,
+    ThinkingRule,
+    ThinkingStyle,
+)
 from holdfast.providers.wire.chat_completions.messages import (
     finish_lowered,
     join_lowered,
     lower_message,
 )
-from holdfast.providers.wire.chat_completions.prompt_cache import cache_mark, mark_last_message
-from holdfast.providers.wire.chat_completions.schemas import asks_for_schema_in_words
-from holdfast.providers.wire.chat_completions.thinking import ask_for_thinking
-from holdfast.providers.wire.lenient_json import encode_lenient
-from holdfast.providers.wire.message_bytes import body_with
-from holdfast.providers.wire.neutral_forms import described
+from holdfast.providers.wire.lenient_decoding import encode_lenient
+from holdfast.providers.wire.message_forms import tool_description
+from holdfast.providers.wire.prefix_cache import PrefixCache, body_with_array, stable_length
 from holdfast.providers.wire.protocol import WireRequest
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
-from holdfast.vocabulary.requests import ModelRequest
+from holdfast.vocabulary.parts import ReminderPart
+from holdfast.vocabulary.requests import ModelRequest, OutputSchema
+from holdfast.vocabulary.settings import Thinking
 from holdfast.vocabulary.tools import ToolSpec
 
-_GO_ON: JsonObject = {"role": "user", "content": [{"type": "text", "text": "Go on."}]}
-"""What is asked when the model spoke last: some servers refuse to go on from its own words."""
+_CONTINUE: JsonObject = {"role": "user", "content": [{"type": "text", "text": "Go on."}]}
+"""Added after an assistant message at the end: some servers refuse a history that ends so."""
 
 
-class _Written(msgspec.Struct, frozen=True):
-    """The beginning of a conversation as it is sent; its last message may still be joined to."""
+class _EncodedPrefix(msgspec.Struct, frozen=True):
+    """The encoded beginning of a conversation; its last message may still be joined to the next."""
 
     body: bytes = b""
     last: JsonObject | None = None
 
 
 class RequestEncoder:
-    """Writes requests of one dialect, each message of a conversation only once.
+    """Encodes requests of one dialect, each message of a conversation once.
 
-    Owns the written beginnings of conversations it has seen.
+    Owns the cache of encoded messages.
     """
 
     def __init__(self, dialect: Dialect = GENERIC) -> None:
         self._dialect = dialect
-        self._memo: PrefixMemo[_Written] = PrefixMemo()
+        self._cache: PrefixCache[_EncodedPrefix] = PrefixCache()
 
     def __call__(self, request: ModelRequest) -> WireRequest:
-        """Lower `request`, whose history already meets the dialect's rules."""
+        """Encode `request`, whose history already meets the dialect's rules."""
         dialect = self._dialect
         fields: JsonObject = {
             "model": request.model,
@@ -60,44 +68,44 @@ class RequestEncoder:
         }
         return WireRequest(
             path=dialect.path.replace("{model}", quote(request.model, safe="")),
-            body=body_with(fields, "messages", [self._messages(request)]),
+            body=body_with_array(fields, "messages", [self._messages(request)]),
         )
 
     def _messages(self, request: ModelRequest) -> bytes:
         messages = request.messages
-        settled = settled_length(messages)
-        known, head = self._memo.recall(messages)
+        settled = stable_length(messages)
+        known, head = self._cache.get(messages)
         if head is None or known > settled:
-            known, head = 0, _Written()
+            known, head = 0, _EncodedPrefix()
         head = self._extended(head, messages[known:settled])
-        self._memo.keep(messages[:settled], head, weight=len(head.body))
+        self._cache.put(messages[:settled], head, weight=len(head.body))
         whole = self._extended(head, messages[settled:])
         if whole.last is None or whole.last["role"] == "assistant":
-            whole = _Written(_joined(whole.body, whole.last), _GO_ON)
+            whole = _EncodedPrefix(_joined(whole.body, whole.last), _CONTINUE)
         mark = cache_mark(self._dialect, request)
         last = whole.last
         if mark is not None and last is not None:
             last = mark_last_message(last, request, mark)
         return _joined(_system(self._dialect, request, mark), whole.body, last)
 
-    def _extended(self, head: _Written, messages: tuple[Message, ...]) -> _Written:
-        """Write more messages after those of `head`."""
+    def _extended(self, head: _EncodedPrefix, messages: tuple[Message, ...]) -> _EncodedPrefix:
+        """Encode more messages after those of `head`."""
         lowered = [] if head.last is None else [head.last]
         for message in messages:
             lowered.extend(lower_message(self._dialect, message))
         if not lowered:
             return head
         *done, last = join_lowered(self._dialect, lowered)
-        return _Written(_joined(head.body, *done), last)
+        return _EncodedPrefix(_joined(head.body, *done), last)
 
 
 def encode_request(request: ModelRequest, dialect: Dialect = GENERIC) -> WireRequest:
-    """Lower `request`, whose history already meets the dialect's rules."""
+    """Encode `request`, whose history already meets the dialect's rules."""
     return RequestEncoder(dialect)(request)
 
 
 def _joined(*pieces: bytes | JsonObject | None) -> bytes:
-    """Join written messages and ones that are only lowered; there may be none."""
+    """Join encoded messages and messages that are only lowered; None is skipped."""
     written = (
         encode_lenient(finish_lowered(piece)) if isinstance(piece, dict) else piece
         for piece in pieces
@@ -106,7 +114,7 @@ def _joined(*pieces: bytes | JsonObject | None) -> bytes:
 
 
 def _system(dialect: Dialect, request: ModelRequest, mark: JsonObject | None) -> JsonObject | None:
-    words = asks_for_schema_in_words(dialect.output, request.output_schema)
+    words = schema_instruction(dialect.output, request.output_schema)
     text = "\n\n".join(part for part in (*request.system, words) if part)
     if not text:
         return None
@@ -162,7 +170,7 @@ def _knows_parallel_field(dialect: Dialect, model: str) -> bool:
 
 def _tool(tool: ToolSpec) -> JsonObject:
     function: JsonObject = {"name": tool.name, "parameters": tool.input_schema}
-    if description := described(tool):
+    if description := tool_description(tool):
         function["description"] = description
     return {"type": "function", "function": function}
 
@@ -172,9 +180,112 @@ def _output(dialect: Dialect, request: ModelRequest) -> JsonObject:
     if wanted is None or dialect.output == "prompt":
         return {}
     if dialect.output == "json_object":
-        # Servers with this mode refuse it beside tools, or never call them; words must do then.
+        # Servers with this mode refuse it beside tools, or never call the tools. Then only the
+        # system prompt asks for the schema.
         return {} if request.tools else {"response_format": {"type": "json_object"}}
     schema: JsonObject = {"name": wanted.name, "schema": wanted.schema}
     if dialect.strict_output and wanted.is_strict:
         schema["strict"] = True
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
+
+
+# Thinking
+
+_LEVELS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+
+
+def ask_for_thinking(dialect: Dialect, model: str, level: Thinking | None) -> JsonObject:
+    """Return the fields of a request that ask `model` to think at `level`."""
+    rule = _rule_for(dialect, model)
+    if level is None or rule is None or rule.style == "none":
+        return {}
+    if level == "off" and rule.off_by_silence:
+        return {}
+    effort = nearest_effort(level, rule.efforts)
+    return {**_written(rule.style, effort, is_on=level != "off"), **rule.extra}
+
+
+def nearest_effort(level: Thinking, efforts: Sequence[str]) -> str:
+    """Return the effort nearest to `level`: the highest that is not above it, else the lowest.
+
+    `none` is returned for `off` only.
+    """
+    if level == "off":
+        return efforts[0]
+    if "default" in efforts:
+        return "default"
+    offered = [effort for effort in efforts if effort != "none"]
+    wanted = _LEVELS.index(level)
+    within = [effort for effort in offered if _LEVELS.index(effort) <= wanted]
+    return within[-1] if within else offered[0]
+
+
+def _rule_for(dialect: Dialect, model: str) -> ThinkingRule | None:
+    name = model.lower()
+    return next((rule for rule in dialect.thinking if re.search(rule.models, name)), None)
+
+
+def _written(style: ThinkingStyle, effort: str, *, is_on: bool) -> JsonObject:
+    match style:
+        case "reasoning":
+            return {"reasoning": {"effort": effort}}
+        case "reasoning_switch":
+            return {"reasoning": {"enabled": is_on}}
+        case "template":
+            return {"chat_template_kwargs": {"enable_thinking": is_on}}
+        case "thinking_type" if is_on:
+            return {"thinking": {"type": "enabled"}, "reasoning_effort": effort}
+        case "thinking_type":
+            return {"thinking": {"type": "disabled"}}
+        case _:
+            return {"reasoning_effort": effort}
+
+
+# Prompt-cache marks
+
+
+def cache_mark(dialect: Dialect, request: ModelRequest) -> JsonObject | None:
+    """Return the prompt-cache mark; None if no cache is wanted or the model has no marks."""
+    pattern = dialect.cache_mark_models
+    if request.cache_ttl is None or not pattern or not re.search(pattern, request.model.lower()):
+        return None
+    mark: JsonObject = {"type": "ephemeral"}
+    return {**mark, "ttl": "1h"} if request.cache_ttl == "1h" else mark
+
+
+def mark_last_message(item: JsonObject, request: ModelRequest, mark: JsonObject) -> JsonObject:
+    """Mark the last piece of a lowered message that the next request repeats.
+
+    Reminders for this request only are at the end of a user message and are not repeated.
+    """
+    content = item["content"]
+    if isinstance(content, str):
+        return {**item, "content": [{"type": "text", "text": content, "cache_control": mark}]}
+    index = len(content) - _trailing_reminders(request) - 1
+    if index < 0:
+        return item
+    marked = {**content[index], "cache_control": mark}
+    return {**item, "content": [*content[:index], marked, *content[index + 1 :]]}
+
+
+def _trailing_reminders(request: ModelRequest) -> int:
+    count = 0
+    for part in reversed(request.messages[-1].parts):
+        if not isinstance(part, ReminderPart) or part.persisted:
+            break
+        count += bool(part.text)
+    return count
+
+
+# Output schemas
+
+
+def schema_instruction(mode: OutputMode, wanted: OutputSchema | None) -> str:
+    """Return the instruction for servers without output schemas.
+
+    It contains the word JSON, which such servers demand for their JSON mode.
+    """
+    if wanted is None or mode == "json_schema":
+        return ""
+    schema = msgspec.json.encode(wanted.schema).decode()
+    return f"Give the final answer as one JSON object that meets this JSON Schema: {schema}"

@@ -1,26 +1,25 @@
-"""Gemini generateContent on the wire: the Gemini API and Vertex AI."""
+"""Gemini generateContent: the Gemini API and Vertex AI."""
 
 from functools import partial
 
-from holdfast.providers.schema_rules import SchemaTargets
-from holdfast.providers.wire.accepted_kinds import JPEG
 from holdfast.providers.wire.gemini.dialects import GEMINI_API, GeminiDialect
-from holdfast.providers.wire.gemini.errors import ERRORS
 from holdfast.providers.wire.gemini.reply import GeminiDecoder
+from holdfast.providers.wire.gemini.reply_types import ERRORS
 from holdfast.providers.wire.gemini.request import (
     RequestEncoder,
     decode_count,
     encode_count,
     encode_request,
+    takes_json_schema,
 )
-from holdfast.providers.wire.gemini.schemas import takes_json_schema
-from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
+from holdfast.providers.wire.message_forms import JPEG
+from holdfast.providers.wire.protocol import HistoryRules, SchemaTargets, WireProtocol
 
-_PICTURES = ("image/png", *JPEG, "image/webp", "image/heic", "image/heif")
+_IMAGES = ("image/png", *JPEG, "image/webp", "image/heic", "image/heif")
 HISTORY = HistoryRules(
     tool_name_pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,63}$",
-    media=(*_PICTURES, "application/pdf", "audio/", "video/", "text/"),
-    result_media=(*_PICTURES, "application/pdf"),
+    media=(*_IMAGES, "application/pdf", "audio/", "video/", "text/"),
+    result_media=(*_IMAGES, "application/pdf"),
 )
 
 
@@ -32,8 +31,8 @@ def _schema_targets(model: str) -> SchemaTargets:
     return _NEWER if takes_json_schema(model) else _OLDER
 
 
-def gemini_protocol(dialect: GeminiDialect = GEMINI_API) -> WireProtocol:
-    """Return the protocol as `dialect` speaks it."""
+def protocol_for(dialect: GeminiDialect = GEMINI_API) -> WireProtocol:
+    """Return the protocol for one dialect."""
     return WireProtocol(
         name="gemini",
         framing="sse",
@@ -48,4 +47,4 @@ def gemini_protocol(dialect: GeminiDialect = GEMINI_API) -> WireProtocol:
     )
 
 
-PROTOCOL = gemini_protocol()
+PROTOCOL = protocol_for()

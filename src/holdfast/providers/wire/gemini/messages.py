@@ -1,9 +1,9 @@
-"""Lowers a history to the parts of a Gemini generateContent call."""
+"""Gemini generateContent: lowers messages to parts."""
 
 from collections.abc import Mapping
 
-from holdfast.providers.wire.gemini.thinking import is_gemini_3, is_same_model
-from holdfast.providers.wire.neutral_forms import argument_object, reminder_text
+from holdfast.providers.wire.gemini.dialects import is_gemini_3, is_same_model
+from holdfast.providers.wire.message_forms import argument_object, reminder_text
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -20,11 +20,11 @@ from holdfast.vocabulary.parts import (
 )
 
 UNSIGNED = "skip_thought_signature_validator"
-"""What Gemini 3 takes in place of a signature on a call that it did not make itself."""
+"""What Gemini 3 accepts in place of a signature, for a call of another model."""
 
 
 def named_calls(messages: tuple[Message, ...]) -> Mapping[CallId, str]:
-    """Return the provider's own ids of calls, where it gave some; ours are not sent."""
+    """Return the ids that the provider gave to calls; ids that we made are not sent."""
     return {
         part.call_id: str(part.native["id"])
         for message in messages
@@ -41,7 +41,7 @@ def parts_of(message: Message, model: str, named: Mapping[CallId, str]) -> list[
 
 
 def _user_parts(message: UserMessage, model: str, named: Mapping[CallId, str]) -> list[JsonObject]:
-    """Return the parts of a user's message: results first, media they cannot hold after them."""
+    """Return the parts of a user message: tool results first, then media they cannot hold."""
     results = [part for part in message.parts if isinstance(part, ToolResultPart)]
     parts = [_result_part(part, model, named) for part in results]
     if not is_gemini_3(model):
@@ -84,23 +84,27 @@ def _media(part: MediaPart) -> JsonObject:
 
 def _model_parts(message: AssistantMessage, model: str) -> list[JsonObject]:
     is_same = not message.model or is_same_model(message.model, model)
-    parts = [made for part in message.parts if (made := _model_part(part, is_same)) is not None]
+    parts = [
+        lowered
+        for part in message.parts
+        if (lowered := _model_part(part, is_same=is_same)) is not None
+    ]
     calls = [part for part in parts if "functionCall" in part]
     if calls and is_gemini_3(model) and "thoughtSignature" not in calls[0]:
         calls[0]["thoughtSignature"] = UNSIGNED
     return parts
 
 
-def _model_part(part: Part, is_same: bool) -> JsonObject | None:  # noqa: FBT001
-    """Lower one part of an answer; signatures go back only to the model that made them."""
+def _model_part(part: Part, *, is_same: bool) -> JsonObject | None:
+    """Lower one part of an answer; signatures are sent only to the model that made them."""
     native = (getattr(part, "native", None) or {}) if is_same else {}
     signature = native.get("thoughtSignature")
     signed: JsonObject = {"thoughtSignature": signature} if signature else {}
     match part:
         case TextPart(text=text) | CompactionPart(text=text) if text:
             return {"text": text} | signed
-        case ReasoningPart(text=text, signature=str(seal)):
-            return {"text": text, "thought": True, "thoughtSignature": seal}
+        case ReasoningPart(text=text, signature=str(own)):
+            return {"text": text, "thought": True, "thoughtSignature": own}
         case ToolCallPart():
             call: JsonObject = {"name": part.name, "args": argument_object(part)}
             if native.get("id"):

@@ -1,30 +1,35 @@
-"""Decodes the frames of a Gemini generateContent reply into stream parts.
+"""Gemini generateContent: the decoder of one reply.
 
-There is no last event: an answer is complete when its body ends after a finish reason, and more
-text may follow one. A signature can sit on any part and must come back on the same one, so a part
-with a signature is never joined with its neighbours; one that has nothing else is carried whole.
+There is no last event: an answer is complete if its body ends after a finish reason, and more text
+may follow one. A signature can be on any part and must be sent back on the same one. So a part with
+a signature is never joined with its neighbours, and one that has only a signature is opaque.
 """
 
 import hashlib
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import asdict, replace
 
-from holdfast.providers.wire.failures import objects_in
-from holdfast.providers.wire.gemini.errors import ERRORS
-from holdfast.providers.wire.gemini.partial_arguments import put_argument
 from holdfast.providers.wire.gemini.reply_types import (
+    ERRORS,
     Candidate,
     ContentPart,
     FunctionCall,
     Reply,
     UsageMetadata,
+    put_argument,
 )
-from holdfast.providers.wire.lenient_json import UNREADABLE, decode_lenient
+from holdfast.providers.wire.lenient_decoding import (
+    DECODE_ERRORS,
+    as_objects,
+    convert_leniently,
+    decode_lenient,
+)
 from holdfast.providers.wire.protocol import Frame
-from holdfast.providers.wire.what_fits import keep_what_fits
 from holdfast.vocabulary.errors import ErrorCode, RequestError
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.parts import PartKind
 from holdfast.vocabulary.stream_parts import (
     FinishKind,
     PartClosed,
@@ -53,7 +58,7 @@ _FINISH: dict[str, FinishKind] = {
 
 
 class GeminiDecoder:
-    """Holds what one reply has said so far."""
+    """Decodes one reply; implements `Decoder`."""
 
     def __init__(self) -> None:
         self._out: list[StreamPart] = []
@@ -61,14 +66,16 @@ class GeminiDecoder:
         self._count = 0
         self._open: PartOpened | None = None
         self._arguments: JsonObject | None = None
-        """What a call that comes in pieces holds so far; None between calls."""
+        """The arguments of the open call, as far as they have arrived; None between calls."""
         self._call_native: JsonObject = {}
         self._has_calls = False
         self._sources: JsonObject = {}
         self._reason: str | None = None
         self._blocked: str | None = None
-        self._usage = Usage()
+        self._usage = UsageMetadata()
         self._identity = ""
+        """What the ids of calls are made from: the response's id, or the first frame."""
+        self._response_id: str | None = None
 
     def feed(self, frames: Sequence[Frame], out: list[StreamPart]) -> None:
         """Decode `frames` and append their parts to `out`."""
@@ -76,17 +83,19 @@ class GeminiDecoder:
         for frame in frames:
             try:
                 reply = _decode(frame.data)
-            except UNREADABLE:
+            except DECODE_ERRORS:
                 self._feed_leniently(frame)
             else:
                 self._on_reply(reply, frame.data)
 
-    def finish(self, out: list[StreamPart]) -> None:
-        """End the answer, if it came to an end."""
-        self._out = out
+    def finish(self) -> Sequence[StreamPart]:
+        """Return the last parts of the answer; STREAM_INTERRUPTED if it has no finish reason."""
+        out = self._out = []
         if self._reason is None and self._blocked is None:
             words = "the stream ended without a finish reason"
             raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
+        if not self._is_open:
+            self._open_stream("")
         self._end_call(is_cut=True)
         self._close()
         kind = _FINISH.get(self._reason or "", "other") if self._blocked is None else "refusal"
@@ -96,55 +105,54 @@ class GeminiDecoder:
             StreamFinished(
                 kind=kind,
                 reason=self._blocked or self._reason or "",
-                usage=self._usage,
+                usage=_read_usage(self._usage),
                 native=self._sources or None,
             )
         )
+        return out
 
     def resume(self) -> str | None:
-        """Say that nothing is kept of a reply that broke off."""
+        """Return None: the provider does not keep a reply that broke off."""
         return None
 
     def _feed_leniently(self, frame: Frame) -> None:
-        """Read a frame that does not fit: an array of replies, or one with odd fields."""
+        """Decode a frame that is an array of replies, or has fields of the wrong type."""
         if frame.data.strip() == b"[DONE]":
             return
         value = decode_lenient(frame.data)
         for each in value if isinstance(value, list) else (value,):
             if isinstance(each, dict):
-                self._on_reply(keep_what_fits(each, Reply), msgspec.json.encode(each))
+                self._on_reply(convert_leniently(each, Reply), msgspec.json.encode(each))
 
     def _on_reply(self, reply: Reply, data: bytes) -> None:
         if bytes(reply.error):
             raise ERRORS.error_in_stream(decode_lenient(data))
         if not self._is_open:
-            self._is_open = True
-            self._identity = reply.response_id or hashlib.sha256(data).hexdigest()[:16]
-            model = reply.model_version or ""
-            self._out.append(StreamOpened(model=model, response_id=reply.response_id))
-        if reply.usage_metadata is not None:
-            self._on_usage(reply.usage_metadata)
+            self._identity = self._identity or reply.response_id or _hash_of(data)
+            self._response_id = self._response_id or reply.response_id
+            # Without content there is time to wait for a frame that names the model.
+            if reply.model_version or reply.candidates:
+                self._open_stream(reply.model_version or "")
+        if (usage := reply.usage_metadata) is not None:
+            is_whole = usage.prompt_token_count is not None
+            self._usage = usage if is_whole else _later_usage(self._usage, usage)
         if reply.prompt_feedback is not None:
             self._blocked = reply.prompt_feedback.block_reason or self._blocked
         if reply.candidates:
             self._on_candidate(reply.candidates[0], data)
 
-    def _on_usage(self, usage: UsageMetadata) -> None:
-        if usage.total_token_count is None and usage.prompt_token_count is None:
-            return
-        thoughts = usage.thoughts_token_count or 0
-        self._usage = Usage(
-            input=(usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0),
-            output=(usage.candidates_token_count or 0) + thoughts,
-            cache_read=usage.cached_content_token_count or 0,
-            reasoning=thoughts,
-        )
+    def _open_stream(self, model: str) -> None:
+        self._is_open = True
+        self._out.append(StreamOpened(model=model, response_id=self._response_id))
 
     def _on_candidate(self, candidate: Candidate, data: bytes) -> None:
         self._reason = candidate.finish_reason or self._reason
-        self._note_source("groundingMetadata", candidate.grounding_metadata)
-        self._note_source("urlContextMetadata", candidate.url_context_metadata)
-        self._note_source("citationMetadata", candidate.citation_metadata)
+        if candidate.grounding_metadata:
+            self._sources["groundingMetadata"] = candidate.grounding_metadata
+        if candidate.url_context_metadata:
+            self._sources["urlContextMetadata"] = candidate.url_context_metadata
+        if candidate.citation_metadata:
+            self._sources["citationMetadata"] = candidate.citation_metadata
         parts = candidate.content.parts if candidate.content is not None else None
         for index, part in enumerate(parts or ()):
             if part.function_call is not None:
@@ -154,41 +162,33 @@ class GeminiDecoder:
             else:
                 self._on_opaque(_part_at(data, index))
 
-    def _note_source(self, name: str, raw: msgspec.Raw) -> None:
-        if bytes(raw) and (value := decode_lenient(bytes(raw))):
-            self._sources[name] = value
-
     # Text and thoughts
 
     def _on_text(self, part: ContentPart, text: str) -> None:
-        kind = "reasoning" if part.thought else "text"
+        kind: PartKind = "reasoning" if part.thought else "text"
         if part.thought_signature is None:
             if text:
-                if self._open is None or self._open.kind != kind:
-                    self._begin(kind)
-                self._say(text)
+                opened = self._open
+                if opened is None or opened.kind != kind:
+                    opened = self._begin(kind)
+                self._out.append(PartDelta(key=opened.key, text=text))
             return
         self._close()
         if not text:
             self._out.append(PartOpaque(payload=msgspec.to_builtins(_bare(part))))
             return
-        self._begin(kind)
-        self._say(text)
+        self._out.append(PartDelta(key=self._begin(kind).key, text=text))
         self._close(part.thought_signature)
 
-    def _begin(self, kind: str) -> None:
+    def _begin(self, kind: PartKind) -> PartOpened:
         self._end_call()
         self._close()
-        key = self._next_key()
-        self._open = PartOpened(key=key, kind="reasoning" if kind == "reasoning" else "text")
-        self._out.append(self._open)
-
-    def _say(self, text: str) -> None:
-        if self._open is not None:
-            self._out.append(PartDelta(key=self._open.key, text=text))
+        opened = self._open = PartOpened(key=self._next_key(), kind=kind)
+        self._out.append(opened)
+        return opened
 
     def _close(self, signature: str | None = None) -> None:
-        """Close the text that is open; the last one says where it is from."""
+        """Close the open text or reasoning; a text gets the sources that are known so far."""
         if (part := self._open) is None:
             return
         self._open = None
@@ -243,14 +243,14 @@ class GeminiDecoder:
         self._open = opened
 
     def _refuse_arguments(self, given: Json) -> None:
-        """End a call whose arguments are no object: as they came, and so never run."""
+        """End a call whose arguments are not an object: with that value, so that it never runs."""
         if self._open is not None:
             key, self._open, self._arguments = self._open.key, None, None
             self._out.append(PartDelta(key=key, text=msgspec.json.encode(given).decode()))
             self._out.append(PartClosed(key=key, native=self._call_native or None))
 
     def _end_call(self, *, is_cut: bool = False) -> None:
-        """End the call that is open; one that was cut off must not look like valid JSON."""
+        """End the open call; the arguments of one that was cut off must not be valid JSON."""
         if self._arguments is None or self._open is None:
             return
         key, self._open = self._open.key, None
@@ -260,13 +260,34 @@ class GeminiDecoder:
         self._out.append(PartClosed(key=key, native=self._call_native or None))
 
 
+def _hash_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _later_usage(known: UsageMetadata, later: UsageMetadata) -> UsageMetadata:
+    """Return counts with those of a later frame, which has no prompt count, in their place."""
+    counts = {name: value for name, value in asdict(later).items() if value is not None}
+    return replace(known, **counts)
+
+
+def _read_usage(usage: UsageMetadata) -> Usage:
+    """Return inclusive totals."""
+    thoughts = usage.thoughts_token_count or 0
+    return Usage(
+        input=(usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0),
+        output=(usage.candidates_token_count or 0) + thoughts,
+        cache_read=usage.cached_content_token_count or 0,
+        reasoning=thoughts,
+    )
+
+
 def _bare(part: ContentPart) -> JsonObject:
-    """Return a part that has no text but a signature, as it came."""
+    """Return a part that has a signature and no text, as it was received."""
     bare: JsonObject = {"text": "", "thoughtSignature": part.thought_signature}
     return bare | ({"thought": True} if part.thought else {})
 
 
 def _part_at(data: bytes, index: int) -> JsonObject:
-    """Return a part as it came; what is no object was no part when the frame was read."""
-    candidate = objects_in(decode_lenient(data)["candidates"])[0]
-    return objects_in(candidate["content"]["parts"])[index]
+    """Return a part as it was received; values that are not objects were not counted as parts."""
+    candidate = as_objects(decode_lenient(data)["candidates"])[0]
+    return as_objects(candidate["content"]["parts"])[index]

@@ -1,19 +1,27 @@
-"""Lowers a neutral request to the body of a Gemini generateContent call."""
+"""Gemini generateContent: the encoder of requests and of token counts.
 
+Models from 2.5 on accept a large part of JSON Schema in fields of their own. Older ones accept a
+subset of OpenAPI's, to which `providers.schema_targets` has already adapted the schemas.
+"""
+
+import re
 from collections.abc import Iterator
 from functools import partial
 
 import msgspec
 
-from holdfast.providers.wire.gemini.dialects import GEMINI_API, GeminiDialect
+from holdfast.providers.wire.gemini.dialects import (
+    GEMINI_API,
+    GeminiDialect,
+    is_gemini_3,
+    thinking_config,
+)
 from holdfast.providers.wire.gemini.messages import named_calls, parts_of
-from holdfast.providers.wire.gemini.schemas import json_schema, openapi_schema, takes_json_schema
-from holdfast.providers.wire.gemini.thinking import is_gemini_3, thinking_config
-from holdfast.providers.wire.message_bytes import MessageBytes, body_with
-from holdfast.providers.wire.neutral_forms import described
+from holdfast.providers.wire.lenient_decoding import read_token_count
+from holdfast.providers.wire.message_forms import tool_description
+from holdfast.providers.wire.prefix_cache import EncodedMessages, body_with_array
 from holdfast.providers.wire.protocol import WireRequest
-from holdfast.providers.wire.token_count import read_token_count
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.tools import ToolSpec
@@ -23,15 +31,15 @@ SERVER_TOOLS: dict[str, JsonObject] = {
     "url_context": {"urlContext": {}},
     "code_execution": {"codeExecution": {}},
 }
-"""Tools that the provider runs itself, by the switch that turns each on."""
+"""Tools that the provider runs, by the name in `betas` that turns each on."""
 
 
 class RequestEncoder:
-    """Encodes one request after another for one endpoint, each message only once."""
+    """Encodes requests for one endpoint, each message of a conversation once."""
 
     def __init__(self, dialect: GeminiDialect = GEMINI_API) -> None:
         self._dialect = dialect
-        self._messages: dict[str, MessageBytes] = {}
+        self._messages: dict[str, EncodedMessages] = {}
 
     def __call__(self, request: ModelRequest) -> WireRequest:
         """Return the request that asks for a streamed answer."""
@@ -47,30 +55,30 @@ class RequestEncoder:
         return WireRequest(path=_path(request.model, self._dialect, "countTokens"), body=body)
 
     def _body(self, request: ModelRequest) -> bytes:
-        memo = self._messages.setdefault(request.model, MessageBytes())
-        make = partial(parts_of, model=request.model, named=named_calls(request.messages))
+        encoded = self._messages.setdefault(request.model, EncodedMessages())
+        lower = partial(parts_of, model=request.model, named=named_calls(request.messages))
         contents: list[tuple[str, list[bytes]]] = []
-        pieces = memo.of(request.messages, make)
+        pieces = encoded.encode(request.messages, lower)
         for message, parts in zip(request.messages, pieces, strict=True):
             role = "user" if isinstance(message, UserMessage) else "model"
             if not parts:
                 continue
-            # Neighbours of one role become one.
+            # Neighbours of one role are joined.
             if contents and contents[-1][0] == role:
                 contents[-1][1].append(parts)
             else:
                 contents.append((role, [parts]))
-        made = [body_with({"role": role}, "parts", parts) for role, parts in contents]
-        return body_with(_fields(request), "contents", made)
+        made = [body_with_array({"role": role}, "parts", parts) for role, parts in contents]
+        return body_with_array(_fields(request), "contents", made)
 
 
 def encode_request(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> WireRequest:
-    """Lower `request`, whose history already meets the protocol's rules."""
+    """Encode `request`, whose history already meets the protocol's rules."""
     return RequestEncoder(dialect)(request)
 
 
 def encode_count(request: ModelRequest, dialect: GeminiDialect = GEMINI_API) -> WireRequest:
-    """Lower `request` to the call that counts its tokens."""
+    """Encode the request that counts the tokens of `request`."""
     return RequestEncoder(dialect).count(request)
 
 
@@ -80,22 +88,22 @@ def decode_count(body: bytes) -> int:
 
 
 def _path(model: str, dialect: GeminiDialect, method: str) -> str:
-    # A tuned model, or one of another publisher, is named with its own path.
+    # The name of a tuned model, or of another publisher's, contains its own path.
     if "/" in model:
         return f"{dialect.models.partition('models')[0]}{model}:{method}"
     return f"{dialect.models}/{model}:{method}"
 
 
 def _fields(request: ModelRequest) -> JsonObject:
-    """Return everything but the contents; the settings are there even when they are empty."""
+    """Return everything but the contents. `generationConfig` is sent even if it is empty."""
     body: JsonObject = {"generationConfig": _generation_config(request)}
-    system = [*request.system, *_schema_in_words(request)]
+    system = [*request.system, *_schema_instruction(request)]
     if system:
         body["systemInstruction"] = {"parts": [{"text": text} for text in system]}
     return body | _tools(request)
 
 
-# Settings
+# Settings and tools
 
 
 def _generation_config(request: ModelRequest) -> JsonObject:
@@ -112,20 +120,20 @@ def _generation_config(request: ModelRequest) -> JsonObject:
         if takes_json_schema(request.model):
             settings["responseJsonSchema"] = json_schema(request.output_schema.schema)
         else:
-            schema = openapi_schema(request.output_schema.schema)
-            # An object that names nothing is refused, and says no more than the media type does.
+            schema = request.output_schema.schema
+            # An object without properties is refused, and adds nothing to the media type.
             if schema.get("type") != "object" or "properties" in schema:
                 settings["responseSchema"] = schema
     return settings
 
 
 def _takes_schema(request: ModelRequest) -> bool:
-    """Whether an answer's schema can be sent: before Gemini 3 not together with tools."""
+    """Whether an output schema can be sent: before Gemini 3 not together with tools."""
     has_tools = bool(request.tools) or any(request.betas.get(name) for name in SERVER_TOOLS)
     return is_gemini_3(request.model) or not has_tools
 
 
-def _schema_in_words(request: ModelRequest) -> Iterator[str]:
+def _schema_instruction(request: ModelRequest) -> Iterator[str]:
     if request.output_schema is not None and not _takes_schema(request):
         schema = msgspec.json.encode(request.output_schema.schema).decode()
         yield f"Answer with nothing but JSON that meets this JSON Schema: {schema}"
@@ -141,7 +149,7 @@ def _tools(request: ModelRequest) -> JsonObject:
         if served and is_gemini_3(request.model):
             config["includeServerSideToolInvocations"] = True
         elif served:
-            # Before Gemini 3 it is one or the other, and the user's own tools cannot be spared.
+            # Before Gemini 3 both cannot be sent; the user's own tools are more important.
             served = []
     tools += served
     if request.require_tool is not None:
@@ -152,9 +160,100 @@ def _tools(request: ModelRequest) -> JsonObject:
 
 
 def _declaration(tool: ToolSpec, model: str) -> JsonObject:
-    declaration: JsonObject = {"name": tool.name, "description": described(tool) or tool.name}
+    declaration: JsonObject = {
+        "name": tool.name,
+        "description": tool_description(tool) or tool.name,
+    }
     if not tool.input_schema.get("properties") and "$ref" not in tool.input_schema:
         return declaration
     if takes_json_schema(model):
         return declaration | {"parametersJsonSchema": json_schema(tool.input_schema)}
-    return declaration | {"parameters": openapi_schema(tool.input_schema)}
+    return declaration | {"parameters": tool.input_schema}
+
+
+# JSON Schema
+
+_JSON_SCHEMA_KEYWORDS = frozenset(
+    {
+        *("$id", "$defs", "$ref", "$anchor", "type", "format", "title", "description", "enum"),
+        *("items", "prefixItems", "minItems", "maxItems", "minimum", "maximum", "anyOf", "oneOf"),
+        *("properties", "additionalProperties", "required", "propertyOrdering"),
+    }
+)
+_OLDER = re.compile(r"gemini-(1|2\.0)|gemma|learnlm")
+
+
+def takes_json_schema(model: str) -> bool:
+    """Whether `model` accepts JSON Schema rather than the older subset of OpenAPI's."""
+    return _OLDER.search(model) is None
+
+
+def json_schema(schema: JsonObject) -> JsonObject:
+    """Return `schema` without keywords that are refused; `const` and `allOf` are rewritten."""
+    narrowed: JsonObject = _narrowed(_with_definitions_renamed(schema))
+    return narrowed
+
+
+def _with_definitions_renamed(schema: JsonObject) -> JsonObject:
+    if "definitions" not in schema:
+        return schema
+    definitions = {**schema["definitions"], **schema.get("$defs", {})}
+    renamed = {name: value for name, value in schema.items() if name != "definitions"}
+    moved: JsonObject = _with_references_renamed(renamed | {"$defs": definitions})
+    return moved
+
+
+def _with_references_renamed(value: Json) -> Json:
+    if isinstance(value, list):
+        return [_with_references_renamed(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: each.replace("#/definitions/", "#/$defs/")
+        if name == "$ref" and isinstance(each, str)
+        else _with_references_renamed(each)
+        for name, each in value.items()
+    }
+
+
+def _narrowed(schema: Json) -> Json:
+    if not isinstance(schema, dict):
+        # The schemas `true` and `false`; the second cannot be expressed.
+        return {} if isinstance(schema, bool) else schema
+    narrowed: JsonObject = {}
+    for name, value in _rewritten(schema).items():
+        if name in {"properties", "$defs"} and isinstance(value, dict):
+            narrowed[name] = {key: _narrowed(each) for key, each in value.items()}
+        elif name in {"anyOf", "oneOf", "prefixItems"} and isinstance(value, list):
+            narrowed[name] = [_narrowed(each) for each in value]
+        elif name == "items":
+            narrowed[name] = _narrowed(value)
+        elif name == "additionalProperties":
+            narrowed[name] = value if isinstance(value, bool) else _narrowed(value)
+        elif name in _JSON_SCHEMA_KEYWORDS:
+            narrowed[name] = value
+    return narrowed
+
+
+def _rewritten(schema: JsonObject) -> JsonObject:
+    """Express `const` and `allOf` with keywords that are accepted."""
+    rewritten = dict(schema)
+    if not isinstance(rewritten.get("type", ""), str | list):
+        # Some libraries write the number of an enumeration. No type is better than a wrong one.
+        del rewritten["type"]
+    if "const" in rewritten:
+        rewritten["enum"] = [rewritten.pop("const")]
+    for part in rewritten.pop("allOf", ()):
+        if isinstance(part, dict):
+            rewritten = _merged(rewritten, _rewritten(part))
+    return rewritten
+
+
+def _merged(first: JsonObject, second: JsonObject) -> JsonObject:
+    merged = {**second, **first}
+    for name in ("properties", "$defs"):
+        if name in first or name in second:
+            merged[name] = {**second.get(name, {}), **first.get(name, {})}
+    if "required" in first or "required" in second:
+        merged["required"] = sorted({*first.get("required", ()), *second.get("required", ())})
+    return merged

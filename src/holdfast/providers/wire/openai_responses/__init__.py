@@ -1,25 +1,24 @@
-"""OpenAI Responses on the wire: what OpenAI, Azure, OpenRouter, xAI, DeepSeek and others speak."""
+"""OpenAI Responses: the API of OpenAI, Azure, OpenRouter, xAI, DeepSeek and others."""
 
 from functools import partial
 
-from holdfast.providers.schema_rules import SchemaTargets
-from holdfast.providers.wire.accepted_kinds import TEXT_MODELS
+from holdfast.providers.wire.message_forms import TEXT_ONLY_MODELS
 from holdfast.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
-from holdfast.providers.wire.openai_responses.errors import ERRORS
 from holdfast.providers.wire.openai_responses.reply import ResponsesDecoder
+from holdfast.providers.wire.openai_responses.reply_types import ERRORS
 from holdfast.providers.wire.openai_responses.request import (
     RequestEncoder,
     decode_count,
     encode_count,
     encode_request,
 )
-from holdfast.providers.wire.protocol import HistoryRules, WireProtocol
+from holdfast.providers.wire.protocol import HistoryRules, SchemaTargets, WireProtocol
 
 _SCHEMAS = SchemaTargets(arguments="openai", output=("openai_strict", "openai"))
 
 
-def responses_protocol(dialect: ResponsesDialect = OPENAI) -> WireProtocol:
-    """Return the protocol as `dialect` speaks it."""
+def protocol_for(dialect: ResponsesDialect = OPENAI) -> WireProtocol:
+    """Return the protocol for one dialect."""
     return WireProtocol(
         name="openai-responses",
         framing="sse",
@@ -32,11 +31,11 @@ def responses_protocol(dialect: ResponsesDialect = OPENAI) -> WireProtocol:
             media=dialect.media,
             result_media=dialect.result_media,
             media_models=dialect.media_models,
-            text_models=TEXT_MODELS,
+            text_models=TEXT_ONLY_MODELS,
         ),
         encode_count=partial(encode_count, dialect=dialect) if dialect.can_count else None,
         decode_count=decode_count if dialect.can_count else None,
     )
 
 
-PROTOCOL = responses_protocol()
+PROTOCOL = protocol_for()

@@ -1,59 +1,59 @@
-"""What endpoints that speak OpenAI Responses do differently, as values."""
+"""OpenAI Responses: how endpoints differ, as data."""
 
 import re
 from typing import Literal
 
 import msgspec
 
-from holdfast.providers.wire.accepted_kinds import JPEG, WEB_PICTURES
+from holdfast.providers.wire.message_forms import JPEG, WEB_IMAGES
 from holdfast.vocabulary.settings import Thinking
 
 
 class ReasoningLevels(msgspec.Struct, frozen=True, kw_only=True):
-    """How the models whose name matches take a wish for thinking."""
+    """How models with a matching name are asked to think."""
 
     models: str
-    """A pattern that is searched in the model's name."""
+    """A regular expression, searched in the model's name."""
     levels: dict[Thinking, str]
-    """Their word for each of our levels; a level that is missing sends none."""
-    sealed: bool = True
-    """Whether they give encrypted reasoning."""
+    """The effort for each level; for a level that is missing, none is sent."""
+    encrypted: bool = True
+    """Whether encrypted reasoning can be requested."""
     takes_temperature: bool = False
-    """Whether a temperature is accepted, or at least passed over."""
+    """Whether a temperature is accepted, or at least ignored."""
 
 
 class ResponsesDialect(msgspec.Struct, frozen=True, kw_only=True):
-    """One endpoint's ways."""
+    """What one endpoint accepts."""
 
     name: str
     path: str = "responses"
     reasoning: tuple[ReasoningLevels, ...] = ()
-    """The first whose pattern is found counts; none means that thinking is not asked for."""
+    """The first match applies; without one, thinking is not asked for."""
     smallest_output: int = 1
-    """The least `max_output_tokens` that is accepted."""
-    media: tuple[str, ...] = (*WEB_PICTURES, "application/pdf")
-    result_media: tuple[str, ...] = (*WEB_PICTURES, "application/pdf")
+    """The smallest `max_output_tokens` that is accepted."""
+    media: tuple[str, ...] = (*WEB_IMAGES, "application/pdf")
+    result_media: tuple[str, ...] = (*WEB_IMAGES, "application/pdf")
     media_models: dict[str, str] = msgspec.field(default_factory=dict)
-    """Media that only some models take: by prefix, a regular expression for the models."""
+    """Media that only some models accept: by prefix, a regular expression for the models."""
     typed_answers: bool = False
-    """Whether an answer without an id is only taken as a typed message, not in the short form."""
+    """Whether an answer without an id must be sent as a typed message, not in the short form."""
     plain_items: bool = False
-    """Whether only messages and calls are taken back, with nothing of the server's own in them."""
+    """Whether only messages and calls are accepted back, without ids and other own fields."""
     output_field: Literal["text", "response_format"] = "text"
-    """Where the schema of an answer goes."""
+    """The field for the output schema."""
     calls_last: bool = False
-    """Whether nothing may stand between the calls of an answer and their results."""
+    """Whether the calls of an answer must directly precede their results."""
     keeps_answers: bool = False
-    """Whether answers can be kept there, so that a later request goes on from one by its id."""
+    """Whether the endpoint can keep answers for later requests to continue."""
     compacts: bool = False
-    """Whether it can be asked to compact a conversation itself."""
+    """Whether the endpoint can compact a conversation."""
     can_count: bool = False
     """Whether there is an endpoint that counts tokens."""
     summaries: bool = True
-    """Whether summaries of the reasoning can be asked for."""
+    """Whether summaries of the reasoning can be requested."""
 
     def reasoning_of(self, model: str) -> ReasoningLevels | None:
-        """Return how `model` takes a wish for thinking."""
+        """Return how `model` is asked to think."""
         return next((row for row in self.reasoning if re.search(row.models, model)), None)
 
 
@@ -66,8 +66,8 @@ _PLAIN: dict[Thinking, str] = {
     "max": "high",
 }
 _OPENAI = (
-    ReasoningLevels(models=r"gpt-5[\d.]*-chat", levels={}, sealed=False, takes_temperature=True),
-    # From 5.2 on, and in the largest Codex models, there is a level above high.
+    ReasoningLevels(models=r"gpt-5[\d.]*-chat", levels={}, encrypted=False, takes_temperature=True),
+    # From 5.2 on, and the largest Codex models, have a level above high.
     ReasoningLevels(
         models=r"gpt-5\.([2-9]|\d\d)|gpt-[6-9]|codex-max",
         levels=_PLAIN | {"off": "none", "xhigh": "xhigh", "max": "xhigh"},
@@ -97,24 +97,24 @@ XAI = ResponsesDialect(
 )
 DEEPSEEK = ResponsesDialect(
     name="deepseek",
-    reasoning=(ReasoningLevels(models="", levels=_PLAIN, sealed=False, takes_temperature=True),),
+    reasoning=(ReasoningLevels(models="", levels=_PLAIN, encrypted=False, takes_temperature=True),),
     calls_last=True,
     summaries=False,
-    media=WEB_PICTURES,
-    result_media=WEB_PICTURES,
+    media=WEB_IMAGES,
+    result_media=WEB_IMAGES,
     media_models={"image/": "deepseek-flash|vision"},
 )
 PERPLEXITY = ResponsesDialect(
     name="perplexity",
-    reasoning=(ReasoningLevels(models="", levels=_PLAIN, sealed=False, takes_temperature=True),),
+    reasoning=(ReasoningLevels(models="", levels=_PLAIN, encrypted=False, takes_temperature=True),),
     summaries=False,
     plain_items=True,
     output_field="response_format",
-    media=WEB_PICTURES,
+    media=WEB_IMAGES,
     result_media=(),
 )
 PLAIN = ResponsesDialect(name="plain", typed_answers=True, media=("image/",), result_media=())
-"""Any other server: only what every one of them accepts."""
+"""For any other server: only what all of them accept."""
 
 DIALECTS = {
     dialect.name: dialect

@@ -1,17 +1,22 @@
-"""Lowers a history to the input items of an OpenAI Responses call.
+"""OpenAI Responses: lowers messages to input items.
 
-What the same model wrote goes back with its ids and sealed reasoning, as long as the whole of it
-can be sent: a reasoning item must be followed by what it led to, and an item that names its id
-wants the reasoning before it.
+What the same model wrote is sent back with its ids and encrypted reasoning, if all of it can be
+sent: a reasoning item must be followed by the item it led to, and an item with an id must be
+preceded by its reasoning.
 """
 
 from collections.abc import Iterator
 
-from holdfast.providers.wire.lenient_json import encode_lenient
-from holdfast.providers.wire.media import data_url
-from holdfast.providers.wire.neutral_forms import argument_object, reminder_text, result_text
+from holdfast.providers.wire.lenient_decoding import encode_lenient
+from holdfast.providers.wire.message_forms import (
+    CUSTOM_INPUT,
+    argument_object,
+    data_url,
+    reminder_text,
+    result_text,
+)
 from holdfast.providers.wire.openai_responses.dialects import ResponsesDialect
-from holdfast.providers.wire.openai_responses.reply_items import CUSTOM_INPUT, plain_item
+from holdfast.providers.wire.openai_responses.reply_items import plain_item
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -33,7 +38,7 @@ _ANSWERED_BY_CLIENT = frozenset(
 
 
 def custom_calls(messages: tuple[Message, ...]) -> frozenset[CallId]:
-    """Return the ids of calls whose input is free text: their results have another type."""
+    """Return the ids of custom tool calls, whose results have another type."""
     return frozenset(
         part.call_id
         for message in messages
@@ -58,7 +63,7 @@ def items_of(
 
 
 def _typed(item: JsonObject) -> JsonObject:
-    """Write the short form of an answer as a typed message."""
+    """Return the short form of an answer as a typed message."""
     if "type" in item:
         return item
     content = [{"type": "output_text", "text": item["content"], "annotations": []}]
@@ -66,7 +71,7 @@ def _typed(item: JsonObject) -> JsonObject:
 
 
 def _plain(item: JsonObject) -> JsonObject | None:
-    """Write an item without anything that only the server that made it knows."""
+    """Return an item without anything specific to the server that made it."""
     kind = item.get("type", "message")
     if kind == "function_call":
         return {name: item[name] for name in ("type", "call_id", "name", "arguments")}
@@ -124,7 +129,7 @@ def _output_of(part: ToolResultPart) -> Json:
 
 
 def _assistant_items(message: AssistantMessage) -> list[JsonObject]:
-    """Return an answer's items; reasoning only where something it led to follows."""
+    """Return the items of an answer; reasoning only if the item that it led to follows."""
     items: list[JsonObject] = []
     waiting: list[JsonObject] = []
     sent: set[str] = set()
@@ -144,12 +149,12 @@ def _assistant_items(message: AssistantMessage) -> list[JsonObject]:
 
 
 def _add_item(items: list[JsonObject], item: JsonObject, sent: set[str]) -> None:
-    """Add an item; with its id only if the reasoning that it wants is there, too."""
+    """Add an item; it keeps its id only if its reasoning is sent, too."""
     wanted = item.pop("reasoning", None)
     if wanted is not None and wanted not in sent:
         item = _without_id(item)
     if items and "id" in item and items[-1].get("id") == item["id"]:
-        # Two texts of one message: an id must not come twice.
+        # Two texts of one message; the API refuses an id that occurs twice.
         if item["type"] == items[-1]["type"] == "message":
             items[-1]["content"] += item["content"]
         else:
@@ -167,7 +172,7 @@ def _without_id(item: JsonObject) -> JsonObject:
 
 
 def _add_reasoning(waiting: list[JsonObject], part: ReasoningPart) -> None:
-    """Add a piece of reasoning to the item it is of; pieces of one item follow each other."""
+    """Add a piece of reasoning to its item; the pieces of one item follow each other."""
     native = part.native or {}
     name = native.get("id")
     if not name:
@@ -221,7 +226,7 @@ def _facts(native: JsonObject, *names: str) -> JsonObject:
 
 
 def _is_answered(payload: JsonObject, message: AssistantMessage) -> bool:
-    """Whether a call that the client should have run has its output beside it."""
+    """Whether an item may be sent: a call for the client to run needs its output beside it."""
     if payload.get("type") not in _ANSWERED_BY_CLIENT:
         return True
     wanted = f"{payload['type']}_output"

@@ -1,44 +1,58 @@
-"""Decodes the events of an OpenAI Responses reply into stream parts.
+"""OpenAI Responses: the decoder of one reply.
 
-Text comes from the deltas, because the final `output` can be empty; a done event or the final
-`output` is taken for it only where no delta came. A server that answers with one JSON body instead
-of a stream is read as one frame.
+Text is read from the deltas, because the final `output` may be empty. A done event or the final
+`output` is used only for what the deltas did not contain. A server that answers with one JSON body
+instead of a stream is decoded as one frame.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.providers.wire.failures import text_of
-from holdfast.providers.wire.lenient_json import word_of
-from holdfast.providers.wire.openai_responses.errors import ERRORS
-from holdfast.providers.wire.openai_responses.reply_items import OutputItems, PieceKind
+from holdfast.providers.wire.lenient_decoding import DECODE_ERRORS, as_text, id_text
+from holdfast.providers.wire.openai_responses.reply_items import OutputItems, Piece, PieceKind
 from holdfast.providers.wire.openai_responses.reply_types import (
+    ERRORS,
     Event,
     cost_of,
-    read_any,
-    read_event,
+    decode_event,
+    decode_unusual,
+    read_object,
     usage_of,
 )
 from holdfast.providers.wire.protocol import Frame
 from holdfast.vocabulary.errors import ErrorCode, RequestError
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.stream_parts import FinishKind, StreamFinished, StreamOpened, StreamPart
+from holdfast.vocabulary.stream_parts import (
+    FinishKind,
+    PartDelta,
+    StreamFinished,
+    StreamOpened,
+    StreamPart,
+)
 
 _INCOMPLETE: dict[str, FinishKind] = {"max_output_tokens": "length", "content_filter": "refusal"}
 
 
 class ResponsesDecoder:
-    """Holds what one reply has said so far."""
+    """Decodes one reply; implements `Decoder`.
+
+    `response_id` and `sequence_number` are those of the last event that has them.
+    """
 
     def __init__(self) -> None:
         self.response_id: str | None = None
         self.sequence_number: int | None = None
         self._seen: int | None = None
-        """The last event before a connection broke; those up to it are not taken again."""
+        """The last event before the connection broke; events up to it are not decoded again."""
         self._items = OutputItems()
+        self._piece: Piece | None = None
+        """The piece that the last event added text to, and where that event said it is. Most events
+        are more text for the same piece."""
+        self._place: tuple[str | int | None, ...] = ()
         self._is_background = False
         self._is_open = False
+        self._model = ""
         self._is_finished = False
 
     def feed(self, frames: Sequence[Frame], out: list[StreamPart]) -> None:
@@ -47,44 +61,43 @@ class ResponsesDecoder:
         for frame in frames:
             if self._is_finished or frame.data == b"[DONE]":
                 continue
-            event = self._read(frame)
+            try:
+                event = decode_event(frame.data)
+            except DECODE_ERRORS:
+                event = decode_unusual(frame.data)
+            if event.type in {"", "error"} or frame.event == "error":
+                event = _completed_event(event, frame)
             if (number := event.sequence_number) is not None:
                 if self._seen is not None and number <= self._seen:
                     continue
                 self.sequence_number = number
-            if (source := _PIECES.get(event.type)) is not None:
-                self._on_piece(event, source)
+            piece = self._piece
+            if piece is not None and event.delta and self._place == _place_of(event):
+                piece.words.add(event.delta)
+                out.append(PartDelta(key=piece.key, text=event.delta))
             else:
                 self._react(event)
 
-    def finish(self, out: list[StreamPart]) -> None:  # noqa: ARG002
-        """Take note that the body ended."""
+    def finish(self) -> Sequence[StreamPart]:
+        """Raise STREAM_INTERRUPTED unless the response has ended; no parts are left."""
         if not self._is_finished:
             words = "the stream ended before the response did"
             raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
+        return ()
 
     def resume(self) -> str | None:
-        """Say where the rest of a broken reply is; only what runs in the background is kept."""
+        """Return where the rest of the reply is; the provider keeps background responses only."""
         if not self._is_background or self._is_finished or self.response_id is None:
             return None
         self._seen = self.sequence_number
         after = "" if self._seen is None else f"&starting_after={self._seen}"
         return f"/{self.response_id}?stream=true{after}"
 
-    def _read(self, frame: Frame) -> Event:
-        event = read_event(frame.data)
-        if not event.type and frame.event.startswith("response."):
-            event.type = frame.event
-        if event.type and event.type != "error" and frame.event != "error":
-            return event
-        value = read_any(frame.data)
-        if value.get("object") == "response" or "output" in value:
-            return Event(type="response.completed", response=msgspec.Raw(frame.data))
-        if value.get("error") or "error" in {event.type, frame.event}:
-            raise ERRORS.error_in_stream(value)
-        return event
-
     def _react(self, event: Event) -> None:
+        self._piece = None
+        if (source := _PIECES.get(event.type)) is not None:
+            self._on_piece(event, source)
+            return
         match event.type.removeprefix("response."):
             case "function_call_arguments.delta" | "function_call_arguments.done":
                 self._on_arguments(event, "function_call")
@@ -95,7 +108,10 @@ class ResponsesDecoder:
             case "output_item.done":
                 self._on_item_done(event)
             case "created" | "queued" | "in_progress":
-                self._open(read_any(event.response))
+                self._note_response(read_object(event.response))
+                # Without content there is time to wait for an event that names the model.
+                if self._model and not self._is_open:
+                    self._open()
             case "completed" | "done" | "incomplete" | "failed" | "cancelled":
                 self._on_response_ended(event)
 
@@ -103,42 +119,46 @@ class ResponsesDecoder:
 
     def _on_piece(self, event: Event, source: "_Source") -> None:
         if not self._is_open:
-            self._open({})
+            self._open()
         item = self._items.item_of(event, source.item)
         index = (event.summary_index if source.letter == "s" else event.content_index) or 0
         piece = self._items.piece_of(item, f"{source.letter}{index}", source.kind)
         text = event.delta or piece.rest_of(event.text or event.refusal)
-        self._items.say(item, piece, text)
+        self._items.add_text(item, piece, text)
+        if piece.is_open and not item.is_closed:
+            self._piece, self._place = piece, _place_of(event)
 
     def _on_arguments(self, event: Event, kind: str) -> None:
         item = self._items.item_of(event, kind)
         if event.delta or not item.length:
-            self._items.argue(item, event.delta or event.arguments or event.input)
+            self._items.add_arguments(item, event.delta or event.arguments or event.input)
 
     # Items
 
     def _on_item_added(self, event: Event) -> None:
         if not self._is_open:
-            self._open({})
-        if value := read_any(event.item):
+            self._open()
+        if value := read_object(event.item):
             self._items.add(value, event.output_index)
 
     def _on_item_done(self, event: Event) -> None:
         if not self._is_open:
-            self._open({})
-        value = read_any(event.item)
+            self._open()
+        value = read_object(event.item)
         if not value:
             return
-        name = word_of(value.get("id")) or word_of(value.get("call_id")) or None
+        name = id_text(value.get("id")) or id_text(value.get("call_id")) or None
         probe = Event(output_index=event.output_index, item_id=name)
-        self._items.end(self._items.item_of(probe, word_of(value.get("type"))), value)
+        self._items.end(self._items.item_of(probe, id_text(value.get("type"))), value)
 
     # The response
 
     def _on_response_ended(self, event: Event) -> None:
-        response = read_any(event.response)
-        status = text_of(response.get("status")) or event.type.removeprefix("response.")
-        self._open(response)
+        response = read_object(event.response)
+        status = as_text(response.get("status")) or event.type.removeprefix("response.")
+        self._note_response(response)
+        if not self._is_open:
+            self._open()
         if status == "failed" or response.get("error"):
             raise ERRORS.error_in_stream(response)
         if status == "cancelled":
@@ -147,19 +167,20 @@ class ResponsesDecoder:
         self._is_finished = True
         self._items.out.append(self._finished(status, response))
 
-    def _open(self, response: JsonObject) -> None:
-        self.response_id = word_of(response.get("id")) or self.response_id
+    def _note_response(self, response: JsonObject) -> None:
+        self.response_id = id_text(response.get("id")) or self.response_id
+        self._model = self._model or as_text(response.get("model"))
         if response.get("store") is True:
             self._items.kept_as = self.response_id
         self._is_background = self._is_background or response.get("background") is True
-        if not self._is_open:
-            self._is_open = True
-            model = text_of(response.get("model"))
-            self._items.out.append(StreamOpened(model=model, response_id=self.response_id))
+
+    def _open(self) -> None:
+        self._is_open = True
+        self._items.out.append(StreamOpened(model=self._model, response_id=self.response_id))
 
     def _finished(self, status: str, response: JsonObject) -> StreamFinished:
         details = response.get("incomplete_details")
-        reason = text_of(details.get("reason")) if isinstance(details, dict) else ""
+        reason = as_text(details.get("reason")) if isinstance(details, dict) else ""
         native: JsonObject = {"response_id": self.response_id}
         if self._items.refusals:
             native["refusal"] = "".join(self._items.refusals)
@@ -181,8 +202,39 @@ class ResponsesDecoder:
         return "tool_calls" if self._items.has_calls else "stop"
 
 
+def _place_of(event: Event) -> tuple[str | int | None, ...]:
+    """Return which piece of text an event is about, in comparable form."""
+    return (
+        event.type,
+        event.output_index,
+        event.item_id,
+        event.content_index,
+        event.summary_index,
+    )
+
+
+def _completed_event(event: Event, frame: Frame) -> Event:
+    """Return an event whose type is missing in the data; raises the error that it may report.
+
+    The type may be the name of the server-sent event, or the frame may be a complete response.
+    """
+    if not event.type and frame.event.startswith("response."):
+        event.type = frame.event
+    if event.type and event.type != "error" and frame.event != "error":
+        return event
+    value = read_object(frame.data)
+    if value.get("object") == "response" or "output" in value:
+        status = as_text(value.get("status"))
+        # Any other status is an end, and `_on_response_ended` reads which.
+        name = status if status in {"queued", "in_progress"} else "completed"
+        return Event(type=f"response.{name}", response=msgspec.Raw(frame.data))
+    if value.get("error") or "error" in {event.type, frame.event}:
+        raise ERRORS.error_in_stream(value)
+    return event
+
+
 class _Source(msgspec.Struct, frozen=True):
-    """Where a piece of text belongs: the type of its item, its place there, its kind."""
+    """Where the text of an event belongs: the type of its item, the list in it, its kind."""
 
     item: str
     letter: str
@@ -194,7 +246,7 @@ _SOURCES = {
     "refusal": _Source("message", "c", "refusal"),
     "reasoning_summary_text": _Source("reasoning", "s", "reasoning"),
     "reasoning_text": _Source("reasoning", "c", "reasoning"),
-    # What the same was called at first; some servers still do.
+    # The first name of the same event; some servers still use it.
     "reasoning": _Source("reasoning", "c", "reasoning"),
 }
 _PIECES = {

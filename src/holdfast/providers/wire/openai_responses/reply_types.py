@@ -1,23 +1,29 @@
-"""The events of an OpenAI Responses stream, as far as they are looked at.
+"""OpenAI Responses: the events of a stream, and how usage, cost and errors are read.
 
-One struct fits every event, so that the hot path is one typed decode; what only some events hold
-stays raw until it is needed. An event that does not fit is read leniently: fields of a wrong type
-count as absent.
+One struct fits every event, so that the hot path is one typed decode. Content that only some events
+have stays undecoded until it is needed. An event that does not fit is decoded leniently: fields of
+the wrong type count as absent.
 """
 
 from decimal import Decimal
 
 import msgspec
 
-from holdfast.providers.wire.billed_cost import cost_in_dollars, cost_in_ticks
-from holdfast.providers.wire.lenient_json import UNREADABLE, decode_lenient
-from holdfast.providers.wire.what_fits import keep_what_fits
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.providers.wire.failures import Failure, FailureRules, code_table, status_among
+from holdfast.providers.wire.lenient_decoding import (
+    as_text,
+    convert_leniently,
+    cost_in_dollars,
+    cost_in_ticks,
+    decode_lenient,
+)
+from holdfast.vocabulary.errors import ErrorCode
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.usage import Usage
 
 
 class Event(msgspec.Struct, gc=False):
-    """Any event."""
+    """An event of any type."""
 
     type: str = ""
     delta: str = ""
@@ -48,28 +54,26 @@ class _Tokens(msgspec.Struct):
 
 
 _NO_DETAILS = _TokenDetails()
-_decode = msgspec.json.Decoder(Event).decode
+decode_event = msgspec.json.Decoder(Event).decode
+"""Decodes one event; raises one of `DECODE_ERRORS` for what `decode_unusual` is there for."""
 
 
-def read_event(data: bytes) -> Event:
-    """Decode one event; raises PROTOCOL if it is not JSON."""
-    try:
-        return _decode(data)
-    except UNREADABLE:
-        value = decode_lenient(data)
-        return keep_what_fits(value, Event) if isinstance(value, dict) else Event()
+def decode_unusual(data: bytes) -> Event:
+    """Decode an event without its fields of the wrong type; PROTOCOL if it is not JSON."""
+    value = decode_lenient(data)
+    return convert_leniently(value, Event) if isinstance(value, dict) else Event()
 
 
-def read_any(data: bytes | msgspec.Raw) -> JsonObject:
-    """Decode a JSON object; anything else, or nothing, counts as an empty one."""
+def read_object(data: bytes | msgspec.Raw) -> JsonObject:
+    """Decode a JSON object; anything else counts as an empty one."""
     value = decode_lenient(bytes(data)) if bytes(data) else None
     return value if isinstance(value, dict) else {}
 
 
 def usage_of(response: JsonObject) -> Usage:
-    """Return what a response used: its totals are inclusive already."""
+    """Return the usage of a response; its totals are inclusive already."""
     reported = response.get("usage")
-    tokens = keep_what_fits(reported if isinstance(reported, dict) else {}, _Tokens)
+    tokens = convert_leniently(reported if isinstance(reported, dict) else {}, _Tokens)
     into = tokens.input_tokens_details or _NO_DETAILS
     out_of = tokens.output_tokens_details or _NO_DETAILS
     return Usage(
@@ -82,9 +86,42 @@ def usage_of(response: JsonObject) -> Usage:
 
 
 def cost_of(response: JsonObject) -> Decimal | None:
-    """Return what the provider says it billed: routers in dollars, xAI in ticks."""
+    """Return the cost that the provider reports, if any: routers in dollars, xAI in ticks."""
     usage = response.get("usage")
     if not isinstance(usage, dict):
         return None
     cost = cost_in_dollars(usage)
     return cost_in_ticks(usage) if cost is None else cost
+
+
+# Errors
+
+CODES = code_table(
+    {
+        ErrorCode.AUTH: "invalid_authentication",
+        ErrorCode.QUOTA: "usage_limit_reached",
+        ErrorCode.RATE_LIMITED: "slow_down",
+        ErrorCode.OVERLOADED: "server_is_overloaded",
+        ErrorCode.MODEL_NOT_FOUND: "unsupported_model",
+        ErrorCode.CONTEXT_LENGTH: "string_above_max_length",
+        ErrorCode.CONTENT_FILTER: "image_content_policy_violation invalid_prompt bio_policy"
+        " cyber_policy",
+        ErrorCode.SERVER_ERROR: "internal_error vector_store_timeout",
+        ErrorCode.BAD_REQUEST: "previous_response_not_found",
+    }
+)
+
+
+def _read(report: Json) -> Failure:
+    outer = report if isinstance(report, dict) else {}
+    inner = outer.get("error")
+    # xAI sends the message as a string under `error`, and the code beside it.
+    found = inner if isinstance(inner, dict) else outer
+    return Failure(
+        codes=tuple(str(found[name]) for name in ("code", "type") if found.get(name)),
+        message=inner if isinstance(inner, str) else as_text(found.get("message")),
+        status=status_among(found.get("code"), outer.get("status"), outer.get("status_code")),
+    )
+
+
+ERRORS = FailureRules(read=_read, codes=CODES)

@@ -1,18 +1,18 @@
-"""Lowers a neutral request to the body of an OpenAI Responses call.
+"""OpenAI Responses: the encoder of requests and of token counts.
 
-The API has no field for stop sequences or a seed; they are not sent. Prompts are cached without
-being asked.
+The API has no field for stop sequences or a seed, so they are not sent. It caches prompts by
+itself, so there are no cache marks.
 """
 
 import re
 from functools import partial
 
-from holdfast.providers.wire.message_bytes import MessageBytes, body_with
-from holdfast.providers.wire.neutral_forms import described
+from holdfast.providers.wire.lenient_decoding import read_token_count
+from holdfast.providers.wire.message_forms import tool_description
 from holdfast.providers.wire.openai_responses.dialects import OPENAI, ResponsesDialect
 from holdfast.providers.wire.openai_responses.messages import custom_calls, items_of
+from holdfast.providers.wire.prefix_cache import EncodedMessages, body_with_array
 from holdfast.providers.wire.protocol import WireRequest
-from holdfast.providers.wire.token_count import read_token_count
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import CompactionPart
@@ -24,29 +24,30 @@ SERVER_TOOLS: dict[str, JsonObject] = {
     "code_interpreter": {"type": "code_interpreter", "container": {"type": "auto"}},
     "image_generation": {"type": "image_generation"},
 }
-"""Tools that the provider runs itself, by the switch that turns each on."""
+"""Tools that the provider runs, by the name in `betas` that turns each on."""
 _NOT_COUNTED = (
     *("stream", "store", "include", "max_output_tokens", "temperature", "background"),
     "context_management",
 )
 CHAIN = "previous_response_id"
-"""The switch that lets the provider keep the history, so that only what is new is sent."""
+"""The name in `betas` that makes the provider keep the history, so that only new messages are
+sent."""
 
 _SCHEMA_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class RequestEncoder:
-    """Encodes one request after another for one endpoint, each message only once."""
+    """Encodes requests for one endpoint, each message of a conversation once."""
 
     def __init__(self, dialect: ResponsesDialect = OPENAI) -> None:
         self._dialect = dialect
-        self._messages = MessageBytes()
+        self._messages = EncodedMessages()
 
     def __call__(self, request: ModelRequest) -> WireRequest:
         """Return the request that asks for a streamed answer."""
         fields, after = _fields(request, self._dialect)
         known = BODY_SWITCHES | SERVER_TOOLS.keys() | {CHAIN}
-        # A beta that is named after a day is Anthropic's.
+        # A beta with a date in its name is Anthropic's.
         betas = [
             name
             for name, is_on in request.betas.items()
@@ -69,16 +70,18 @@ class RequestEncoder:
     def _body(self, request: ModelRequest, fields: JsonObject, after: int) -> bytes:
         custom = custom_calls(request.messages)
         make = partial(items_of, custom=custom, dialect=self._dialect)
-        return body_with(fields, "input", self._messages.of(request.messages, make)[after:])
+        return body_with_array(
+            fields, "input", self._messages.encode(request.messages, make)[after:]
+        )
 
 
 def encode_request(request: ModelRequest, dialect: ResponsesDialect = OPENAI) -> WireRequest:
-    """Lower `request`, whose history already meets the protocol's rules."""
+    """Encode `request`, whose history already meets the protocol's rules."""
     return RequestEncoder(dialect)(request)
 
 
 def encode_count(request: ModelRequest, dialect: ResponsesDialect = OPENAI) -> WireRequest:
-    """Lower `request` to the call that counts its tokens."""
+    """Encode the request that counts the tokens of `request`."""
     return RequestEncoder(dialect).count(request)
 
 
@@ -88,8 +91,8 @@ def decode_count(body: bytes) -> int:
 
 
 def _fields(request: ModelRequest, dialect: ResponsesDialect) -> tuple[JsonObject, int]:
-    """Return everything but the input, and which message the input begins with."""
-    # Who keeps nothing would take the end of a conversation for the whole of it.
+    """Return everything but the input, and the index of the first message of the input."""
+    # An endpoint that keeps no answers would take the end of a conversation for all of it.
     switches = request.betas if dialect.keeps_answers else {}
     chain = switches.get(CHAIN, False)
     after, previous = _last_kept(request.messages) if chain else (0, None)
@@ -115,7 +118,7 @@ def _fields(request: ModelRequest, dialect: ResponsesDialect) -> tuple[JsonObjec
 
 
 def _last_kept(messages: tuple[Message, ...]) -> tuple[int, str | None]:
-    """Find the last answer that the provider keeps: what follows it, and its response's id."""
+    """Return the id of the last response that the provider keeps, after the index behind it."""
     if any(isinstance(part, CompactionPart) for message in messages for part in message.parts):
         return 0, None
     for index in range(len(messages) - 1, -1, -1):
@@ -146,7 +149,7 @@ def _reasoning(request: ModelRequest, dialect: ResponsesDialect) -> JsonObject:
     levels = dialect.reasoning_of(request.model)
     if levels is None:
         return {}
-    body: JsonObject = {"include": ["reasoning.encrypted_content"]} if levels.sealed else {}
+    body: JsonObject = {"include": ["reasoning.encrypted_content"]} if levels.encrypted else {}
     effort = levels.levels.get(request.thinking) if request.thinking else None
     if effort is not None:
         body["reasoning"] = {"effort": effort}
@@ -160,9 +163,9 @@ def _tools(request: ModelRequest) -> JsonObject:
         {
             "type": "function",
             "name": tool.name,
-            "description": described(tool),
+            "description": tool_description(tool),
             "parameters": tool.input_schema,
-            # Said aloud, because the default would rewrite the schema.
+            # Explicit, because with the default the provider rewrites the schema.
             "strict": False,
         }
         for tool in request.tools

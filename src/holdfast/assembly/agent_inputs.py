@@ -1,0 +1,108 @@
+"""What an agent is built from: the types of its inputs, and where configuration is looked for.
+
+`import holdfast` loads this file, so it imports types only.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from holdfast.blocks.tool_registry.registry import ToolInput
+from holdfast.ports.clock import Clock, Random
+from holdfast.ports.model_client import ModelClient
+from holdfast.ports.session_store import Store
+from holdfast.ports.token_source import TokenSource
+from holdfast.ports.tools import Approver, BeforeTool, Unanswered
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.parts import MediaPart
+from holdfast.vocabulary.secrets import Secret
+from holdfast.vocabulary.settings import RuntimeSettings
+
+if TYPE_CHECKING:
+    from holdfast.providers.transport.protocol import Transport
+
+PathInput: TypeAlias = str | os.PathLike[str]
+"""A path, as users write it."""
+TokenFunction: TypeAlias = Callable[[], "str | Secret | Awaitable[str | Secret]"]
+TransportFactory: TypeAlias = Callable[[], "Transport"]
+"""Makes the transport to a provider; called once for each."""
+AttachmentInput: TypeAlias = MediaPart | PathInput | bytes
+"""A part as it is; a file; a path, or a URL that begins like one; or content."""
+
+
+class ConfigurationSources(msgspec.Struct, frozen=True, kw_only=True):
+    """Where configuration is looked for; everything has the usual default."""
+
+    environment: Mapping[str, str] | None = None
+    config_dir: PathInput | None = None
+    config_path: PathInput | None = None
+    cwd: PathInput | None = None
+
+
+class OwnAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """What the program itself says of the way to its model's provider."""
+
+    api_key: str | Secret | TokenSource | TokenFunction | None = None
+    base_url: str | None = None
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"OwnAccess(base_url={self.base_url!r})"
+
+
+class SystemClock:
+    """The machine's time."""
+
+    def now(self) -> float:
+        """Return seconds on a clock that never goes backwards."""
+        return time.monotonic()  # noqa: TID251 - this is the clock
+
+    def time_ms(self) -> int:
+        """Return wall-clock milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)  # noqa: TID251 - this is the clock
+
+
+class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """What the blocks of an agent are made from; the options of an agent have the defaults."""
+
+    tools: Iterable[ToolInput]
+    providers: Iterable[ModelClient]
+    own_access: OwnAccess
+    store: str | Store
+    approver: Approver | None
+    unanswered: Unanswered
+    before_tool: BeforeTool | None
+    instrumentation: Callable[[Instrumented], None] | None
+    transport: TransportFactory | None
+    record_to: PathInput | None
+    runtime: RuntimeSettings
+    clock: Clock
+    random: Random
+
+
+def split_model(model: str) -> tuple[str, str]:
+    """Split `provider/model`.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when one of them is missing.
+
+    """
+    if model.startswith("local:"):
+        return "local", model.removeprefix("local:")
+    provider, _, name = model.partition("/")
+    if not provider or not name:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"model {model!r} must be written as 'provider/model', "
+            "for example 'anthropic/claude-sonnet-5'",
+        )
+    return provider, name

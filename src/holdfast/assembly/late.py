@@ -1,0 +1,70 @@
+"""Providers, stores and what else only some agents need: each is imported when it is first used.
+
+A driver or a wire protocol costs time and memory, and `import holdfast` loads none of them. Use the
+names through the module: `late.SqliteStore(path)`.
+"""
+
+from typing import TYPE_CHECKING
+
+from holdfast.vocabulary.late_names import late_names
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from holdfast.assembly.attachments import attachment_part
+    from holdfast.providers.local.client import LocalModelClient
+    from holdfast.providers.local.download import pull_model
+    from holdfast.providers.local.weights import list_local_models, remove_local_model
+    from holdfast.providers.transport.http import AiohttpTransport
+    from holdfast.providers.vendor_clients import Access, make_client, offered_client
+    from holdfast.providers.wire.chat_completions.dialects import DIALECTS, Dialect
+    from holdfast.stores.jsonl.store import JsonlStore
+    from holdfast.stores.memory import MemoryStore
+    from holdfast.stores.recording import RecordingClient
+    from holdfast.stores.sqlite.store import SqliteStore
+
+__all__ = [
+    "DIALECTS",
+    "Access",
+    "AiohttpTransport",
+    "Dialect",
+    "JsonlStore",
+    "LocalModelClient",
+    "MemoryStore",
+    "Random",
+    "RecordingClient",
+    "SqliteStore",
+    "attachment_part",
+    "list_local_models",
+    "make_client",
+    "offered_client",
+    "pull_model",
+    "remove_local_model",
+]
+
+_DIALECTS = "holdfast.providers.wire.chat_completions.dialects"
+_VENDOR_CLIENTS = "holdfast.providers.vendor_clients"
+_WEIGHT_FILES = "holdfast.providers.local.weights"
+
+if not TYPE_CHECKING:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "DIALECTS": _DIALECTS,
+            "Access": _VENDOR_CLIENTS,
+            "AiohttpTransport": "holdfast.providers.transport.http",
+            "Dialect": _DIALECTS,
+            "JsonlStore": "holdfast.stores.jsonl.store",
+            "LocalModelClient": "holdfast.providers.local.client",
+            "MemoryStore": "holdfast.stores.memory",
+            "Random": "random",
+            "RecordingClient": "holdfast.stores.recording",
+            "SqliteStore": "holdfast.stores.sqlite.store",
+            "attachment_part": "holdfast.assembly.attachments",
+            "list_local_models": _WEIGHT_FILES,
+            "make_client": _VENDOR_CLIENTS,
+            "offered_client": _VENDOR_CLIENTS,
+            "pull_model": "holdfast.providers.local.download",
+            "remove_local_model": _WEIGHT_FILES,
+        },
+    )

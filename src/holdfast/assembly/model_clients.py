@@ -1,0 +1,231 @@
+"""Model clients: finds the client behind `provider/model`, making each client once."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.assembly import late
+from holdfast.assembly.agent_inputs import OwnAccess, PathInput, TransportFactory, split_model
+from holdfast.assembly.configuration import Configuration
+from holdfast.auth.token_sources import CallableTokenSource, StaticTokenSource
+from holdfast.config.connections import Connection, key_source, missing_key
+from holdfast.ports.clock import Clock
+from holdfast.ports.model_client import ModelClient
+from holdfast.ports.token_source import TokenSource
+from holdfast.providers.vendors import VENDORS, Vendor
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.option_declarations import unknown_name
+from holdfast.vocabulary.secrets import Secret, remember
+
+if TYPE_CHECKING:
+    from holdfast.providers.transport.protocol import Transport
+    from holdfast.providers.wire.chat_completions.dialects import Dialect
+
+
+class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the program says of all its clients."""
+
+    clock: Clock
+    transport: TransportFactory | None = None
+    """None is HTTP as the environment has it set up."""
+    record_to: PathInput | None = None
+    """The file that requests and answers are written to, for `holdfast.testing.ReplayClient`."""
+
+
+class ModelClients:
+    """The clients of one agent, by provider. Owns and closes those that it made itself."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        given: Iterable[ModelClient],
+        own: OwnAccess,
+        options: ClientOptions,
+    ) -> None:
+        self._configuration = configuration
+        # A key that is nothing comes of a variable that is not set: the usual places may have one.
+        is_blank = isinstance(own.api_key, str) and not own.api_key.strip()
+        self._own = msgspec.structs.replace(own, api_key=None) if is_blank else own
+        self._options = options
+        self._own_provider = split_model(configuration.model)[0]
+        self._given = {client.provider: self._recorded(client) for client in given}
+        self._made: dict[str, ModelClient] = {}
+
+    async def route(self, model: str) -> tuple[ModelClient, str]:
+        """Return the client for a model, and the model's name without its provider."""
+        provider, name = split_model(model or self._configuration.model)
+        client = self._given.get(provider) or self._made.get(provider)
+        if client is None:
+            client = self._made[provider] = self._recorded(self._make(provider))
+        return client, name
+
+    async def close(self) -> None:
+        """Close the clients that were made here; those that were handed in are their owner's."""
+        made, self._made = self._made, {}
+        for client in made.values():
+            await client.close()
+
+    def _make(self, provider: str) -> ModelClient:
+        configuration = self._configuration
+        if provider == "local":
+            return late.LocalModelClient(folder=configuration.model_folder)
+        connection = configuration.connection(provider)
+        _refuse_unknown_words(connection, configuration)
+        own = self._own if provider == self._own_provider else OwnAccess()
+        if own.base_url is not None:
+            connection = msgspec.structs.replace(connection, base_url=own.base_url)
+        if connection.base_url is None and (offered := late.offered_client(provider)) is not None:
+            return offered
+        vendor = _vendor_of(connection)
+        dialect = _dialect_of(connection, vendor)
+        tokens = self._tokens(connection, own)
+        if vendor.needs_key and tokens is None:
+            environment = configuration.environment
+            raise missing_key(provider, environment=environment, file=configuration.file)
+        return late.make_client(
+            vendor,
+            late.Access(
+                tokens=tokens,
+                provider=provider,
+                base_url=connection.base_url,
+                headers={**_headers(connection, configuration), **own.headers},
+                dialect=dialect,
+                api_version=connection.api_version,
+                organization=connection.organization,
+                project=connection.project,
+                location=connection.location,
+                clock=self._options.clock,
+                is_bearer=own.api_key is None and connection.key is None,
+                transport=self._transport(),
+            ),
+        )
+
+    def _transport(self) -> "Transport":
+        if self._options.transport is not None:
+            return self._options.transport()
+        return late.AiohttpTransport(environment=self._configuration.environment.variables)
+
+    def _recorded(self, client: ModelClient) -> ModelClient:
+        """Write down what a client is asked and answers; each provider has a file of its own."""
+        if self._options.record_to is None:
+            return client
+        path = self._configuration.cwd / self._options.record_to
+        if client.provider != self._own_provider:
+            path = path.with_name(f"{path.stem}.{client.provider}{path.suffix}")
+        return late.RecordingClient(client, path, clock=self._options.clock)
+
+    def _tokens(self, connection: Connection, own: OwnAccess) -> TokenSource | None:
+        given = own.api_key
+        if isinstance(given, str | Secret):
+            return StaticTokenSource(given)
+        if callable(given):
+            return CallableTokenSource(given)
+        if given is not None:
+            return given
+        reference = connection.key or connection.auth_token
+        if reference is None:
+            return None
+        return key_source(reference, environment=self._configuration.environment)
+
+
+def _refuse_unknown_words(connection: Connection, configuration: Configuration) -> None:
+    """Raise CONFIG_INVALID for a kind or a dialect of the file that is none."""
+    entry = configuration.file.providers.get(connection.provider)
+    if entry is None:
+        return
+    for field, word, known in (
+        ("kind", entry.kind, VENDORS),
+        ("dialect", entry.dialect, late.DIALECTS),
+    ):
+        if isinstance(word, str) and word not in known:
+            told = f"{unknown_name(word, known)}; known are {', '.join(sorted(known))}"
+            raise configuration.file.error(("providers", connection.provider, field), told)
+
+
+def _vendor_of(connection: Connection) -> Vendor:
+    """Return the row of a connection; a server that is not known speaks Chat Completions.
+
+    Raises:
+        ConfigError: CONFIG_INVALID for a provider that is not known and has no URL, CONFIG_MISSING
+            for one that is not told what it needs.
+
+    """
+    vendor = VENDORS.get(connection.kind)
+    if vendor is None and connection.base_url is None:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"there is no provider {connection.provider!r}; write its base_url into "
+            f"[providers.{connection.provider}] of the configuration file, or pass base_url",
+            provider=connection.provider,
+        )
+    vendor = vendor or VENDORS["compatible"]
+    for field in vendor.needs:
+        if not getattr(connection, field):
+            variables = " or ".join(vendor.more_variables[field])
+            raise ConfigError(
+                ErrorCode.CONFIG_MISSING,
+                f"{connection.provider} needs a {field}: set {variables}, or write {field} "
+                f"into [providers.{connection.provider}] of the configuration file",
+                provider=connection.provider,
+            )
+    return vendor
+
+
+def _dialect_of(connection: Connection, vendor: Vendor) -> "Dialect | None":
+    """Return the dialect that a table asks for: one by its name, or single differences.
+
+    Raises:
+        ConfigError: CONFIG_INVALID for a field or a value that a dialect does not have, and for a
+            protocol without dialects.
+
+    """
+    wanted = connection.dialect
+    if wanted is None:
+        return None
+    if vendor.protocol != "chat":
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"[providers.{connection.provider}]: only Chat Completions has dialects, and "
+            f"{connection.kind!r} speaks something else",
+            provider=connection.provider,
+        )
+    if isinstance(wanted, str):
+        if wanted not in late.DIALECTS:
+            raise _no_dialect(connection, unknown_name(wanted, late.DIALECTS))
+        return late.DIALECTS[wanted]
+    fields = [name for name in late.Dialect.__struct_fields__ if name != "name"]
+    for name in wanted:
+        if name not in fields:
+            raise _no_dialect(connection, f"{name!r} is {unknown_name(name, fields)}")
+    try:
+        usual = msgspec.to_builtins(late.DIALECTS[vendor.dialect])
+        return msgspec.convert(usual | wanted, late.Dialect)
+    except msgspec.ValidationError as error:
+        raise _no_dialect(connection, str(error)) from None
+
+
+def _no_dialect(connection: Connection, reason: str) -> ConfigError:
+    return ConfigError(
+        ErrorCode.CONFIG_INVALID,
+        f"[providers.{connection.provider}]: dialect: {reason}",
+        provider=connection.provider,
+    )
+
+
+def _headers(connection: Connection, configuration: Configuration) -> dict[str, str]:
+    """Return the headers of a connection; one that refers to a variable is looked up."""
+    found: dict[str, str] = {}
+    for name, value in connection.headers.items():
+        if isinstance(value, str):
+            found[name] = value
+            continue
+        variable = value.env or ""
+        found[name] = configuration.environment.variables.get(variable, "").strip()
+        # Where a value is looked up instead of written down, it is a secret.
+        remember(found[name])
+        if not found[name]:
+            place = ("providers", connection.provider, "headers", name)
+            raise configuration.file.error(place, f"the variable {variable} is not set")
+    return found

@@ -1,0 +1,164 @@
+"""Conversation: the messages of one session, as a block that can be used without a session."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.ids import MessageId
+from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.parts import CompactionPart, ToolResultPart
+
+
+class Conversation:
+    """Holds messages in order and gives out the view that is sent.
+
+    Owns the order, the merging of consecutive user messages and the tags that name messages. Does
+    not own persistence, healing of unanswered calls (the fold does) or any wire format.
+    """
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        self._messages: list[Message] = []
+        self._tags: list[str | None] = []
+        self._view_start = 0
+        self.set_history(messages)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The whole history; nothing is ever dropped from it by a compaction."""
+        return tuple(self._messages)
+
+    @property
+    def tip(self) -> Message | None:
+        """The last message."""
+        return self._messages[-1] if self._messages else None
+
+    def push(
+        self, message: Message, *, tag: str | None = None, kept_from: MessageId | None = None
+    ) -> None:
+        """Append a message. A user message after another joins it; its tag is dropped then.
+
+        A compaction is sent instead of everything before it, which stays in the history. With
+        `kept_from` it goes before that message, so that what follows is still sent. A message that
+        an earlier compaction has replaced, or holds, cannot be kept.
+        """
+        if not isinstance(message, UserMessage | AssistantMessage):
+            raise ConfigError(ErrorCode.CONFIG_INVALID, f"{message!r} is not a message")
+        if kept_from is not None and self._put_before(kept_from, message):
+            return
+        tip = self.tip
+        if (
+            isinstance(message, UserMessage)
+            and isinstance(tip, UserMessage)
+            and not _is_compaction(message)
+        ):
+            self._messages[-1] = msgspec.structs.replace(tip, parts=tip.parts + message.parts)
+            return
+        if _is_compaction(message):
+            self._view_start = len(self._messages)
+        self._messages.append(message)
+        self._tags.append(tag)
+
+    def insert(self, index: int, message: Message, *, tag: str | None = None) -> None:
+        """Put a message at a place, without merging."""
+        self._messages.insert(index, message)
+        self._tags.insert(index, tag)
+        self._find_view_start()
+
+    def replace(self, tag: str, message: Message) -> bool:
+        """Put a message in the place of the last one with this tag."""
+        place = self._place_of(tag)
+        if place is not None:
+            self._messages[place] = message
+            self._find_view_start()
+        return place is not None
+
+    def remove(self, tag: str) -> bool:
+        """Take out the last message with this tag."""
+        place = self._place_of(tag)
+        if place is not None:
+            del self._messages[place], self._tags[place]
+            self._find_view_start()
+        return place is not None
+
+    def remove_last(self) -> Message | None:
+        """Roll back the last message; only for an answer that turned out to be void."""
+        if not self._messages:
+            return None
+        self._tags.pop()
+        removed = self._messages.pop()
+        self._find_view_start()
+        return removed
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.set_history(())
+
+    def set_history(self, messages: Iterable[Message]) -> None:
+        """Replace everything, as given: nothing is merged and all tags are gone."""
+        self._messages = list(messages)
+        self._tags = [None] * len(self._messages)
+        self._find_view_start()
+
+    def wire_view(self) -> tuple[Message, ...]:
+        """Return what is sent: from the last compaction on, itself included; otherwise all.
+
+        The view is an immutable slice of frozen messages; nothing is copied but references.
+        """
+        return tuple(self._messages[self._view_start :])
+
+    def _place_of(self, tag: str) -> int | None:
+        for place in range(len(self._tags) - 1, -1, -1):
+            if self._tags[place] == tag:
+                return place
+        return None
+
+    def _put_before(self, kept_from: MessageId, compaction: Message) -> bool:
+        """Put a compaction before a message that is sent now; False when there is no such one."""
+        first = self._view_start
+        if self._messages and _is_compaction(self._messages[first]):
+            first += 1  # what an earlier compaction stands for is replaced, too
+        sent = self._messages[first:]
+        places = [first + at for at, item in enumerate(sent) if item.id == kept_from]
+        place = places[-1] if places else -1
+        if places and any(isinstance(part, ToolResultPart) for part in self._messages[place].parts):
+            place -= 1  # results are kept with the message that made the calls
+        if place < first:
+            return False
+        kept = self._messages[place]
+        if isinstance(kept, UserMessage):  # roles alternate: the two become one
+            parts = compaction.parts + kept.parts
+            self._messages[place] = msgspec.structs.replace(kept, parts=parts)
+            self._find_view_start()
+        else:
+            self.insert(place, compaction)
+        return True
+
+    def _find_view_start(self) -> None:
+        self._view_start = 0
+        for place in range(len(self._messages) - 1, -1, -1):
+            if _is_compaction(self._messages[place]):
+                self._view_start = place
+                return
+
+
+def _is_compaction(message: Message) -> bool:
+    return any(isinstance(part, CompactionPart) and part.text for part in message.parts)
+
+
+def joined(view: tuple[Message, ...], message: Message) -> tuple[Message, ...]:
+    """Append a message to a view, merging it into a tip of the same role."""
+    tip = view[-1] if view else None
+    if isinstance(message, UserMessage) and isinstance(tip, UserMessage):
+        return (*view[:-1], msgspec.structs.replace(tip, parts=tip.parts + message.parts))
+    if isinstance(message, AssistantMessage) and isinstance(tip, AssistantMessage):
+        return (*view[:-1], merged(tip, message))
+    return (*view, message)
+
+
+def merged(first: AssistantMessage, second: AssistantMessage) -> AssistantMessage:
+    """Join an answer with the one that goes on with it."""
+    return msgspec.structs.replace(second, parts=first.parts + second.parts)

@@ -1,0 +1,256 @@
+"""Tool calls: what is known of each and the result it gets; and the repair of other histories."""
+
+from collections.abc import Iterable
+from itertools import count
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.vocabulary.ids import CallId, MessageId
+from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.parts import (
+    CompactionPart,
+    MediaPart,
+    Part,
+    ProviderPart,
+    ReasoningPart,
+    ReminderPart,
+    ResultContent,
+    TextPart,
+    ToolCallPart,
+    ToolOutcome,
+    ToolResultPart,
+)
+
+CallState: TypeAlias = Literal["waiting", "approved", "denied", "started", "ended"]
+
+_OF_USERS = (ToolResultPart, MediaPart, ReminderPart)
+_OF_MODELS = (ToolCallPart, ReasoningPart, ProviderPart)
+
+_TEXTS: dict[ToolOutcome, str] = {
+    "interrupted": "This call was not run: the query was interrupted before it.",
+    "denied": "This call was not allowed to run. Do not try it again unless you are asked to.",
+    "unknown": (
+        "This call was started, but its outcome is unknown: the program stopped while it ran. "
+        "It may or may not have taken effect. Check before you run it again."
+    ),
+}
+
+
+class CallRecord(msgspec.Struct, kw_only=True):
+    """What the log knows of one tool call."""
+
+    part: ToolCallPart
+    state: CallState = "waiting"
+    idempotent: bool | None = None
+    """Whether every run of it was of an idempotent tool; None when it was never started."""
+    reason: str | None = None
+    approved: Json | None = None
+    """The arguments that were approved, until the call is started: an approval is used once."""
+    approved_hash: str | None = None
+    """The digest under which they were asked about; None when the answer brought its own."""
+    ended: ToolResultPart | None = None
+    """The answer that it has for good."""
+
+    @property
+    def may_run(self) -> bool:
+        """Whether it could still be run: it has no end, was not denied, and does no harm twice."""
+        return self.ended is None and self.state != "denied" and self.idempotent is not False
+
+    def start(self, *, idempotent: bool) -> None:
+        """Note that the call was started, perhaps not for the first time."""
+        if self.ended is None:
+            self.state, self.approved, self.approved_hash = "started", None, None
+            self.idempotent = idempotent and self.idempotent is not False
+
+    def end(self, outcome: ToolOutcome, content: tuple[ResultContent, ...]) -> None:
+        """Note how the call ended; the first end counts."""
+        if self.ended is None:
+            self.state = "ended"
+            self.ended = ToolResultPart(
+                call_id=self.part.call_id,
+                name=self.part.name,
+                outcome=outcome,
+                content=readable_content(content),
+            )
+
+    def withdraw_approval(self) -> None:
+        """Let the call be as if it had not been approved."""
+        if self.state == "approved":
+            self.state = "waiting" if self.idempotent is None else "started"
+            self.reason = self.approved = self.approved_hash = None
+
+    @property
+    def outcome(self) -> ToolOutcome:
+        """How the call settled, as far as the log tells."""
+        if self.ended is not None:
+            return self.ended.outcome
+        if self.state == "denied":
+            return "denied"
+        was_started = self.state == "started" or self.idempotent is not None
+        return "unknown" if was_started else "interrupted"
+
+    def answer(self) -> ToolResultPart:
+        """Return the recorded result, or one that says what is known."""
+        if self.ended is not None:
+            return self.ended
+        outcome = self.outcome
+        return ToolResultPart(
+            call_id=self.part.call_id,
+            name=self.part.name,
+            outcome=outcome,
+            content=(TextPart(text=self.reason or _TEXTS[outcome]),),
+        )
+
+
+def open_calls(answer: AssistantMessage, following: Message | None = None) -> list[CallRecord]:
+    """Return the calls of an answer, with the results that the message after it gives them.
+
+    Of calls that were made with one id only the first can be run: what the log says of that id may
+    be about any of them.
+    """
+    parts = following.parts if following is not None else ()
+    results = {part.call_id: part for part in parts if isinstance(part, ToolResultPart)}
+    records: list[CallRecord] = []
+    for given, call in zip(answer.tool_calls, with_distinct_calls(answer).tool_calls, strict=True):
+        record = CallRecord(part=call)
+        if call.call_id in results:
+            record.state, record.ended = "ended", results[call.call_id]
+        elif call.call_id != given.call_id:
+            record.start(idempotent=False)
+        records.append(record)
+    return records
+
+
+def answer_message(assistant: AssistantMessage, calls: list[CallRecord]) -> UserMessage:
+    """Answer every call of an assistant message in one user message, in the model's order."""
+    return UserMessage(
+        id=MessageId(f"{assistant.id}_results"),
+        parts=tuple(call.answer() for call in calls),
+        query_id=assistant.query_id,
+        turn_id=assistant.turn_id,
+    )
+
+
+def heal_history(messages: Iterable[Message]) -> list[Message]:
+    """Make a history from outside sendable, changing no more than is needed.
+
+    It begins with a user message, roles alternate, every tool call has an id that is its own in its
+    message and is answered once in the message that follows, no result answers a call that was not
+    made, media can be read, and no message has parts that only the other role can have.
+    """
+    healed: list[Message] = []
+    asked: list[_Asked] = []
+    for message in map(_in_character, messages):
+        if isinstance(message, AssistantMessage):
+            if healed and message.parts:
+                _answer_all(healed, asked)
+                distinct = with_distinct_calls(message)
+                given = [call.call_id for call in message.tool_calls]
+                asked = list(map(_Asked, given, distinct.tool_calls))
+                _join(healed, distinct)
+        elif parts := readable_parts(_matching(message.parts, asked)):
+            _join(healed, replace(message, parts=parts))
+    _answer_all(healed, asked)
+    return healed
+
+
+def _in_character(message: Message) -> Message:
+    others = _OF_USERS if isinstance(message, AssistantMessage) else _OF_MODELS
+    parts = tuple(part for part in message.parts if not isinstance(part, others))
+    return message if len(parts) == len(message.parts) else replace(message, parts=parts)
+
+
+class _Asked(NamedTuple):
+    """A call that waits for its result, and the id that it was made with."""
+
+    given: CallId
+    call: ToolCallPart
+
+
+def _join(healed: list[Message], message: Message) -> None:
+    """Append a message, or let it go on with a tip of the same role; a compaction stands alone."""
+    tip = healed[-1] if healed else None
+    if isinstance(tip, AssistantMessage) and isinstance(message, AssistantMessage):
+        healed[-1] = replace(message, parts=tip.parts + message.parts)
+    elif isinstance(tip, UserMessage) and isinstance(message, UserMessage):
+        if any(isinstance(part, CompactionPart) for part in message.parts):
+            healed.append(message)
+        else:
+            healed[-1] = replace(tip, parts=tip.parts + message.parts)
+    else:
+        healed.append(message)
+
+
+def _matching(parts: tuple[Part, ...], asked: list[_Asked]) -> tuple[Part, ...]:
+    """Keep results of calls that wait for one, in front, with honest answers for the others."""
+    results: list[Part] = []
+    for part in parts:
+        if isinstance(part, ToolResultPart):
+            item = next((item for item in asked if item.given == part.call_id), None)
+            if item is not None:
+                asked.remove(item)
+                results.append(replace(part, call_id=item.call.call_id))
+    results.extend(record.answer() for record in _unknown(asked))
+    asked.clear()
+    return (*results, *(part for part in parts if not isinstance(part, ToolResultPart)))
+
+
+def _answer_all(healed: list[Message], asked: list[_Asked]) -> None:
+    tip = healed[-1] if healed else None
+    if isinstance(tip, AssistantMessage) and asked:
+        healed.append(answer_message(tip, _unknown(asked)))
+    asked.clear()
+
+
+def _unknown(asked: Iterable[_Asked]) -> list[CallRecord]:
+    return [CallRecord(part=item.call, state="started") for item in asked]
+
+
+def with_distinct_calls(message: AssistantMessage) -> AssistantMessage:
+    """Return an answer whose calls have each an id of its own; the first keeps the one it has."""
+    ids = [call.call_id for call in message.tool_calls]
+    if len(set(ids)) == len(ids):
+        return message
+    taken, seen = set(ids), set[CallId]()
+
+    def distinct(part: Part) -> Part:
+        if not isinstance(part, ToolCallPart):
+            return part
+        call_id = part.call_id
+        if call_id in seen:
+            numbered = (CallId(f"{part.call_id}_{number}") for number in count(2))
+            call_id = next(each for each in numbered if each not in taken)
+            taken.add(call_id)
+        seen.add(call_id)
+        return replace(part, call_id=call_id)
+
+    return replace(message, parts=tuple(map(distinct, message.parts)))
+
+
+def readable_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """Return parts without media that no provider could read; a text says what was there."""
+    return tuple(
+        replace(part, content=readable_content(part.content))
+        if isinstance(part, ToolResultPart)
+        else _readable(part)
+        if isinstance(part, MediaPart)
+        else part
+        for part in parts
+    )
+
+
+def readable_content(content: tuple[ResultContent, ...]) -> tuple[ResultContent, ...]:
+    """Return the content of a result without media that no provider could read."""
+    return tuple(_readable(piece) if isinstance(piece, MediaPart) else piece for piece in content)
+
+
+def _readable(part: MediaPart) -> ResultContent:
+    if part.is_readable:
+        return part
+    if part.mime.startswith("text/") and part.data:
+        return TextPart(text=part.data)  # it was never encoded
+    name = f" {part.filename}" if part.filename else ""
+    return TextPart(text=f"[{part.mime}{name}: not shown, its data is not base64]")

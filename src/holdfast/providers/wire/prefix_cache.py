@@ -1,0 +1,99 @@
+"""Prefix cache: keeps what was computed for the beginning of each conversation.
+
+Messages are immutable and shared from turn to turn, and a conversation grows at its end. What was
+computed for its beginning therefore stays valid, and a turn pays only for the messages it adds.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+
+from holdfast.providers.wire.lenient_decoding import encode_lenient
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import Message, UserMessage
+
+ValueT = TypeVar("ValueT")
+
+_WEIGHT_LIMIT = 16 * 1024 * 1024
+
+
+class _CacheEntry(msgspec.Struct, Generic[ValueT], frozen=True):
+    messages: tuple[Message, ...]
+    value: ValueT
+    weight: int
+
+
+class PrefixCache(Generic[ValueT]):
+    """Keeps one value per conversation, and drops conversations that were not used lately.
+
+    It has two generations. When the young one exceeds the limit it becomes the old one, and an
+    entry of the old one survives only if it is used again. Not thread-safe.
+    """
+
+    __slots__ = ("_limit", "_old", "_weight", "_young")
+
+    def __init__(self, *, limit: int = _WEIGHT_LIMIT) -> None:
+        self._limit = limit
+        self._weight = 0
+        # Keyed by the identity of the first message. The entry holds that message, so that the
+        # identity cannot be given to another object.
+        self._young: dict[int, _CacheEntry[ValueT]] = {}
+        self._old: dict[int, _CacheEntry[ValueT]] = {}
+
+    def get(self, messages: tuple[Message, ...]) -> tuple[int, ValueT | None]:
+        """Return the value of the longest known beginning, and how many messages that has."""
+        if not messages:
+            return 0, None
+        key = id(messages[0])
+        entry = self._young.get(key) or self._old.get(key)
+        if entry is None or messages[: len(entry.messages)] != entry.messages:
+            return 0, None
+        return len(entry.messages), entry.value
+
+    def put(self, messages: tuple[Message, ...], value: ValueT, *, weight: int) -> None:
+        """Keep the value of `messages`, which takes about `weight` bytes."""
+        if not messages:
+            return
+        replaced = self._young.pop(id(messages[0]), None)
+        self._weight += weight - (replaced.weight if replaced else 0)
+        if self._weight > self._limit:
+            self._old, self._young, self._weight = self._young, {}, weight
+        self._young[id(messages[0])] = _CacheEntry(messages, value, weight)
+
+
+def stable_length(messages: tuple[Message, ...]) -> int:
+    """Return how many of the first messages are sent unchanged in later turns.
+
+    The last user message is not one of them: it may hold reminders and marks for this request only.
+    """
+    for index in range(len(messages) - 1, -1, -1):
+        if isinstance(messages[index], UserMessage):
+            return index
+    return len(messages)
+
+
+class EncodedMessages:
+    """Encodes the messages of conversations, each message once. For one model and endpoint."""
+
+    def __init__(self) -> None:
+        self._cache: PrefixCache[tuple[bytes, ...]] = PrefixCache()
+
+    def encode(
+        self, messages: tuple[Message, ...], lower: Callable[[Message], Sequence[JsonObject]]
+    ) -> list[bytes]:
+        """Return, for each message, the objects that `lower` makes of it, joined with commas."""
+        known, before = self._cache.get(messages)
+        pieces = list(before or ())
+        pieces += [encode_lenient(lower(message))[1:-1] for message in messages[known:]]
+        stable = stable_length(messages)
+        if stable > known:
+            kept = tuple(pieces[:stable])
+            self._cache.put(messages[:stable], kept, weight=sum(map(len, kept)))
+        return pieces
+
+
+def body_with_array(fields: JsonObject, name: str, pieces: Sequence[bytes]) -> bytes:
+    """Return a JSON object of `fields` and, under `name`, the array whose content is `pieces`."""
+    array = b",".join(piece for piece in pieces if piece)
+    return b'%b,"%b":[%b]}' % (encode_lenient(fields)[:-1], name.encode(), array)

@@ -1,0 +1,188 @@
+"""Following a log reads each entry once, and shows every ended part whole, wherever one begins."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.ports.session_store import Store
+from holdfast.session.observers import follow_entries, read_events
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.store_conformance.samples import answer, new_session, notes
+from holdfast.vocabulary.entries import Entry, PartEnded, SessionOpened
+from holdfast.vocabulary.ids import SessionId, new_session_id
+from holdfast.vocabulary.parts import TextPart
+from tests.stores.store_factories import STORE_FACTORIES, open_store
+from tests.strategies_logs import logs
+
+PIECES = [f"piece {number} " for number in range(600)]
+EARLIER = 1000
+"""How many entries come before the turn that streams its text in so many pieces."""
+
+
+class Reads:
+    """Counts the entries that a store's log hands out."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entries = 0
+        read, follow = store.log.read, store.log.follow
+
+        async def counting_read(
+            session_id: SessionId, *, after: int = 0, limit: int | None = None
+        ) -> list[Entry]:
+            page = await read(session_id, after=after, limit=limit)
+            self.entries += len(page)
+            return page
+
+        async def counting_follow(
+            session_id: SessionId, *, after: int = 0
+        ) -> AsyncGenerator[list[Entry], None]:
+            async with contextlib.aclosing(follow(session_id, after=after)) as pages:
+                async for page in pages:
+                    self.entries += len(page)
+                    yield page
+
+        monkeypatch.setattr(store.log, "read", counting_read)
+        if isinstance(store, MemoryStore):
+            # The logs of other stores follow by reading.
+            monkeypatch.setattr(store.log, "follow", counting_follow)
+
+
+async def _long_log(store: Store) -> tuple[SessionId, list[Entry]]:
+    lease = await new_session(store)
+    turn = answer(EARLIER + 1, *PIECES)
+    await store.log.append(lease, notes(2, EARLIER))
+    await store.log.append(lease, turn)
+    return lease.session_id, turn
+
+
+async def _followed(store: Store, session_id: SessionId, *, after: int, last: int) -> list[Entry]:
+    seen: list[Entry] = []
+    async with contextlib.aclosing(follow_entries(store.log, session_id, after=after)) as entries:
+        async for entry in entries:
+            seen.append(entry)
+            if entry.seq >= last:
+                return seen
+    raise AssertionError("the log ended before its last entry")
+
+
+def _text_in(entries: list[Entry]) -> str:
+    (part,) = [
+        entry.part
+        for entry in entries
+        if isinstance(entry, PartEnded) and isinstance(entry.part, TextPart) and not entry.offset
+    ]
+    return part.text
+
+
+@pytest.mark.parametrize("kind", list(STORE_FACTORIES))
+async def test_a_follower_reads_each_entry_of_a_long_part_once(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(kind, tmp_path)
+    lease = await new_session(store)
+    turn = answer(2, *PIECES)
+    reads, seen = Reads(store, monkeypatch), 0
+    async with contextlib.aclosing(follow_entries(store.log, lease.session_id)) as entries:
+        shown = [await anext(entries)]
+        for start in range(0, len(turn), 7):
+            await store.log.append(lease, turn[start : start + 7])
+            for _ in turn[start : start + 7]:
+                shown.append(await anext(entries))
+                seen += 1
+    assert seen == len(turn)
+    assert reads.entries == 1 + len(turn)
+    assert _text_in(shown) == "".join(PIECES)
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", list(STORE_FACTORIES))
+async def test_a_follower_that_begins_inside_a_part_reads_back_to_its_turn_only(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(kind, tmp_path)
+    session_id, turn = await _long_log(store)
+    last, after = turn[-1].seq, turn[-1].seq - 20
+    reads = Reads(store, monkeypatch)
+    shown = await _followed(store, session_id, after=after, last=last)
+    assert [entry.seq for entry in shown] == list(range(after + 1, last + 1))
+    assert _text_in(shown) == "".join(PIECES)
+    # Twenty entries and the pages that hold the rest of the turn, none twice.
+    assert reads.entries <= 20 + len(turn) + 256
+    reads.entries = 0
+    assert await read_events(store.log, session_id, after=after) == shown
+    assert reads.entries <= 20 + len(turn) + 256
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", list(STORE_FACTORIES))
+async def test_a_follower_that_begins_after_a_part_reads_nothing_back(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(kind, tmp_path)
+    session_id, turn = await _long_log(store)
+    reads = Reads(store, monkeypatch)
+    shown = await _followed(store, session_id, after=turn[-1].seq - 1, last=turn[-1].seq)
+    assert len(shown) == reads.entries == 1
+    await store.close()
+
+
+async def test_a_follower_of_a_file_reads_what_is_new_and_not_what_it_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store("jsonl", tmp_path)
+    lease = await new_session(store)
+    turn = answer(2, *PIECES)
+    read_bytes, pread = 0, os.pread
+
+    def counting_pread(descriptor: int, length: int, offset: int) -> bytes:
+        nonlocal read_bytes
+        piece = pread(descriptor, length, offset)
+        if Path(f"/proc/self/fd/{descriptor}").readlink().suffix == ".jsonl":
+            read_bytes += len(piece)
+        return piece
+
+    async with contextlib.aclosing(follow_entries(store.log, lease.session_id)) as entries:
+        await anext(entries)
+        monkeypatch.setattr(os, "pread", counting_pread)
+        for entry in turn:
+            await store.log.append(lease, [entry])
+            await anext(entries)
+    (log,) = (tmp_path / "sessions" / "sessions").iterdir()
+    # Once for the summary of the log and once for the follower.
+    assert read_bytes <= 2 * log.stat().st_size
+    await store.close()
+
+
+@given(log=logs(), data=st.data())
+def test_every_part_is_whole_wherever_reading_begins_and_as_it_was_live(
+    log: list[Entry], data: st.DataObject
+) -> None:
+    after = data.draw(st.integers(0, len(log)))
+
+    async def check() -> None:
+        store = MemoryStore()
+        session_id = new_session_id()
+        first = log[0]
+        assert isinstance(first, SessionOpened)
+        entries = [msgspec.structs.replace(first, session_id=session_id), *log[1:]]
+        lease = await store.leases.acquire(session_id, "writer")
+        await store.log.append(lease, entries)
+        fold, live = SessionFold(), []
+        for entry in entries:
+            live.append(fold.compose(entry))
+            fold.apply(entry)
+        assert await read_events(store.log, session_id) == live
+        assert await read_events(store.log, session_id, after=after) == live[after:]
+        if after < len(log):
+            followed = await _followed(store, session_id, after=after, last=len(log))
+            assert followed == live[after:]
+
+    asyncio.run(check())

@@ -1,0 +1,139 @@
+"""A file that a store calls durable is synced, and so is every folder on the way to it.
+
+A power cut keeps of a file what was synced of it, and only if the folder that lists it was synced
+after the file got its name. The tests note what each sync covers and compare it with the disk.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.stores.private_files import create_folder, open_or_create, remove_durably
+from holdfast.testing.store_conformance.samples import command, new_session, note, notes
+from tests.stores.store_factories import open_store
+
+
+class SyncedDisk:
+    """What a power cut would leave, by the syncs of this process."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._root = root
+        self._listed: dict[Path, dict[str, int]] = {}
+        """The files of each folder at its last sync: names and inodes."""
+        self._sizes: dict[int, int] = {}
+        """The size of each file at its last sync, by inode."""
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, self._noting(getattr(os, name)))
+
+    def _noting(self, sync: Callable[[int], None]) -> Callable[[int], None]:
+        def sync_and_note(descriptor: int) -> None:
+            sync(descriptor)
+            path = Path(f"/proc/self/fd/{descriptor}").readlink()
+            if path.is_dir():
+                self._listed[path] = {item.name: item.inode() for item in os.scandir(path)}
+            else:
+                found = os.fstat(descriptor)
+                self._sizes[found.st_ino] = found.st_size
+
+        return sync_and_note
+
+    def keeps_name(self, path: Path) -> bool:
+        """Whether a file or folder is found under its name after a power cut."""
+        if path == self._root:
+            return True
+        is_listed = self._listed.get(path.parent, {}).get(path.name) == path.stat().st_ino
+        return is_listed and self.keeps_name(path.parent)
+
+    def keeps(self, path: Path) -> bool:
+        """Whether a file has its name and all of its content after a power cut."""
+        found = path.stat()
+        return self.keeps_name(path) and self._sizes.get(found.st_ino) == found.st_size
+
+    def has_forgotten(self, path: Path) -> bool:
+        """Whether a file that was removed does not come back after a power cut."""
+        return not path.exists() and path.name not in self._listed.get(path.parent, {})
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SyncedDisk:
+    return SyncedDisk(tmp_path, monkeypatch)
+
+
+def test_a_new_file_and_the_folders_above_it_keep_their_names(
+    disk: SyncedDisk, tmp_path: Path
+) -> None:
+    path = tmp_path / "one" / "two" / "file"
+    os.close(open_or_create(path, os.O_RDWR))
+    assert disk.keeps_name(path)
+    beside = path.with_name("beside")
+    os.close(open_or_create(beside, os.O_RDWR))
+    assert disk.keeps_name(beside)
+    create_folder(tmp_path / "three" / "four")
+    assert disk.keeps_name(tmp_path / "three" / "four")
+
+
+def test_a_file_that_was_removed_does_not_come_back(disk: SyncedDisk, tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "file"
+    os.close(open_or_create(path, os.O_RDWR))
+    assert not disk.has_forgotten(path)
+    remove_durably(path)
+    assert disk.has_forgotten(path)
+
+
+async def test_what_a_store_of_files_called_stored_survives_a_power_cut(
+    disk: SyncedDisk, tmp_path: Path
+) -> None:
+    store, root = open_store("jsonl", tmp_path), tmp_path / "sessions"
+    lease = await new_session(store, name="durable")
+    log = root / "sessions" / f"{lease.session_id}.jsonl"
+    assert disk.keeps(log)
+    await store.log.append(lease, notes(2, 9))
+    assert disk.keeps(log)
+    await store.inbox.put(lease.session_id, command("c1"))
+    assert disk.keeps(root / "inbox" / f"{lease.session_id}.jsonl")
+    name = await store.blobs.put(lease.session_id, b"content")
+    assert disk.keeps(root / "blobs" / lease.session_id / name)
+    await store.log.append(lease, [note(10, "x" * 300_000)])
+    blobs = list((root / "blobs" / lease.session_id).iterdir())
+    assert len(blobs) == 2
+    assert all(disk.keeps(blob) for blob in blobs)
+    assert disk.keeps(log)
+    await store.close()
+
+
+async def test_what_is_cut_off_a_log_is_kept_aside_before_and_survives_a_power_cut(
+    disk: SyncedDisk, tmp_path: Path
+) -> None:
+    store, root = open_store("jsonl", tmp_path), tmp_path / "sessions"
+    lease = await new_session(store)
+    await store.log.append(lease, notes(2, 3))
+    await store.close()
+    log = root / "sessions" / f"{lease.session_id}.jsonl"
+    log.write_bytes(log.read_bytes()[:-5])
+    store = open_store("jsonl", tmp_path)
+    await store.leases.acquire(lease.session_id, "next")
+    assert disk.keeps(root / "quarantine" / f"{lease.session_id}.jsonl")
+    assert disk.keeps(log)
+    await store.close()
+
+
+async def test_a_deleted_session_does_not_come_back(disk: SyncedDisk, tmp_path: Path) -> None:
+    store, root = open_store("jsonl", tmp_path), tmp_path / "sessions"
+    lease = await new_session(store)
+    await store.inbox.put(lease.session_id, command("c1"))
+    await store.blobs.put(lease.session_id, b"content")
+    await store.log.delete(lease.session_id)
+    for folder, ending in (("sessions", ".jsonl"), ("inbox", ".jsonl"), ("leases", ".lock")):
+        assert disk.has_forgotten(root / folder / f"{lease.session_id}{ending}")
+    assert disk.has_forgotten(root / "blobs" / lease.session_id)
+    await store.close()
+
+
+async def test_a_new_database_keeps_its_name(disk: SyncedDisk, tmp_path: Path) -> None:
+    store = open_store("sqlite", tmp_path)
+    await new_session(store)
+    # SQLite syncs the content of its files itself.
+    assert disk.keeps_name(tmp_path / "store" / "sessions.db")
+    await store.close()
