@@ -6,7 +6,7 @@ CODE = $(wildcard src tests examples benchmarks scripts)
 SHARED = -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test coverage check soak docs bench toolloop environment lock clean
+.PHONY: help demo quick test coverage check soak docs bench toolloop exchange environment lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 14
@@ -40,6 +40,12 @@ bench: environment  ## run the benchmarks
 
 toolloop: environment  ## let a model on this machine call a tool (fetches 1.1 GB once)
 	$(RUN) scripts/qwen_tool_loop.py $(ARGS)
+
+TOOLS = claude-code codex opencode pi
+exchange: environment  ## let the real tools go on with our exports (fetches 1.5 GB once; TOOLS=pi: 0.4)
+	$(PYTHON) -m scripts.set_up_exchange_tools $(TOOLS)
+	$(RUN) -m pytest -m soak tests/serialization/exchange/real_tools \
+	  -k "$(foreach tool,$(TOOLS),[$(tool)] or) none" $(ARGS)
 
 environment:
 	@$(PYTHON) scripts/set_up_environment.py

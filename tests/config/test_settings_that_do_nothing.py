@@ -72,7 +72,9 @@ def test_a_planned_setting_is_refused_in_the_file(line: str, tmp_path: Path) -> 
 
 def test_a_field_of_the_runtime_that_does_not_exist_is_refused() -> None:
     assert _refusal(runtime={"bufer_size": 3}).startswith("runtime.bufer_size: unknown; did you")
-    assert _refusal(runtime={"buffer_size": 0}) == "runtime.buffer_size: must be at least 1, not 0"
+    assert (
+        _refusal(runtime={"buffer_size": -1}) == "runtime.buffer_size: must be at least 0, not -1"
+    )
 
 
 # The level of the log.

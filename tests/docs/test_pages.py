@@ -24,6 +24,15 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [calls(("delete_file", {"path": "notes.txt"})), says("It is deleted.")],
         [says("Roses are red")],
     ],
+    "docs/built-in-tools.md": [
+        [
+            calls(("glob", {"pattern": "*.py"}), ("shell", {"command": "wc -l *.py"})),
+            calls(("write", {"path": "hello.py", "content": "print('hello')\n"})),
+            says("There is one now."),
+        ],
+        [],
+        [],
+    ],
     "docs/queries.md": [[says('{"name": "Paris", "inhabitants": 2100000}')], [says("Milk.")], []],
     "docs/sessions.md": [
         [says("Hello.")],

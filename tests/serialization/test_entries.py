@@ -16,6 +16,7 @@ from holdfast.serialization.entries import (
     refuse_unreadable,
 )
 from holdfast.vocabulary.entries import (
+    ContextNoted,
     Entry,
     PartStarted,
     QueryEnded,
@@ -57,6 +58,17 @@ def test_an_entry_that_would_not_come_back_is_refused(fields: dict[str, Any]) ->
     with pytest.raises(StoreError, match=r"part\.started") as caught:
         refuse_unreadable(PartStarted(**known | fields))
     assert (caught.value.code, caught.value.retryable) == (ErrorCode.CORRUPT, False)
+
+
+def test_a_kind_that_the_guard_was_not_told_of_is_read_back() -> None:
+    # Not a direct subclass of `Entry`: those are the kinds of the log, which other tests count.
+    class Remark(ContextNoted, frozen=True, kw_only=True, tag="remark"):
+        """A kind that was added and forgotten."""
+
+    entry = Remark(id=EntryId("evt_1"), time=5, text="\ud800")
+    with pytest.raises(StoreError, match="remark") as caught:
+        refuse_unreadable(entry)
+    assert caught.value.code is ErrorCode.CORRUPT
 
 
 @given(ENTRIES)

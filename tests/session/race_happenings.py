@@ -1,7 +1,7 @@
 """What can happen to a session in a race: each happening once, at a moment drawn by chance."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -13,11 +13,19 @@ from tests.session.race_world import KNOWN_STEPS, World
 _NO_APPROVAL = "apr_of_yesterday"
 
 
-async def happen(world: World, happening: str) -> None:
-    """Let one thing happen at a drawn moment; what it may be refused with is no failure."""
+async def happen(world: World, happening: str, related: Sequence[str]) -> None:
+    """Let one thing happen at a drawn moment, and one after the other what follows from it.
+
+    What something may be refused with is no failure.
+    """
     await world.wait(world.moment())
     world.note(happening)
     await _HAPPENINGS[happening](world)
+    while related and world.by_chance(0.4):
+        await world.wait(world.chance.choice((0, 0.1, 0.5)))
+        following = world.chance.choice(related)
+        world.note(following)
+        await _HAPPENINGS[following](world)
 
 
 def refused(error: AgentError, *codes: ErrorCode) -> str:
@@ -42,8 +50,9 @@ async def _close(world: World) -> None:
 
 async def _steer(world: World) -> None:
     text = world.new_prompt("steer")
+    delivery = world.chance.choice(("steer", "steer", "queue", "interrupt"))
     try:
-        await world.session.steer(text)
+        await world.session.send(text, delivery=delivery)  # type: ignore[arg-type]
     except AgentError as error:
         refused(error)
         world.story.prompts[text] = "refused"
@@ -75,14 +84,16 @@ async def _drain(world: World) -> None:
 
 
 async def _rewind(world: World) -> None:
+    await world.until_idle()
     session = world.session
     messages = session.messages
     if messages:
-        target = world.chance.choice(messages).id
+        target = world.chance.choice(messages[-3:] if world.by_chance(0.7) else messages).id
         await _move(world, session, lambda: session.rewind(to=target))
 
 
 async def _undo(world: World) -> None:
+    await world.until_idle()
     session = world.session
     await _move(world, session, session.undo_rewind, ErrorCode.NOT_FOUND)
 
@@ -103,7 +114,7 @@ async def _fork(world: World) -> None:
     """Go on in a branch: it knows of every call that was started before."""
     known, messages = frozenset(world.story.runs), world.session.messages
     after = world.chance.choice(messages).id if messages and world.by_chance(0.7) else None
-    KNOWN_STEPS.set(known)
+    outside = KNOWN_STEPS.set(known)
     try:
         branch = await world.session.fork(after=after)
         async with branch:
@@ -113,9 +124,12 @@ async def _fork(world: World) -> None:
                 await branch.chat("and here?")
     except AgentError as error:
         refused(error, ErrorCode.MESSAGE_NOT_FOUND, ErrorCode.BAD_REQUEST)
+    finally:
+        KNOWN_STEPS.reset(outside)
 
 
 async def _resume(world: World) -> None:
+    await world.until_idle()
     with suppress(AgentError):
         await world.session.resume()
 
@@ -212,12 +226,15 @@ async def _remote_answer(world: World, decision: Literal["approved", "denied"]) 
 # What others do.
 
 
-async def _remote_prompt(world: World) -> None:
-    text, remote = world.new_prompt("remote"), await world.away.remote(world.name)
-    delivery = world.chance.choice(("queue", "queue", "steer", "interrupt", "reject"))
-    await remote.send(text, delivery=delivery)  # type: ignore[arg-type]
-    if delivery != "reject":
-        world.keep(text)
+async def _remote_prompts(world: World) -> None:
+    """Send one prompt or several in a row, while the holder may close."""
+    remote = await world.away.remote(world.name)
+    for _ in range(world.chance.choice((1, 1, 3))):
+        text = world.new_prompt("remote")
+        delivery = world.chance.choice(("queue", "queue", "steer", "interrupt", "reject"))
+        await remote.send(text, delivery=delivery)  # type: ignore[arg-type]
+        if delivery != "reject":
+            world.keep(text)
 
 
 async def _cancelled_open(world: World) -> None:
@@ -260,7 +277,7 @@ _HAPPENINGS: dict[str, Callable[[World], Awaitable[None]]] = {
     "drain": _drain,
     "cancelled open": _cancelled_open,
     "two answers": _two_answers,
-    "remote prompt": _remote_prompt,
+    "remote prompt": _remote_prompts,
     "remote approve": _remote_approve,
     "remote deny": _remote_deny,
     "rewind": _rewind,
@@ -270,5 +287,20 @@ _HAPPENINGS: dict[str, Callable[[World], Awaitable[None]]] = {
     "reopen": _reopen,
 }
 
-FROM_OUTSIDE = tuple(_HAPPENINGS)
-HAPPENINGS = (*FROM_OUTSIDE, "result", "error", "timeout")
+HAPPENINGS = (*_HAPPENINGS, "result", "error", "timeout")
+
+THEMES: dict[str, Sequence[str]] = {
+    "anything": (),
+    "answers": ("approve", "deny", "two answers", "remote approve", "remote deny", "resume"),
+    "prompts": ("prompt", "steer", "remote prompt", "drain", "close", "reopen", "cancelled open"),
+    "branches": ("rewind", "undo", "fork", "resume", "approve", "two answers"),
+}
+"""What belongs together: things that meet more often than others in the same race."""
+
+
+def draw(world: World, theme: str | None) -> tuple[list[str], Sequence[str]]:
+    """Draw what is to happen in one race, and what may follow from it."""
+    related = THEMES[theme or world.chance.choice(tuple(THEMES))]
+    rare, often = (0.15, 0.5) if related else (0.3, 0.3)
+    wanted = [name for name in _HAPPENINGS if world.by_chance(often if name in related else rare)]
+    return wanted, related

@@ -16,6 +16,7 @@ from holdfast.vocabulary.entries import (
     InputQueued,
     QueryEnded,
     QueryStarted,
+    Rewound,
     ToolStarted,
 )
 from holdfast.vocabulary.messages import Message
@@ -112,7 +113,10 @@ def _steps_started(log: Sequence[Entry]) -> list[int]:
 
 
 def _check_permissions(log: Sequence[Entry]) -> None:
-    """Check that a call was started after it was approved, and never once it was denied."""
+    """Check that a call was started after it was approved, and never once it was denied.
+
+    A permission that was not used before a rewind is gone.
+    """
     asked: dict[str, str] = {}
     allowed: set[str] = set()
     denied: set[str] = set()
@@ -128,6 +132,8 @@ def _check_permissions(log: Sequence[Entry]) -> None:
         elif isinstance(entry, ToolStarted):
             assert entry.arguments_hash in allowed, "a call was started without permission"
             allowed.discard(entry.arguments_hash)
+        elif isinstance(entry, Rewound):
+            allowed.clear()
 
 
 def _check_answers(story: Story, log: Sequence[Entry]) -> None:

@@ -10,14 +10,10 @@ from holdfast.vocabulary.events import Failed, Idle
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.parts import ToolResultPart
 from tests.scripted_agents import live_of
-from tests.session.race_happenings import FROM_OUTSIDE, answer, happen
+from tests.session.race_happenings import answer, draw, happen
 from tests.session.race_laws import Story, check_all_settled, check_log, check_story, untrue_offers
 from tests.session.race_world import WatchingProvider, World
 
-_SHARE = 0.3
-"""How many of all happenings are drawn for one race."""
-_AGAIN = 0.2
-"""How many of these happen twice."""
 _ROUNDS = 60
 """How often a session is resumed until it must be at rest."""
 
@@ -30,22 +26,22 @@ _MEANWHILE = (
 """What resuming may end with: commands are still carried out, and the script has errors."""
 
 
-async def play(seed: int) -> Story:
-    """Run one race and check what must hold whatever happened."""
-    story, _ = await _play(seed)
+async def play(seed: int, theme: str | None = None) -> Story:
+    """Run one race and check what must hold whatever happened; without a theme one is drawn."""
+    story, _ = await _play(seed, theme)
     return story
 
 
 async def play_log(seed: int) -> list[Entry]:
     """Run one race and return the log that it leaves."""
-    _, log = await _play(seed)
+    _, log = await _play(seed, None)
     return log
 
 
-async def _play(seed: int) -> tuple[Story, list[Entry]]:
+async def _play(seed: int, theme: str | None) -> tuple[Story, list[Entry]]:
     world = World(seed)
     await world.session.open()
-    await _race(world)
+    await _race(world, theme)
     await _leave(world)
     session_id = await _reopen(world)
     log = await world.store.log.read(session_id)
@@ -55,15 +51,21 @@ async def _play(seed: int) -> tuple[Story, list[Entry]]:
     return world.story, log
 
 
-async def _race(world: World) -> None:
+async def _race(world: World, theme: str | None) -> None:
     """Let a query and everything that is drawn happen at the same time."""
-    wanted = [name for name in FROM_OUTSIDE if world.by_chance(_SHARE)]
-    wanted += [name for name in wanted if world.by_chance(_AGAIN)]
+    wanted, related = draw(world, theme)
     timeout = world.moment() + 0.01 if world.by_chance(0.3) else None
     async with asyncio.TaskGroup() as group:
         group.create_task(_consume(world, timeout))
+        if timeout is not None:
+            group.create_task(_note_at(world, timeout, "timeout"))
         for name in wanted:
-            group.create_task(happen(world, name))
+            group.create_task(happen(world, name, related))
+
+
+async def _note_at(world: World, seconds: float, happening: str) -> None:
+    await world.wait(seconds)
+    world.note(happening)
 
 
 async def _consume(world: World, timeout: float | None) -> None:
@@ -78,8 +80,6 @@ async def _consume(world: World, timeout: float | None) -> None:
             ends += isinstance(event, QueryEnded)
     except AgentError as caught:
         error = caught
-        if error.code is ErrorCode.TIMEOUT:
-            world.note("timeout")
     assert ends == 1 or (error is not None and not begun), f"{ends} terminal events, {error!r}"
     if begun:
         world.story.prompts[text] = "logged"

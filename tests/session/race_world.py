@@ -12,6 +12,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.testing import LoopClock, ScriptedProvider, calls, says
 from holdfast.vocabulary.approvals import Decision
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.vocabulary.events import Busy
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import RetrySettings
 from holdfast.vocabulary.stream_parts import StreamPart
@@ -58,7 +59,8 @@ class World:
         """The ids of sessions that were forked from it."""
         self._rendezvous = self.chance.uniform(0, _LONGEST)
         self._reuses_ids = self.by_chance(0.5)
-        self._has_approver = self.by_chance(0.6)
+        self._has_approver = self.by_chance(0.5)
+        self._longest_pause = self.chance.choice((0, 0.02, 0.2))
         self._has_hook = self.by_chance(0.3)
         self._steps = 0
         self.is_over = False
@@ -77,8 +79,10 @@ class World:
         return self.chance.random() < share
 
     def moment(self) -> float:
-        """Draw a moment of virtual time; many things happen at the same one."""
-        return self._rendezvous if self.by_chance(0.4) else self.chance.uniform(0, _LONGEST)
+        """Draw a moment of virtual time; many things happen at the same one, or right after."""
+        if self.by_chance(0.5):
+            return self._rendezvous + self.chance.choice((0, 0, 0.02, 0.05))
+        return self.chance.uniform(0, _LONGEST)
 
     async def wait(self, seconds: float) -> None:
         """Wait in virtual time."""
@@ -96,9 +100,15 @@ class World:
                 return
             await self.wait(_LOOK)
 
+    async def until_idle(self) -> None:
+        """Most of the time, wait until no query runs, and then a moment more."""
+        if self.by_chance(0.7):
+            await self.until(lambda: not isinstance(self.session.status, Busy), within=2)
+            await self.turns(self.chance.choice((0, 0, 1, 3)))
+
     async def _pause(self) -> None:
-        if self.by_chance(0.3):
-            await self.wait(self.chance.choice((0, 0, 0.001, 0.05)))
+        if self.by_chance(0.5):
+            await self.wait(self.chance.choice((0, 0, self._longest_pause)))
 
     def note(self, happening: str) -> None:
         """Write down that something happens now."""
@@ -173,7 +183,7 @@ class World:
 
     def _script(self) -> list[Any]:
         first, second = self._spread(self.calls(2)), self._spread(says("It ", "is ", "done."))
-        if self.by_chance(0.4):
+        if self.by_chance(0.3):
             target = self.chance.choice((first, second))
             target[self.chance.randrange(len(target)) :] = self._error()
         second.insert(max(0, len(second) - 1), self._noting("result"))
@@ -200,7 +210,7 @@ class World:
         for beat in beats:
             spread.append(beat if callable(beat) or isinstance(beat, Exception) else [beat])
             if self.by_chance(0.4):
-                spread.append(self._waiting(self.chance.uniform(0, 1)))
+                spread.append(self._waiting(self.chance.uniform(0, 0.5)))
         return spread
 
     def _waiting(self, seconds: float) -> Callable[[], Awaitable[None]]:

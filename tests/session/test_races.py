@@ -18,11 +18,11 @@ from tests.session.race_scenario import play
 _CHUNK = 100
 
 
-def play_on_seeded_loop(seed: int) -> tuple[Story, bytes]:
+def play_on_seeded_loop(seed: int, theme: str | None = None) -> tuple[Story, bytes]:
     """Run one seed; returns what happened and what tells its schedule from others."""
     loop = SeededLoop(seed)
     try:
-        story = loop.run_until_complete(play(seed))
+        story = loop.run_until_complete(play(seed, theme))
         left = [task for task in asyncio.all_tasks(loop) if not task.done()]
         assert not left, f"seed {seed}: tasks were left: {left}"
         schedule = f"{story.happenings} {loop.schedule}".encode()

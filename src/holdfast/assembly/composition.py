@@ -1,7 +1,7 @@
 """Composition: the blocks of one agent, each built once and joined, and its open sessions."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 from holdfast.assembly import late
@@ -174,23 +174,36 @@ class Composition:
             await store.close()
 
 
+STORES: dict[str, Callable[[str], Store]] = {
+    "memory": lambda _: late.MemoryStore(),
+    "jsonl:DIR": lambda place: late.JsonlStore(_absolute(place)),
+    "sqlite:FILE": lambda place: late.SqliteStore(_absolute(place)),
+}
+"""Every store string, and what makes its store from what comes after the colon."""
+
+
 def make_store(location: str) -> Store:
-    """Make the store that a string names: `memory`, `jsonl:DIR` or `sqlite:FILE`.
+    """Make the store that a string names, one of `STORES`.
 
     Raises:
         ConfigError: CONFIG_INVALID when no store is called that.
 
     """
     kind, _, place = location.partition(":")
-    if location == "memory":
-        return late.MemoryStore()
-    if kind in {"jsonl", "sqlite"} and not place:
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"store {location!r} does not say where")
-    if kind == "jsonl":
-        return late.JsonlStore(Path(place).expanduser().absolute())
-    if kind == "sqlite":
-        return late.SqliteStore(Path(place).expanduser().absolute())
+    for string, make in STORES.items():
+        name, _, wanted = string.partition(":")
+        if location == name and not wanted:
+            return make("")
+        if kind == name and wanted:
+            if not place:
+                raise ConfigError(
+                    ErrorCode.CONFIG_INVALID, f"store {location!r} does not say where"
+                )
+            return make(place)
     raise ConfigError(
-        ErrorCode.CONFIG_INVALID,
-        f"{location!r} names no store; use 'memory', 'jsonl:FOLDER' or 'sqlite:FILE'",
+        ErrorCode.CONFIG_INVALID, f"{location!r} names no store; use one of {', '.join(STORES)}"
     )
+
+
+def _absolute(place: str) -> Path:
+    return Path(place).expanduser().absolute()

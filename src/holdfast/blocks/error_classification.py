@@ -101,7 +101,7 @@ _KNOWN_TEXTS: tuple[tuple[ErrorCode, str], ...] = (
     (ErrorCode.RATE_LIMITED, r"too many tokens,? please wait|throttl"),
     (
         ErrorCode.CONTEXT_LENGTH,
-        r"prompt is too long|input is too long|too many input tokens"
+        r"prompt (is )?too long|input is too long|too many input tokens|exceeded max context"
         r"|maximum (context|prompt) length|context[_ ]length[_ ]exceeded"
         r"|exceeds? (the )?(context|available context|model's? maximum)"
         r"|context size has been exceeded|greater than the context length"
@@ -121,17 +121,19 @@ _KNOWN_TEXTS: tuple[tuple[ErrorCode, str], ...] = (
     (
         ErrorCode.MODEL_NOT_FOUND,
         r"model[ _]not[ _]found|no such model|is not a valid model id"
-        r"|model [`'\"]?[\w./:@-]+[`'\"]? not found|model .{1,80} (does not|doesn't) exist",
+        r"|model [`'\"]?[\w./:@-]+[`'\"]? not found|model .{1,80} (does not|doesn't) exist"
+        r"|supported api model names are",
     ),
     (
         ErrorCode.CONTENT_FILTER,
         r"content[ _](filter|management policy|policy)|safety system|requires moderation"
-        r"|input was flagged",
+        r"|input was flagged|violates usage guidelines|sensitive words",
     ),
     (
         ErrorCode.BAD_REQUEST,
         r"roles must alternate|tool_use.{0,80}without.{0,20}tool_result"
-        r"|tool_call_ids? did not have|not found: cache content|requires more system memory",
+        r"|tool_call_ids? did not have|not found: cache content|requires more system memory"
+        r"|no endpoints found that support tool use|tools is not supported in this model",
     ),
     (ErrorCode.SERVER_ERROR, r"error was encountered while running the model"),
 )

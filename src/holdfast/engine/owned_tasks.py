@@ -8,7 +8,7 @@ from holdfast.ports.logs import scrubbed_logger
 
 ValueT = TypeVar("ValueT")
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 
 class OwnedTasks:
@@ -45,4 +45,4 @@ class OwnedTasks:
         if tasks:
             _, left = await asyncio.wait(tasks, timeout=within)
             for task in left:
-                _log.warning("%s does not let itself be cancelled", task.get_name())
+                _logger.warning("%s does not let itself be cancelled", task.get_name())

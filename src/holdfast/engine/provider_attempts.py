@@ -18,7 +18,7 @@ from holdfast.vocabulary.settings import ModelStep, RetrySettings, Settings
 
 ResultT = TypeVar("ResultT")
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 ModelRouter: TypeAlias = Callable[[str], Awaitable[tuple[ModelClient, str]]]
 """Finds the client for `provider/model`, and the model's name without its provider."""
@@ -106,7 +106,7 @@ class ProviderAttempts:
                 failure, course.failures, course.settings.retry, jitter=self._random.random()
             )
             if not isinstance(decision, GiveUp):
-                _log.warning(
+                _logger.warning(
                     "%s failed (%s: %s); retrying in %.1f s, attempt %d",
                     *(course.settings.model, failure.code, failure.message),
                     *(decision.seconds, course.plan.attempt + 1),
@@ -119,7 +119,7 @@ class ProviderAttempts:
         failed = course.settings.model
         if not course.next_model(failure):
             raise failure
-        _log.warning(
+        _logger.warning(
             "%s failed (%s: %s); falling back to %s",
             *(failed, failure.code, failure.message, course.settings.model),
         )

@@ -33,7 +33,7 @@ from holdfast.vocabulary.parts import TextPart, ToolCallPart, check_content
 
 DispatchOutcome: TypeAlias = Literal["done", "approval", "loop"]
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 _SHOWN = 200
 """Characters of a repeated call's arguments that a result shows."""
@@ -376,8 +376,8 @@ async def _ask_safely(answer: Awaitable[Decision]) -> Decision:
     """Wait for an approver; one that fails has not approved."""
     try:
         decision = await answer
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's, and may raise anything
-        _log.exception("an approver failed; the call is denied")
+    except (Exception, SystemExit) as error:
+        _logger.exception("an approver failed; the call is denied")
         return Deny(f"the approver failed: {type(error).__name__}")
     if not isinstance(decision, Approve | Deny):
         return Deny(f"the approver gave {type(decision).__name__}, which is no decision")

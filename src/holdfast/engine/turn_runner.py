@@ -23,7 +23,7 @@ from holdfast.vocabulary.ids import MessageId, new_message_id, new_turn_id
 from holdfast.vocabulary.settings import RuntimeSettings
 from holdfast.vocabulary.stream_parts import FinishKind, StreamFinished
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 
 class TurnOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class TurnRunner:
         """
         extras = msgspec.structs.replace(extras, model=plan.model)
         request = build_request(plan.settings, scope.fold.sent_view(), extras)
-        _log.debug(
+        _logger.debug(
             "request to %s/%s: %d messages, %d tools, attempt %d",
             *(plan.client.provider, plan.model),
             *(len(request.messages), len(request.tools), plan.attempt),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.vocabulary.errors import ErrorCode, RequestError
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 
 class AbortSignal:
@@ -86,8 +86,8 @@ class AbortSignal:
         for listener in listeners:
             try:
                 listener()
-            except Exception:  # noqa: BLE001 - the other listeners must be called, too
-                _log.exception("a listener to an abort failed")
+            except Exception:
+                _logger.exception("a listener to an abort failed")
 
 
 def _weakly(signal: AbortSignal, reason: "str | AbortSignal") -> Callable[[], None]:

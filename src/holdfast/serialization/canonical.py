@@ -3,6 +3,7 @@
 import msgspec
 
 from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.late_names import late_module
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
@@ -14,6 +15,6 @@ def canonical_json(value: Json) -> bytes:
 
 def arguments_hash(tool: str, arguments: Json) -> str:
     """Return the digest that binds an approval to one tool and its exact arguments."""
-    import hashlib  # noqa: PLC0415 - it brings OpenSSL's digests, which only tool calls need
-
-    return hashlib.sha256(canonical_json([tool, arguments])).hexdigest()
+    # It brings OpenSSL's digests, which only tool calls need.
+    sha256 = late_module("hashlib").sha256
+    return str(sha256(canonical_json([tool, arguments])).hexdigest())

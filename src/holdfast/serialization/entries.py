@@ -7,16 +7,26 @@ bytes they were read from, so that writing an entry out again gives the same byt
 import msgspec
 
 from holdfast.vocabulary.entries import (
-    ApprovalSettled,
+    ApprovalRequested,
+    Compaction,
+    ContextNoted,
     Entry,
-    HookMessage,
+    InputDrained,
+    InputPromoted,
+    InputQueued,
     KnownEntry,
-    PartEnded,
-    PartStarted,
-    SessionChanged,
-    ToolEnded,
+    PartCheckpoint,
+    QueryEnded,
+    QueryStarted,
+    RetryScheduled,
+    Rewound,
+    SessionOpened,
+    Snapshot,
+    ToolStarted,
+    TurnDiscarded,
+    TurnEnded,
+    TurnStarted,
     UnknownEntry,
-    UsageReported,
 )
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.events import Event
@@ -52,15 +62,30 @@ def encode_event(event: Event) -> bytes:
     return encode_entry(event) if isinstance(event, Entry) else _encoder.encode(event)
 
 
-_WITH_FREE_DATA = (
-    PartStarted,
-    PartEnded,
-    ToolEnded,
-    ApprovalSettled,
-    SessionChanged,
-    HookMessage,
-    UsageReported,
+_OWN_VALUES: frozenset[type[Entry]] = frozenset(
+    {
+        SessionOpened,
+        InputQueued,
+        InputPromoted,
+        InputDrained,
+        QueryStarted,
+        QueryEnded,
+        TurnStarted,
+        TurnEnded,
+        TurnDiscarded,
+        PartCheckpoint,
+        ApprovalRequested,
+        ToolStarted,
+        RetryScheduled,
+        Compaction,
+        Snapshot,
+        Rewound,
+        ContextNoted,
+        UnknownEntry,
+    }
 )
+"""Kinds whose values are all made, or checked, by this package. Any other kind is read back before
+it is stored, also one that is added later and forgotten here."""
 
 
 def refuse_unreadable(entry: Entry) -> None:
@@ -69,11 +94,11 @@ def refuse_unreadable(entry: Entry) -> None:
     Providers, tools and hooks of the user's fill entries with values of their own, and a struct
     takes any value for any field. Such values are checked where they come in (the stream
     processor's assembly, the checks of tools' results and of decisions). This is the guard behind
-    those doors: one that was forgotten costs an error and not a session. It reads back only the
-    kinds that hold such values, which is some microseconds for each and a few times in a turn.
-    Checkpoints, the frequent kind, and kinds of nothing but our own values are not looked at.
+    those doors: one that was forgotten costs an error and not a session. It reads back the kinds
+    that can hold such values, which is some microseconds for each and a few times in a turn.
+    Checkpoints, the frequent kind, and the other kinds in `_OWN_VALUES` are not looked at.
     """
-    if isinstance(entry, _WITH_FREE_DATA) and entry.raw is None:
+    if type(entry) not in _OWN_VALUES and entry.raw is None:
         try:
             _decoder.decode(_encoder.encode(entry))
         except (*_UNREADABLE, TypeError, UnicodeEncodeError) as error:

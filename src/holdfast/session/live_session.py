@@ -35,7 +35,7 @@ from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import ToolCallPart
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 _FORCED_SECONDS = 0.5
 """How long a closing session waits for what it has cancelled."""
@@ -267,7 +267,7 @@ class LiveSession:
         if self._closing.done():
             self._closing.result()
         else:
-            _log.warning("session %s was left while it closes: its store hangs", self.session_id)
+            _logger.warning("session %s was left while it closes: its store hangs", self.session_id)
 
     async def _close(self) -> None:
         drain = self._resources.runtime.close_drain_seconds

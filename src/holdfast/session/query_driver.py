@@ -21,7 +21,7 @@ from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import ProviderPart, TextPart
 from holdfast.vocabulary.results import AgentResult
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 _STOP_SECONDS = 0.5
 """How long the work of a query that was stopped is waited for."""
@@ -58,7 +58,7 @@ class QueryDriver:
         handle.work_for_it()
         scope = self._scope_of(handle)
         self._session.set_status(Busy())
-        _log.info("query %s started in session %s", scope.query_id, self._session.session_id)
+        _logger.info("query %s started in session %s", scope.query_id, self._session.session_id)
         handle.phase = "connecting"
         try:
             await self._recorder.resynchronise()
@@ -102,7 +102,7 @@ class QueryDriver:
         if error is not None and error.result is None:
             error.result = result
         handle.finish(result, error)
-        _log.info(
+        _logger.info(
             "query %s ended: %s, %d turns, %d tokens, %d ms",
             *(scope.query_id, ended.stop_reason, ended.turns, ended.usage.total, duration_ms),
         )
@@ -133,7 +133,7 @@ async def _until_over(handle: QueryHandle, worker: "asyncio.Task[QueryOutcome]")
         await asyncio.wait({worker}, timeout=_STOP_SECONDS)
     if not worker.done():
         worker.add_done_callback(_forget)
-        _log.warning(
+        _logger.warning(
             "query %s was stopped, but a hook or provider that it waits for does not let itself "
             "be cancelled; it is left behind",
             handle.query.query_id,

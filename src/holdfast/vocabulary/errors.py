@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, 
 import msgspec
 
 from holdfast.vocabulary.json_types import writable
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.secrets import scrub
 
 if TYPE_CHECKING:
@@ -309,10 +310,8 @@ def without_secrets(raised: BaseException) -> BaseException:
 
     This is what errors of ours have as their cause where the exception is not ours.
     """
-    import traceback  # noqa: PLC0415 - needed for this alone
-
     try:
-        told = "".join(traceback.format_exception(raised))
+        told = "".join(late_module("traceback").format_exception(raised))
         text = f"{told}{raised!r}{raised.__cause__!r}{raised.__context__!r}"
     except Exception:  # noqa: BLE001 - an exception's own text is its author's code, too
         return ScrubbedError(type(raised).__name__)

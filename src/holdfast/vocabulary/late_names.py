@@ -6,6 +6,7 @@ table where each of them is. A module of its own because packages import it in t
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 
 
 def late_names(module: str, where: Mapping[str, str]) -> Callable[[str], object]:
@@ -17,3 +18,11 @@ def late_names(module: str, where: Mapping[str, str]) -> Callable[[str], object]
         return getattr(import_module(where[name]), name)
 
     return load
+
+
+def late_module(name: str) -> ModuleType:
+    """Return a module of the standard library that is imported when it is first needed.
+
+    For what few programs need: importing the package loads what every program needs, and no more.
+    """
+    return import_module(name)

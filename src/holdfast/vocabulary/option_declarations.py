@@ -12,6 +12,8 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from holdfast.vocabulary.late_names import late_module
+
 NOT_YET = "this version does not have it yet"
 """What is said of an option that is only planned."""
 
@@ -205,7 +207,5 @@ def _with_options(
 
 def unknown_name(name: str, known: Iterable[str]) -> str:
     """Say that a name is not known, and which known one may have been meant."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only for mistyped names
-
-    close = get_close_matches(name, list(known), n=1)
+    close = late_module("difflib").get_close_matches(name, list(known), n=1)
     return f"unknown; did you mean {close[0]!r}?" if close else "unknown"

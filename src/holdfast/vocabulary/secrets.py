@@ -9,6 +9,8 @@ what is raised, stored, recorded or shown of an error went through here.
 import re
 from collections.abc import Iterable, Mapping
 
+from holdfast.vocabulary.late_names import late_module
+
 REDACTED = "****"
 
 _SHOWN = 8
@@ -68,9 +70,9 @@ class Secret:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Secret):
             return NotImplemented
-        import hmac  # noqa: PLC0415 - it brings OpenSSL's digests, and secrets are seldom compared
-
-        return hmac.compare_digest(self._value.encode(), other._value.encode())
+        # It brings OpenSSL's digests, and secrets are seldom compared.
+        compare = late_module("hmac").compare_digest
+        return bool(compare(self._value.encode(), other._value.encode()))
 
     def __hash__(self) -> int:
         return hash((Secret, self._value))
@@ -107,10 +109,8 @@ def remember_headers(headers: Mapping[str, str]) -> None:
 
 def remember_url(url: str) -> None:
     """Take the password in a URL, if there is one, for a secret."""
-    from urllib.parse import urlsplit  # noqa: PLC0415 - importing the package does without it
-
     try:
-        remember(urlsplit(url).password or "")
+        remember(late_module("urllib.parse").urlsplit(url).password or "")
     except ValueError:
         return
 
@@ -134,8 +134,7 @@ def scrub(text: str, secrets: Iterable[Secret] = ()) -> str:
 
 def _without_quoted(text: str, values: Iterable[str]) -> str:
     """Take out what is written as in a URL."""
-    from urllib.parse import quote  # noqa: PLC0415 - see remember_url
-
+    quote = late_module("urllib.parse").quote
     for value in sorted(values, key=len, reverse=True):
         text = text.replace(quote(value, safe=""), REDACTED)
     return text

@@ -18,7 +18,7 @@ EventT = TypeVar("EventT", bound=Event)
 EventHandler: TypeAlias = Callable[[Event], Awaitable[None] | None]
 CommandReceiver: TypeAlias = Callable[[Command], None]
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 _STOP_SECONDS = 0.5
 """How long a handler that was stopped is waited for."""
@@ -73,8 +73,8 @@ class _PumpedSubscription(Subscription):
     def _call(self, event: Event) -> Awaitable[None] | None:
         try:
             return self._context.copy().run(self._handler, event)
-        except Exception:  # noqa: BLE001 - a handler of the user's may raise anything
-            _log.exception("a handler failed on %s", event.kind)
+        except Exception:
+            _logger.exception("a handler failed on %s", event.kind)
             return None
 
     async def _pump(self, outcome: Awaitable[None] | None) -> None:
@@ -83,8 +83,8 @@ class _PumpedSubscription(Subscription):
             if inspect.isawaitable(outcome):
                 try:
                     await outcome
-                except Exception:  # noqa: BLE001 - a handler of the user's may raise anything
-                    _log.exception("a handler failed")
+                except Exception:
+                    _logger.exception("a handler failed")
             event = self.next_event()
             if event is None:
                 self.worker = None
@@ -240,7 +240,7 @@ class ControlChannel:
         if workers:
             _, left = await asyncio.wait(workers, timeout=_STOP_SECONDS)
             for worker in left:
-                _log.warning("a handler does not let itself be cancelled: %r", worker)
+                _logger.warning("a handler does not let itself be cancelled: %r", worker)
 
     def _handlers(self) -> list[_PumpedSubscription]:
         return [item for item in self._subscriptions if isinstance(item, _PumpedSubscription)]

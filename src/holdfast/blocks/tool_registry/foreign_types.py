@@ -122,7 +122,8 @@ def _with_arguments(hint: TypeHint) -> TypeHint:
     own = tuple(understood(item) for item in arguments)
     if own == arguments:
         return hint
-    return Union[own] if _is_union(hint) else origin[own]  # noqa: UP007 - made at run time
+    generic = Union if _is_union(hint) else origin
+    return generic[own]
 
 
 def _is_union(hint: object) -> bool:

@@ -17,7 +17,7 @@ from holdfast.vocabulary.tools import ToolRules, ToolSpec
 ToolInput: TypeAlias = Tool | Callable[..., object] | ToolSource
 """What a user may put in a list of tools."""
 
-_log = scrubbed_logger(__name__)
+_logger = scrubbed_logger(__name__)
 
 
 class Succeeded(msgspec.Struct, frozen=True):
@@ -154,7 +154,7 @@ class ToolRegistry:
         for item in (item for offered in lists for item in offered):
             name = item.spec.name
             if joined.setdefault(name, item) is not item:
-                _log.warning("a tool is left out: an earlier source has one called %r, too", name)
+                _logger.warning("a tool is left out: an earlier source has one called %r", name)
         return ToolSet(joined.values())
 
 

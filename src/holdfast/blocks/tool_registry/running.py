@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.json_types import Json, writable
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.parts import MediaPart, ResultContent, TextPart, check_content
 
 
@@ -133,9 +134,8 @@ def _to_json(value: object) -> str:
         return msgspec.json.encode(value, enc_hook=_encode_foreign).decode("utf-8")
     except UnicodeEncodeError:
         # Escapes can say what UTF-8 cannot: file names that are no text, for example.
-        import json  # noqa: PLC0415 - needed for this alone
-
-        return json.dumps(msgspec.to_builtins(value, enc_hook=_encode_foreign))
+        plain = msgspec.to_builtins(value, enc_hook=_encode_foreign)
+        return str(late_module("json").dumps(plain))
 
 
 def _encode_foreign(value: object) -> object:

@@ -26,6 +26,9 @@ A picture makes every server of such a model refuse the request. For all other n
 decides: a name alone is not enough to refuse a user's picture.
 """
 
+CUSTOM_INPUT = "__input__"
+"""The argument that holds the input of a custom tool call, which is free text."""
+
 
 def tool_description(tool: ToolSpec) -> str:
     """Return a tool's description with its examples; only Anthropic has a field for them."""

@@ -12,6 +12,7 @@ import msgspec
 from holdfast.providers.wire.chat_completions.dialects import Dialect
 from holdfast.providers.wire.lenient_decoding import encode_lenient
 from holdfast.providers.wire.message_forms import (
+    CUSTOM_INPUT,
     argument_object,
     data_url,
     media_text,
@@ -137,13 +138,17 @@ def _of_type(payloads: list[JsonObject], name: str) -> Iterable[Json]:
 
 
 def _lower_call(part: ToolCallPart) -> JsonObject:
+    native = part.native or {}
+    if native.get("type") == "custom" and isinstance(part.arguments, dict):
+        custom = {"name": part.name, "input": str(part.arguments.get(CUSTOM_INPUT, ""))}
+        return {"id": part.call_id, "type": "custom", "custom": custom}
     text = encode_lenient(argument_object(part)).decode()
     written: JsonObject = {
         "id": part.call_id,
         "type": "function",
         "function": {"name": part.name, "arguments": text},
     }
-    extra = (part.native or {}).get("extra_content")
+    extra = native.get("extra_content")
     return {**written, "extra_content": extra} if extra else written
 
 

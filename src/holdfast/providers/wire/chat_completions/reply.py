@@ -43,6 +43,7 @@ from holdfast.vocabulary.stream_parts import (
 )
 
 _Kind: TypeAlias = Literal["text", "reasoning"]
+_EMPTY_DELTAS = (Delta(), Delta(content=""))
 
 
 class ChatDecoder:
@@ -51,6 +52,7 @@ class ChatDecoder:
     def __init__(self, cost: CostField = "none") -> None:
         self._cost: CostField = cost
         self._is_open = False
+        self._model = ""
         self._is_ended = False
         self._kind: _Kind | None = None
         """The kind of the open part; None if none is open. `_key` is its key."""
@@ -105,6 +107,8 @@ class ChatDecoder:
             raise failure
         self._is_ended = True
         out: list[StreamPart] = []
+        if not self._is_open:
+            self._open(out)
         self._close_part(out)
         has_calls = self._calls.close(out)
         out.extend(PartOpaque(payload=payload) for payload in self._opaque_payloads())
@@ -126,15 +130,20 @@ class ChatDecoder:
         return None
 
     def _take(self, piece: AnswerPiece, out: list[StreamPart]) -> None:
-        if piece.choices:
-            if not self._is_open:
-                # Some servers begin with frames of their own, without choices, id or model.
-                self._is_open = True
-                self._calls.response_id = piece.id or ""
-                out.append(StreamOpened(model=piece.model or "", response_id=piece.id or None))
-            for choice in piece.choices:
-                if not choice.index:
-                    self._take_choice(choice, out)
+        # Some servers begin with frames of their own, without choices, id or model.
+        if piece.choices and self._is_open:
+            self._take_choices(piece.choices, out)
+        elif piece.choices:
+            self._model = self._model or piece.model or ""
+            self._calls.response_id = self._calls.response_id or piece.id or ""
+            parts: list[StreamPart] = []
+            try:
+                self._take_choices(piece.choices, parts)
+            finally:
+                # Without content there is time to wait for a frame that names the model.
+                if parts or self._model:
+                    self._open(out)
+                out.extend(parts)
         if piece.usage:
             self._usage = piece.usage
         elif piece.x_groq is not None and piece.x_groq.usage:
@@ -142,8 +151,20 @@ class ChatDecoder:
         if piece.citations or piece.search_results:
             self._keep_sources(piece)
 
+    def _open(self, out: list[StreamPart]) -> None:
+        self._is_open = True
+        response_id = self._calls.response_id or None
+        out.append(StreamOpened(model=self._model, response_id=response_id))
+
+    def _take_choices(self, choices: Sequence[Choice], out: list[StreamPart]) -> None:
+        for choice in choices:
+            if not choice.index:
+                self._take_choice(choice, out)
+
     def _take_choice(self, choice: Choice, out: list[StreamPart]) -> None:
-        delta = choice.delta or choice.message
+        delta = choice.delta
+        if choice.message is not None and (delta is None or self._is_nothing(delta)):
+            delta = choice.message
         if delta is not None:
             self._take_delta(delta, out)
         if choice.error is not None:
@@ -154,6 +175,14 @@ class ChatDecoder:
             self._usage = choice.usage
         if choice.logprobs:
             self._keep_logprobs(choice.logprobs)
+
+    def _is_nothing(self, delta: Delta) -> bool:
+        """Whether neither a delta nor any before it has content.
+
+        Some servers send an empty delta beside a complete message. In a stream the message repeats
+        what was streamed.
+        """
+        return delta in _EMPTY_DELTAS and not self._part_count and not self._calls.has_calls
 
     def _take_delta(self, delta: Delta, out: list[StreamPart]) -> None:
         """Take everything that a delta holds: reasoning, then text, then calls."""

@@ -11,17 +11,22 @@ import msgspec
 from holdfast.blocks.stream_processor.aggregators import GrowingText
 from holdfast.providers.wire.chat_completions.reply_types import Delta, Function, ToolCall
 from holdfast.providers.wire.lenient_decoding import as_text
+from holdfast.providers.wire.message_forms import CUSTOM_INPUT
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.stream_parts import PartClosed, PartDelta, PartOpened, StreamPart
 
 _LEGACY_INDEX = -1
 """The index of the one call in the old `function_call` field."""
+_NULL = "null"
+"""What some servers send as arguments for a tool without parameters; it means an empty object."""
 
 
 class _Call:
     """One call while it arrives. It is announced as soon as its name is known."""
 
-    __slots__ = ("call_id", "extra", "fragments", "is_announced", "key", "name")
+    __slots__ = (
+        *("call_id", "extra", "fragments", "is_announced", "is_custom", "is_shown", "key", "name"),
+    )
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -30,6 +35,10 @@ class _Call:
         self.fragments = GrowingText()
         self.extra: JsonObject | None = None
         self.is_announced = False
+        self.is_shown = False
+        """Whether the arguments were passed on. They are not while they may become `null`."""
+        self.is_custom = False
+        """Whether the input is free text, which is passed on as one argument at the end."""
 
     def is_whole(self) -> bool:
         """Whether the arguments received so far are complete JSON."""
@@ -52,6 +61,11 @@ class CallAssembler:
         self._calls: list[_Call] = []
         self._at: dict[int, _Call] = {}
 
+    @property
+    def has_calls(self) -> bool:
+        """Whether any piece of a call was taken."""
+        return bool(self._calls)
+
     def take(self, delta: Delta, out: list[StreamPart], *, is_finished: bool) -> None:
         """Take the calls in one delta; `is_finished` once a finish reason was received."""
         for piece in delta.tool_calls or ():
@@ -65,24 +79,31 @@ class CallAssembler:
         for call in self._calls:
             if not call.is_announced:
                 self._announce(call, out)
-            native = None if call.extra is None else {"extra_content": call.extra}
-            out.append(PartClosed(key=call.key, native=native))
+            arguments = call.fragments.whole()
+            if call.is_custom:
+                arguments = msgspec.json.encode({CUSTOM_INPUT: arguments}).decode()
+            if not call.is_shown and arguments and arguments.strip() != _NULL:
+                out.append(PartDelta(key=call.key, text=arguments))
+            native: JsonObject = {"type": "custom"} if call.is_custom else {}
+            if call.extra is not None:
+                native["extra_content"] = call.extra
+            out.append(PartClosed(key=call.key, native=native or None))
         return bool(self._calls)
 
     def _take(self, piece: ToolCall, out: list[StreamPart], *, is_finished: bool) -> None:
-        function = piece.function or Function()
+        function = _function_of(piece)
         call = self._call_of(piece, is_finished=is_finished)
+        call.is_custom = call.is_custom or piece.custom is not None
         call.call_id = call.call_id or piece.id or ""
         call.name = call.name or function.name or ""
         call.extra = piece.extra_content or call.extra
         fragment = _text(function)
         if fragment:
             call.fragments.add(fragment)
-        if call.is_announced:
-            if fragment:
-                out.append(PartDelta(key=call.key, text=fragment))
-        elif call.name:
+        if call.name and not call.is_announced:
             self._announce(call, out)
+        elif call.is_announced and fragment:
+            self._show(call, fragment, out)
 
     def _call_of(self, piece: ToolCall, *, is_finished: bool) -> _Call:
         """Return the call that `piece` belongs to; a new one if there is none yet."""
@@ -106,9 +127,18 @@ class CallAssembler:
         call.is_announced = True
         call_id = call.call_id or self._made_id(call)
         out.append(PartOpened(key=call.key, kind="tool_call", call_id=call_id, name=call.name))
-        arguments = call.fragments.whole()
-        if arguments:
-            out.append(PartDelta(key=call.key, text=arguments))
+        self._show(call, "", out)
+
+    def _show(self, call: _Call, fragment: str, out: list[StreamPart]) -> None:
+        """Pass on arguments, unless all of them so far may be the beginning of `null`."""
+        if call.is_custom:
+            return
+        if not call.is_shown:
+            fragment = call.fragments.whole()
+            if _NULL.startswith(fragment.strip()):
+                return
+            call.is_shown = True
+        out.append(PartDelta(key=call.key, text=fragment))
 
     def _made_id(self, call: _Call) -> str:
         seed = f"{self.response_id}/{call.key}".encode()
@@ -125,13 +155,19 @@ def _is_another(call: _Call, piece: ToolCall) -> bool:
     This is not asked after a finish reason. Two answers were spliced then, and it is unknown which
     call was meant; their joined arguments are not JSON, which keeps the call from running.
     """
-    function = piece.function or Function()
+    function = _function_of(piece)
     if not function.name:
         return False
     if not piece.id:
         return not call.call_id and bool(_text(function).strip()) and call.is_whole()
     is_new_id = bool(call.call_id and piece.id != call.call_id)
     return is_new_id and (function.name != call.name or call.is_whole())
+
+
+def _function_of(piece: ToolCall) -> Function:
+    if piece.custom is not None:
+        return Function(piece.custom.name, piece.custom.input)
+    return piece.function or Function()
 
 
 def _text(function: Function) -> str:

@@ -31,12 +31,20 @@ class Function(msgspec.Struct, gc=False):
     arguments: str | JsonObject | list[Any] | None = None
 
 
+class CustomTool(msgspec.Struct, gc=False):
+    """The tool of a call whose input is free text, or a piece of it."""
+
+    name: str | None = None
+    input: str | None = None
+
+
 class ToolCall(msgspec.Struct, gc=False):
     """A tool call, or a piece of it; some servers leave out the index, some the id."""
 
     index: int | None = None
     id: str | None = None
     function: Function | None = None
+    custom: CustomTool | None = None
     extra_content: JsonObject | None = None
     """What the server wants back with the call, such as a signature."""
 

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from holdfast.providers.wire.gemini.reply_types import (
     ERRORS,
@@ -73,6 +74,8 @@ class GeminiDecoder:
         self._blocked: str | None = None
         self._usage = UsageMetadata()
         self._identity = ""
+        """What the ids of calls are made from: the response's id, or the first frame."""
+        self._response_id: str | None = None
 
     def feed(self, frames: Sequence[Frame], out: list[StreamPart]) -> None:
         """Decode `frames` and append their parts to `out`."""
@@ -91,6 +94,8 @@ class GeminiDecoder:
         if self._reason is None and self._blocked is None:
             words = "the stream ended without a finish reason"
             raise RequestError(ErrorCode.STREAM_INTERRUPTED, words, basis="type")
+        if not self._is_open:
+            self._open_stream("")
         self._end_call(is_cut=True)
         self._close()
         kind = _FINISH.get(self._reason or "", "other") if self._blocked is None else "refusal"
@@ -123,20 +128,22 @@ class GeminiDecoder:
         if bytes(reply.error):
             raise ERRORS.error_in_stream(decode_lenient(data))
         if not self._is_open:
-            self._is_open = True
-            self._identity = reply.response_id or hashlib.sha256(data).hexdigest()[:16]
-            model = reply.model_version or ""
-            self._out.append(StreamOpened(model=model, response_id=reply.response_id))
-        usage = reply.usage_metadata
-        if usage is not None and (usage.total_token_count, usage.prompt_token_count) != (
-            None,
-            None,
-        ):
-            self._usage = usage
+            self._identity = self._identity or reply.response_id or _hash_of(data)
+            self._response_id = self._response_id or reply.response_id
+            # Without content there is time to wait for a frame that names the model.
+            if reply.model_version or reply.candidates:
+                self._open_stream(reply.model_version or "")
+        if (usage := reply.usage_metadata) is not None:
+            is_whole = usage.prompt_token_count is not None
+            self._usage = usage if is_whole else _later_usage(self._usage, usage)
         if reply.prompt_feedback is not None:
             self._blocked = reply.prompt_feedback.block_reason or self._blocked
         if reply.candidates:
             self._on_candidate(reply.candidates[0], data)
+
+    def _open_stream(self, model: str) -> None:
+        self._is_open = True
+        self._out.append(StreamOpened(model=model, response_id=self._response_id))
 
     def _on_candidate(self, candidate: Candidate, data: bytes) -> None:
         self._reason = candidate.finish_reason or self._reason
@@ -251,6 +258,16 @@ class GeminiDecoder:
         self._arguments = None
         self._out.append(PartDelta(key=key, text=text[:-1] if is_cut else text))
         self._out.append(PartClosed(key=key, native=self._call_native or None))
+
+
+def _hash_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _later_usage(known: UsageMetadata, later: UsageMetadata) -> UsageMetadata:
+    """Return counts with those of a later frame, which has no prompt count, in their place."""
+    counts = {name: value for name, value in asdict(later).items() if value is not None}
+    return replace(known, **counts)
 
 
 def _read_usage(usage: UsageMetadata) -> Usage:

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 
 from holdfast.providers.wire.lenient_decoding import encode_lenient
 from holdfast.providers.wire.message_forms import (
+    CUSTOM_INPUT,
     argument_object,
     data_url,
     reminder_text,
     result_text,
 )
 from holdfast.providers.wire.openai_responses.dialects import ResponsesDialect
-from holdfast.providers.wire.openai_responses.reply_items import CUSTOM_INPUT, plain_item
+from holdfast.providers.wire.openai_responses.reply_items import plain_item
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage

@@ -52,6 +52,7 @@ class ResponsesDecoder:
         self._place: tuple[str | int | None, ...] = ()
         self._is_background = False
         self._is_open = False
+        self._model = ""
         self._is_finished = False
 
     def feed(self, frames: Sequence[Frame], out: list[StreamPart]) -> None:
@@ -107,7 +108,10 @@ class ResponsesDecoder:
             case "output_item.done":
                 self._on_item_done(event)
             case "created" | "queued" | "in_progress":
-                self._open(read_object(event.response))
+                self._note_response(read_object(event.response))
+                # Without content there is time to wait for an event that names the model.
+                if self._model and not self._is_open:
+                    self._open()
             case "completed" | "done" | "incomplete" | "failed" | "cancelled":
                 self._on_response_ended(event)
 
@@ -115,7 +119,7 @@ class ResponsesDecoder:
 
     def _on_piece(self, event: Event, source: "_Source") -> None:
         if not self._is_open:
-            self._open({})
+            self._open()
         item = self._items.item_of(event, source.item)
         index = (event.summary_index if source.letter == "s" else event.content_index) or 0
         piece = self._items.piece_of(item, f"{source.letter}{index}", source.kind)
@@ -133,13 +137,13 @@ class ResponsesDecoder:
 
     def _on_item_added(self, event: Event) -> None:
         if not self._is_open:
-            self._open({})
+            self._open()
         if value := read_object(event.item):
             self._items.add(value, event.output_index)
 
     def _on_item_done(self, event: Event) -> None:
         if not self._is_open:
-            self._open({})
+            self._open()
         value = read_object(event.item)
         if not value:
             return
@@ -152,7 +156,9 @@ class ResponsesDecoder:
     def _on_response_ended(self, event: Event) -> None:
         response = read_object(event.response)
         status = as_text(response.get("status")) or event.type.removeprefix("response.")
-        self._open(response)
+        self._note_response(response)
+        if not self._is_open:
+            self._open()
         if status == "failed" or response.get("error"):
             raise ERRORS.error_in_stream(response)
         if status == "cancelled":
@@ -161,15 +167,16 @@ class ResponsesDecoder:
         self._is_finished = True
         self._items.out.append(self._finished(status, response))
 
-    def _open(self, response: JsonObject) -> None:
+    def _note_response(self, response: JsonObject) -> None:
         self.response_id = id_text(response.get("id")) or self.response_id
+        self._model = self._model or as_text(response.get("model"))
         if response.get("store") is True:
             self._items.kept_as = self.response_id
         self._is_background = self._is_background or response.get("background") is True
-        if not self._is_open:
-            self._is_open = True
-            model = as_text(response.get("model"))
-            self._items.out.append(StreamOpened(model=model, response_id=self.response_id))
+
+    def _open(self) -> None:
+        self._is_open = True
+        self._items.out.append(StreamOpened(model=self._model, response_id=self.response_id))
 
     def _finished(self, status: str, response: JsonObject) -> StreamFinished:
         details = response.get("incomplete_details")
@@ -217,7 +224,10 @@ def _completed_event(event: Event, frame: Frame) -> Event:
         return event
     value = read_object(frame.data)
     if value.get("object") == "response" or "output" in value:
-        return Event(type="response.completed", response=msgspec.Raw(frame.data))
+        status = as_text(value.get("status"))
+        # Any other status is an end, and `_on_response_ended` reads which.
+        name = status if status in {"queued", "in_progress"} else "completed"
+        return Event(type=f"response.{name}", response=msgspec.Raw(frame.data))
     if value.get("error") or "error" in {event.type, frame.event}:
         raise ERRORS.error_in_stream(value)
     return event

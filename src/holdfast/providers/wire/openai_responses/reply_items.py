@@ -5,12 +5,14 @@ by `output_index`, else by id, else by order: some gateways change ids in the mi
 and some servers send neither index nor id.
 """
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from holdfast.blocks.stream_processor.aggregators import GrowingText
 from holdfast.providers.wire.lenient_decoding import as_objects, as_text, id_text, with_text_ids
+from holdfast.providers.wire.message_forms import CUSTOM_INPUT
 from holdfast.providers.wire.openai_responses.reply_types import Event
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.stream_parts import (
@@ -21,12 +23,10 @@ from holdfast.vocabulary.stream_parts import (
     StreamPart,
 )
 
-CUSTOM_INPUT = "__input__"
-"""The argument that holds the free text of a custom tool call."""
-
 _TEXT_FIELDS = ("type", "id", "call_id", "name", "encrypted_content", "phase", "namespace")
 
 CALLS = frozenset({"function_call", "custom_tool_call"})
+_MODELLED = CALLS | {"message", "reasoning"}
 
 PieceKind: TypeAlias = Literal["text", "reasoning", "refusal"]
 
@@ -111,6 +111,7 @@ class OutputItems:
         value = plain_item(value)
         if index is not None and index in self._by_name:
             return self._by_name[index]
+        self._end_opaque_item()
         item = Item(str(len(self._items)), value)
         self._items.append(item)
         for name in (index, value.get("id"), value.get("call_id")):
@@ -119,6 +120,17 @@ class OutputItems:
         if item.type in CALLS:
             self._open_call(item)
         return item
+
+    def _end_opaque_item(self) -> None:
+        """End the last item, if it is not modelled, because the next one begins.
+
+        Some servers send no done event for such items, and with the final output they would come
+        after the text that followed. So the item is passed on as it is known now.
+        """
+        item = self._items[-1] if self._items else None
+        if item is not None and not item.is_closed and item.type not in {"", *_MODELLED}:
+            is_open = item.value.get("status") == "in_progress"
+            self.end(item, {"status": "completed"} if is_open else {})
 
     def end_all(self, output: Json) -> None:
         """End all items when the response is complete, with what its `output` adds."""
@@ -179,10 +191,12 @@ class OutputItems:
 
     def _end_message(self, item: Item) -> None:
         annotations: dict[str, Json] = {}
-        for index, content in enumerate(as_objects(item.value.get("content"))):
+        contents = as_objects(item.value.get("content"))
+        texts = [as_text(each.get("refusal")) or as_text(each.get("text")) for each in contents]
+        names = _piece_names(item, "c", texts)
+        for name, content, whole in zip(names, contents, texts, strict=True):
             kind: PieceKind = "refusal" if content.get("type") == "refusal" else "text"
-            piece = self.piece_of(item, f"c{index}", kind)
-            whole = as_text(content.get("refusal")) or as_text(content.get("text"))
+            piece = self.piece_of(item, name, kind)
             self.add_text(item, piece, piece.rest_of(whole))
             annotations[piece.key] = content.get("annotations")
         for piece in item.pieces.values():
@@ -225,9 +239,10 @@ class OutputItems:
 
     def _end_reasoning(self, item: Item) -> None:
         for letter, field in (("s", "summary"), ("c", "content")):
-            for index, text in enumerate(as_objects(item.value.get(field))):
-                piece = self.piece_of(item, f"{letter}{index}", "reasoning")
-                self.add_text(item, piece, piece.rest_of(as_text(text.get("text"))))
+            texts = [as_text(each.get("text")) for each in as_objects(item.value.get(field))]
+            for name, whole in zip(_piece_names(item, letter, texts), texts, strict=True):
+                piece = self.piece_of(item, name, "reasoning")
+                self.add_text(item, piece, piece.rest_of(whole))
         signature = item.value.get("encrypted_content") or None
         if signature and not any(piece.is_open for piece in item.pieces.values()):
             piece = self.piece_of(item, "s0", "reasoning")
@@ -272,6 +287,28 @@ class OutputItems:
             native["type"] = item.type
         native |= self._identity(item) | self._response_fact()
         self.out.append(PartClosed(key=item.key, native=native or None))
+
+
+def _piece_names(item: Item, letter: str, texts: Sequence[str]) -> list[str]:
+    """Return the names of the pieces that the texts of a complete item belong to.
+
+    That is the index of each text, unless deltas had an index that the item does not have: some
+    servers count other content as well. Then the order decides, and whether the deltas are the
+    beginning of the text.
+    """
+    by_index = [f"{letter}{index}" for index in range(len(texts))]
+    streamed = [name for name in item.pieces if name.startswith(letter)]
+    if set(streamed) <= set(by_index):
+        return by_index
+    if len(streamed) == len(texts):
+        return streamed
+    waiting = list(streamed)
+    names: list[str] = []
+    for index, text in enumerate(texts):
+        is_begun = bool(waiting) and text.startswith(item.pieces[waiting[0]].words.whole())
+        # A name that no delta can have.
+        names.append(waiting.pop(0) if is_begun else f"{letter}-{index}")
+    return names
 
 
 def plain_item(value: JsonObject) -> JsonObject:

@@ -1,0 +1,297 @@
+"""PermissionRules: decides whether a tool call runs, is asked about, or is refused."""
+
+import re
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.blocks.permission_rules.programs import Invocation, invocations_of
+from holdfast.blocks.permission_rules.rules import (
+    EDITS_FILES,
+    SUBJECTS,
+    Action,
+    Rule,
+    allows_command,
+    fits_arguments,
+    fits_host,
+    fits_path,
+    forbids_command,
+    mentions_forbidden,
+)
+from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read_command
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.tools import ApprovalMode, Effect
+
+PermissionMode: TypeAlias = Literal["default", "accept_edits", "plan", "dont_ask"]
+"""How calls are treated that no rule speaks of.
+
+- `default`: what a tool itself asks about is asked.
+- `accept_edits`: as default, but files beneath the root are changed without asking.
+- `plan`: only what reads may run.
+- `dont_ask`: what would be asked is denied.
+"""
+
+_MOST_RULES = 1000
+_HOST = re.compile(r"https?://([a-z0-9_.-]+)(?::\d{1,5})?(?:[/?#].*)?", re.IGNORECASE | re.DOTALL)
+
+
+class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call, as far as a decision needs it."""
+
+    tool: str
+    arguments: JsonObject
+    approval: ApprovalMode = "never"
+    effect: Effect = "external"
+    resolved_paths: tuple[str, ...] = ()
+    """Where the path in the arguments really leads, beneath the root, links followed."""
+    is_confined: bool = True
+    """Whether a sandbox is around the command that would run."""
+    is_attended: bool = True
+    """Whether a person can be asked."""
+
+
+class Ruling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is decided, and why; goes into the log as it is."""
+
+    action: Action
+    reason: str
+    rule: str | None = None
+    """The rule that decided."""
+    source: str | None = None
+    """Where that rule comes from."""
+
+
+class _Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rules say of one call."""
+
+    denied: Rule | None = None
+    asked: Rule | None = None
+    allowed: Rule | None = None
+    doubt: str | None = None
+    """Why it is not known what would run."""
+
+
+class PermissionRules:
+    """Holds the rules in force. Made once, keeps nothing of a call, touches nothing.
+
+    Owns what rules mean. Does not own who is asked and what was answered (the approval
+    coordinator), nor what a tool can reach (the sandbox and the descriptors): rules catch
+    mistakes, they do not hold an attacker.
+    """
+
+    def __init__(self, rules: Iterable[Rule] = (), *, mode: PermissionMode = "default") -> None:
+        self.rules = tuple(rules)
+        self.mode = mode
+        if len(self.rules) > _MOST_RULES:
+            message = f"there are more than {_MOST_RULES} permission rules"
+            raise ConfigError(ErrorCode.CONFIG_INVALID, message)
+
+    def decide(self, question: PermissionQuestion) -> Ruling:
+        """Decide about one call. A denial wins; what is not understood is asked about."""
+        found = self._find(question)
+        ruling = self._judge(question, found)
+        if ruling.action != "ask":
+            return ruling
+        if self.mode == "dont_ask":
+            return _instead(ruling, "the mode is dont_ask")
+        return ruling if question.is_attended else _instead(ruling, "no person can be asked")
+
+    def refuses_path(self, access: Literal["read", "write"], path: str) -> str | None:
+        """Say why a file may not be touched, by its real path; for tools, at the descriptor."""
+        tool = "read" if access == "read" else "edit"
+        rules = [rule for rule in self.rules if rule.action == "deny" and rule.is_for(tool)]
+        return next((f"rule {rule.text}" for rule in rules if fits_path(rule, path)), None)
+
+    def snapshot(self) -> JsonObject:
+        """Return mode and rules as plain values, for the log of a query."""
+        listed = [
+            {"rule": rule.text, "action": rule.action, "source": rule.source} for rule in self.rules
+        ]
+        return {"mode": self.mode, "rules": listed}
+
+    def _judge(self, question: PermissionQuestion, found: _Finding) -> Ruling:
+        if found.denied is not None:
+            return _by(found.denied, "deny", "a rule denies it")
+        if self.mode == "plan" and question.effect != "read":
+            return Ruling(action="deny", reason="the mode is plan: nothing is changed or run")
+        if found.asked is not None:
+            return _by(found.asked, "ask", "a rule asks")
+        if found.doubt is not None:
+            return Ruling(action="ask", reason=found.doubt)
+        return (
+            self._by_default(question)
+            if found.allowed is None
+            else _allowed(question, found.allowed)
+        )
+
+    def _by_default(self, question: PermissionQuestion) -> Ruling:
+        if question.approval == "never":
+            return Ruling(action="allow", reason="the tool does not ask")
+        if self.mode == "accept_edits" and question.tool in EDITS_FILES:
+            return Ruling(action="allow", reason="the mode is accept_edits")
+        return Ruling(action="ask", reason="the tool asks")
+
+    def _find(self, question: PermissionQuestion) -> _Finding:
+        rules = [rule for rule in self.rules if rule.is_for(question.tool)]
+        if not rules:
+            return _Finding()
+        kind, name = SUBJECTS.get(question.tool, ("arguments", ""))
+        value = question.arguments.get(name)
+        if kind == "command":
+            return _about_command(rules, value)
+        if kind == "path":
+            return _about_path(rules, question, "." if value is None else value)
+        if kind == "url":
+            return _about_url(rules, value)
+        return _about_arguments(rules, question.arguments)
+
+
+def _by(rule: Rule, action: Action, reason: str) -> Ruling:
+    return Ruling(action=action, reason=reason, rule=rule.text, source=rule.source)
+
+
+def _allowed(question: PermissionQuestion, rule: Rule) -> Ruling:
+    if question.tool == "shell" and not question.is_confined:
+        return _by(rule, "ask", "a rule allows it, but there is no sandbox")
+    return _by(rule, "allow", "a rule allows it")
+
+
+def _instead(ruling: Ruling, reason: str) -> Ruling:
+    return msgspec.structs.replace(ruling, action="deny", reason=f"{ruling.reason}, and {reason}")
+
+
+def _first(rules: Iterable[Rule], action: Action) -> Rule | None:
+    return next((rule for rule in rules if rule.action == action), None)
+
+
+def _of(fitting: list[Rule]) -> _Finding:
+    return _Finding(
+        denied=_first(fitting, "deny"),
+        asked=_first(fitting, "ask"),
+        allowed=_first(fitting, "allow"),
+    )
+
+
+def _about_arguments(rules: list[Rule], arguments: JsonObject) -> _Finding:
+    return _of([rule for rule in rules if fits_arguments(rule, arguments)])
+
+
+def _about_url(rules: list[Rule], url: Json) -> _Finding:
+    found = _HOST.fullmatch(url) if isinstance(url, str) else None
+    if found is None:
+        return _unknown(rules, "the URL is not understood")
+    host = found[1].lower().rstrip(".")
+    return _of([rule for rule in rules if fits_host(rule, host)])
+
+
+def _about_path(rules: list[Rule], question: PermissionQuestion, path: Json) -> _Finding:
+    """Compare the path as it was given and as it really is: a link must not lead around a rule."""
+    if not isinstance(path, str) or "\0" in path:
+        return _unknown(rules, "the path is not understood")
+    given = _normal(path)
+    if given is None and not question.resolved_paths:
+        return _unknown(rules, "the path may lead anywhere")
+    ways = [way for way in (given, *question.resolved_paths) if way is not None]
+    found = _of([rule for rule in rules if any(fits_path(rule, way) for way in ways)])
+    if found.denied is not None or found.asked is not None or found.allowed is None:
+        return found
+    everywhere = [
+        rule
+        for rule in rules
+        if rule.action == "allow" and all(fits_path(rule, way) for way in ways)
+    ]
+    if not everywhere:
+        return _Finding(doubt="the path leads elsewhere than it says")
+    return _Finding(allowed=everywhere[0])
+
+
+def _normal(path: str) -> str | None:
+    """Return a path beneath the root without `.` and `..`; None if it leads out or may do so."""
+    names: list[str] = []
+    if path.startswith("/"):
+        return None
+    for name in path.split("/"):
+        if name == "..":
+            if not names:
+                return None
+            names.pop()
+        elif name not in {"", "."}:
+            names.append(name)
+    return "/".join(names) or "."
+
+
+def _about_command(rules: list[Rule], command: Json) -> _Finding:
+    denying = [rule for rule in rules if rule.action == "deny"]
+    asking = [rule for rule in rules if rule.action == "ask"]
+    allowing = [rule for rule in rules if rule.action == "allow"]
+    read = _read(command)
+    if isinstance(read, Unreadable):
+        text = command if isinstance(command, str) else ""
+        doubt = f"the command is not understood: {read.reason}"
+        if not denying and not asking and (free := _unconditional(allowing)) is not None:
+            return _Finding(allowed=free)
+        return _Finding(denied=_mentioned(denying, text), doubt=doubt)
+    items = [item for words in read for item in invocations_of(words)]
+    denied = _forbidding(denying, items)
+    asked = _forbidding(asking, items)
+    if denied is not None or asked is not None:
+        return _Finding(denied=denied, asked=asked)
+    if not denying and not asking and (free := _unconditional(allowing)) is not None:
+        return _Finding(allowed=free)
+    strict = bool(denying or asking)
+    covering = [_covering(allowing, item, strict=strict) for item in items]
+    if None not in covering:
+        return _Finding(allowed=covering[0])
+    is_doubtful = strict and any(item.doubt != "none" for item in items)
+    return _Finding(doubt=_why_not(items, covering)) if allowing or is_doubtful else _Finding()
+
+
+def _read(command: Json) -> tuple[Words, ...] | Unreadable:
+    if isinstance(command, str):
+        return read_command(command)
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        return Unreadable("it is neither text nor a list of words")
+    return (tuple(command),) if command and command[0] else Unreadable("it names no program")
+
+
+def _unconditional(allowing: list[Rule]) -> Rule | None:
+    """Return a rule that allows every command; it is heard only where no rule forbids any."""
+    return next((rule for rule in allowing if rule.pattern is None), None)
+
+
+def _mentioned(denying: list[Rule], text: str) -> Rule | None:
+    return next((rule for rule in denying if mentions_forbidden(rule, text)), None)
+
+
+def _forbidding(rules: list[Rule], items: list[Invocation]) -> Rule | None:
+    """Return the rule that is about one of the programs, those that run it, or what they name."""
+    for rule in rules:
+        for item in items:
+            if any(forbids_command(rule, words) for words in (item.words, *item.via)):
+                return rule
+            if item.doubt != "none" and mentions_forbidden(rule, " ".join(item.words[1:])):
+                return rule
+    return None
+
+
+def _covering(allowing: list[Rule], item: Invocation, *, strict: bool) -> Rule | None:
+    return next((rule for rule in allowing if allows_command(rule, item, strict=strict)), None)
+
+
+def _why_not(items: list[Invocation], covering: list[Rule | None]) -> str:
+    item = items[covering.index(None)]
+    if item.doubt == "none":
+        return f"no rule covers {item.words[0]!r} with these arguments"
+    return f"{item.words[0]!r} may run other programs"
+
+
+def _unknown(rules: list[Rule], reason: str) -> _Finding:
+    """Ask about what is not understood; a rule that denies everything still denies it."""
+    return _Finding(
+        denied=next(
+            (rule for rule in rules if rule.action == "deny" and rule.pattern is None), None
+        ),
+        doubt=reason,
+    )

@@ -1,0 +1,215 @@
+"""What is known of programs: which run others, how to find the others, and which run none.
+
+The tables hold what is common. A program that is in none of them may do anything.
+"""
+
+import re
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read_command
+
+Doubt: TypeAlias = Literal["none", "opaque", "runs others"]
+"""Whether all that will run is known: yes; no, it runs code of its own; no, its arguments say."""
+
+_DEEPEST = 5
+
+# Options without a value, and options with one, that may stand before the command.
+_WRAPPERS: dict[str, tuple[frozenset[str], frozenset[str], int]] = {
+    "command": (frozenset(), frozenset(), 0),
+    "env": (frozenset(), frozenset(), 0),
+    "exec": (frozenset(), frozenset(), 0),
+    "ionice": (frozenset({"-t"}), frozenset({"-c", "-n"}), 0),
+    "nice": (frozenset(), frozenset({"-n"}), 0),
+    "nohup": (frozenset(), frozenset(), 0),
+    "setsid": (frozenset({"-f", "-w"}), frozenset(), 0),
+    "stdbuf": (frozenset({"-oL", "-o0", "-eL", "-e0"}), frozenset({"-i", "-o", "-e"}), 0),
+    "timeout": (frozenset({"--foreground", "--preserve-status"}), frozenset({"-k", "-s"}), 1),
+}
+"""Programs that only run the command that follows: options, options with a value, words before."""
+
+_SHELLS = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
+
+_RUNS_OTHERS = frozenset(
+    {
+        "at", "batch", "bwrap", "builtin", "busybox", "capsh", "catchsegv", "chroot", "chrt",
+        "chpst", "coproc", "daemonize", "dbus-run-session", "direnv", "doas", "docker", "entr",
+        "eval", "expect", "fakeroot", "faketime", "firejail", "flatpak", "flock", "gdb", "kubectl",
+        "ld-linux-x86-64.so.2", "ld.so", "linux32", "linux64", "lldb", "ltrace", "machinectl",
+        "mispipe", "nsenter", "numactl", "parallel", "perf", "pkexec", "podman", "prlimit",
+        "proot", "pv", "rlwrap", "runcon", "runuser", "run-parts", "schedtool", "screen", "script",
+        "setarch", "setpriv", "sg", "source", "ssh", "start-stop-daemon", "strace", "su", "sudo",
+        "systemd-run", "taskset", "tmux", "toybox", "trap", "tsocks", "unbuffer", "unshare",
+        "valgrind", "watch", "xargs", "xvfb-run", ".", "alias", "enable", "hash", "bind",
+        "complete", "compgen", "fc", "mapfile", "readarray", "npx", "bunx", "pnpx", "uvx", "pipx",
+        "setuidgid", "softlimit", "torsocks", "proxychains", "proxychains4", "chronic", "ifne",
+        "time", "x86_64", "i386", "sshpass", "dtach", "abduco",
+    }
+)  # fmt: skip
+"""Programs whose arguments say what else is run, in ways that are not read here."""
+
+_OPAQUE = frozenset(
+    {
+        "[", "test", "let", "declare", "typeset", "local", "export", "readonly", "unset", "read",
+        "wait", "set", "shopt", "awk", "gawk", "mawk", "nawk", "sed", "gsed", "ed", "ex", "vi",
+        "vim", "vimdiff", "nvim", "view", "emacs", "nano", "pico", "less", "more", "most", "man",
+        "info", "perl", "ruby", "irb", "node", "nodejs", "deno", "bun", "php", "lua", "luajit",
+        "tclsh", "wish", "guile", "scheme", "racket", "clojure", "java", "jshell", "scala",
+        "groovy", "kotlin", "ghci", "runghc", "ocaml", "erl", "elixir", "iex", "julia", "R",
+        "Rscript", "octave", "gnuplot", "m4", "bc", "dc", "jq", "sqlite3", "psql", "mysql",
+        "mongosh", "redis-cli", "ftp", "lftp", "telnet", "nc", "ncat", "netcat", "socat",
+        "openssl", "gpg", "cpan", "gem", "bundle", "fish", "csh", "tcsh", "rbash", "pwsh", "xonsh",
+        "nu", "crontab", "systemctl", "service", "cmake", "ninja", "meson", "ctest", "gcc", "g++",
+        "cc", "c++", "clang", "clang++", "ld", "as", "rustc", "tcc", "go", "cargo", "ansible",
+        "terraform", "vagrant", "zip", "unzip", "7z", "cpio", "rpm", "dpkg", "apt", "apt-get",
+        "yum", "dnf", "apk", "pacman", "brew", "snap", "hg", "svn", "cvs", "p4", "bzr", "fossil",
+        "gh", "scp", "sftp", "mutt", "mail", "sendmail", "top", "htop", "pg", "w3m", "lynx",
+        "links", "dialog", "whiptail", "fzf", "ranger", "mc", "nnn", "logrotate", "install",
+        "split", "csplit", "slsh", "busctl", "journalctl", "ip", "tc", "iptables",
+        "tcpdump", "wireshark", "nmap", "hping3", "ldconfig", "ldd", "iconv", "dmesg", "mount",
+        "umount", "losetup", "fsck", "git-shell", "restic", "rclone", "borg", "pip", "pip3", "tar",
+    }
+)  # fmt: skip
+"""Programs that run code or other programs of their own choice."""
+
+_TELLING_OPTIONS: dict[str, "re.Pattern[str]"] = {
+    "cargo": re.compile(r"--config|\+"),
+    "find": re.compile(r"-(exec|ok|fprint|fls|delete)"),
+    "git": re.compile(
+        r"-c|--config-env|--exec-path|--upload-pack|--receive-pack|--exec|-x|-O|-u|--open-files"
+        r"|--ext-diff|--textconv|--paginate|-p$|--git-dir|--work-tree|--template|--editor|--extcmd"
+        r"|--pager|--ssh-command|--gpg|-S|-C$|.*ext::|.*transport::"
+    ),
+    "make": re.compile(r"--eval|-E|-f|--file|--makefile|-C|--directory|-I|[A-Za-z_]+[:+?!]*="),
+    "npm": re.compile(r"--script-shell|--prefix|-C|exec$|x$|explore$|--userconfig|--globalconfig"),
+    "printf": re.compile(r"-v"),
+    "pytest": re.compile(r"-p|-c|--rootdir|-o|--override-ini|--pdbcls|--pyargs"),
+    "rg": re.compile(r"--pre|--hostname-bin|-z|--search-zip"),
+    "rsync": re.compile(r"-[a-zA-Z]*e|--rsh|--rsync-path"),
+    "sort": re.compile(r"--compress|-T|--files0"),
+    "tar": re.compile(
+        r"--checkpoint|--to-command|--use-compress|--rsh|-F|--info|--new-vol|-[a-zA-Z]*I"
+    ),
+    "tree": re.compile(r"--fromfile|-R"),
+    "wget": re.compile(r"--use-askpass|-e|--execute"),
+    "curl": re.compile(r"-K|--config"),
+}
+"""Options with which a program runs another one; the option itself or its beginning."""
+_GIT_THAT_RUNS = frozenset(
+    {
+        "am",
+        "bisect",
+        "config",
+        "credential",
+        "daemon",
+        "difftool",
+        "filter-branch",
+        "fsmonitor--daemon",
+        "gc",
+        "hook",
+        "instaweb",
+        "maintenance",
+        "mergetool",
+        "p4",
+        "rebase",
+        "remote-ext",
+        "replace",
+        "send-email",
+        "shell",
+        "submodule",
+        "svn",
+        "upload-pack",
+        "web--browse",
+        "worktree",
+    }
+)
+
+PLAIN = frozenset(
+    {
+        "base64", "basename", "cat", "cd", "chmod", "cksum", "cmp", "comm", "cp", "cut", "date",
+        "dd", "df", "diff", "dirname", "du", "echo", "egrep", "expand", "expr", "factor", "false",
+        "fgrep", "find", "fmt", "fold", "grep", "groups", "head", "hexdump", "hostid", "id", "join",
+        "link", "ln", "logname", "ls", "md5sum", "mkdir", "mkfifo", "mktemp", "mv", "nl", "nproc",
+        "numfmt", "od", "paste", "pathchk", "pr", "printenv", "printf", "ptx", "pwd", "readlink",
+        "realpath", "rev", "rm", "rmdir", "seq", "sha1sum", "sha256sum", "sha512sum", "shred",
+        "shuf", "sleep", "sort", "stat", "strings", "sum", "sync", "tac", "tail", "tee", "touch",
+        "tr", "true", "truncate", "tsort", "tty", "uname", "unexpand", "uniq", "unlink", "uptime",
+        "users", "wc", "which", "who", "whoami", "xxd", "yes", ":",
+    }
+)  # fmt: skip
+"""Programs that run no other, whatever their arguments (but for the telling options above)."""
+
+
+class Invocation(msgspec.Struct, frozen=True):
+    """One program that will run, as far as is known."""
+
+    words: Words
+    doubt: Doubt = "none"
+    via: tuple[Words, ...] = ()
+    """The commands that run it, the outermost first, where the shell does not."""
+
+
+def base_name(program: str) -> str:
+    """Return a program's name without its folder."""
+    return program.rpartition("/")[2]
+
+
+def invocations_of(words: Words, *, depth: int = _DEEPEST) -> list[Invocation]:
+    """Return what a simple command runs: itself, or what its wrapper runs."""
+    name = base_name(words[0])
+    if depth == 0:
+        return [Invocation(words, "runs others")]
+    if name in _WRAPPERS:
+        inner = _unwrapped(name, words)
+        if inner is None:
+            return [Invocation(words, "runs others")]
+        return [_within(item, words) for item in invocations_of(inner, depth=depth - 1)]
+    if name in _SHELLS:
+        return _inside_shell(words, depth)
+    return [Invocation(words, _doubt_about(name, words))]
+
+
+def _within(item: Invocation, words: Words) -> Invocation:
+    return Invocation(item.words, item.doubt, (words, *item.via))
+
+
+def _unwrapped(name: str, words: Words) -> Words | None:
+    """Return the command after a wrapper's options; None if they are not known."""
+    flags, valued, before = _WRAPPERS[name]
+    at = 1
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] in flags:
+            at += 1
+        elif words[at] in valued:
+            at += 2
+        else:
+            return None
+    inner = words[at + before :]
+    # `env A=b program` sets a variable, which may change what the program does.
+    return inner if inner and "=" not in inner[0] else None
+
+
+def _inside_shell(words: Words, depth: int) -> list[Invocation]:
+    """Read the string that a shell is given; a script or anything else is opaque."""
+    _shell, *given = words
+    if given[:-1] != ["-c"]:
+        return [Invocation(words, "runs others" if "-c" in words[1:2] else "opaque")]
+    read = read_command(words[2])
+    if isinstance(read, Unreadable):
+        return [Invocation(words, "runs others")]
+    found = [item for inner in read for item in invocations_of(inner, depth=depth - 1)]
+    return [_within(item, words) for item in found]
+
+
+def _doubt_about(name: str, words: Words) -> Doubt:
+    if name in _RUNS_OTHERS or name.startswith("ld-"):
+        return "runs others"
+    options = _TELLING_OPTIONS.get(name)
+    if options is not None and any(options.match(word) for word in words[1:]):
+        return "runs others"
+    if name == "git" and not _GIT_THAT_RUNS.isdisjoint(words[1:]):
+        return "runs others"
+    if name in _OPAQUE or re.match(r"(python|pypy|perl|ruby|lua|tclsh|php|node)[0-9.]*$", name):
+        return "opaque"
+    return "none"

@@ -1,0 +1,177 @@
+"""Rules: `tool(pattern)` with what is to be done, and whether a rule fits a call."""
+
+import re
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.blocks.permission_rules.programs import PLAIN, Invocation, base_name
+from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read_pattern
+from holdfast.blocks.permission_rules.wildcards import matches_path, matches_word
+from holdfast.serialization.canonical import canonical_json
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.json_types import JsonObject
+
+Action: TypeAlias = Literal["allow", "ask", "deny"]
+SubjectKind: TypeAlias = Literal["path", "command", "url", "arguments"]
+
+_LONGEST = 1000
+_RULE = re.compile(r"(?P<tool>[A-Za-z0-9_*?-]{1,128})(?:\((?P<pattern>.*)\))?", re.DOTALL)
+_ARGUMENT = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)", re.DOTALL)
+_HOST_PATTERN = re.compile(r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\*")
+
+SUBJECTS: dict[str, tuple[SubjectKind, str]] = {
+    "read": ("path", "path"),
+    "list": ("path", "path"),
+    "glob": ("path", "path"),
+    "grep": ("path", "path"),
+    "write": ("path", "path"),
+    "edit": ("path", "path"),
+    "shell": ("command", "command"),
+    "web_fetch": ("url", "url"),
+}
+"""What the pattern of a rule is about, by tool: the kind of thing, and the argument that names it.
+
+The pattern of any other tool is `argument=value`.
+"""
+_COVERED_BY = {"list": "read", "glob": "read", "grep": "read", "write": "edit"}
+"""Rules for `read` hold for everything that reads files, rules for `edit` for what changes them."""
+EDITS_FILES = frozenset({"write", "edit"})
+"""Tools that the mode `accept_edits` lets pass."""
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is to be done with the calls that fit."""
+
+    tool: str
+    """The tool's name, in which `*` and `?` are wildcards."""
+    action: Action
+    pattern: str | None = None
+    source: str = "user"
+    """Where the rule comes from, for the log."""
+    words: Words = ()
+    """The pattern of a command, read once."""
+
+    @property
+    def text(self) -> str:
+        """The rule as it is written."""
+        return self.tool if self.pattern is None else f"{self.tool}({self.pattern})"
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether the pattern has no wildcard, so that a person has seen all that it allows."""
+        return self.pattern is not None and not any(sign in self.pattern for sign in "*?")
+
+    def is_for(self, tool: str) -> bool:
+        """Whether the rule is about a tool."""
+        return matches_word(self.tool, tool) or (
+            tool in _COVERED_BY and matches_word(self.tool, _COVERED_BY[tool])
+        )
+
+
+def parse_rule(text: str, action: Action, *, source: str = "user") -> Rule:
+    """Read a rule; raises CONFIG_INVALID naming it, so that none is quietly without effect."""
+    found = _RULE.fullmatch(text.strip()) if len(text) <= _LONGEST else None
+    if found is None or action not in {"allow", "ask", "deny"}:
+        raise _invalid(text, "a rule is a tool's name, or tool(pattern)")
+    tool, pattern = found["tool"], found["pattern"]
+    if pattern in {None, "*", "**"}:
+        return Rule(tool=tool, action=action, source=source)
+    kind = SUBJECTS.get(tool, ("arguments", ""))[0]
+    words: Words = ()
+    if kind == "command":
+        read = read_pattern(pattern)
+        if isinstance(read, Unreadable):
+            raise _invalid(text, f"its pattern is not one simple command: {read.reason}")
+        words = read
+    elif kind == "url" and not _HOST_PATTERN.fullmatch(pattern):
+        raise _invalid(text, "its pattern is a host, such as docs.python.org or *.python.org")
+    elif kind == "arguments" and not _ARGUMENT.fullmatch(pattern):
+        raise _invalid(text, "its pattern is argument=value")
+    return Rule(tool=tool, action=action, pattern=pattern, source=source, words=words)
+
+
+def _invalid(text: str, reason: str) -> ConfigError:
+    return ConfigError(ErrorCode.CONFIG_INVALID, f"permission rule {text[:200]!r}: {reason}")
+
+
+def fits_path(rule: Rule, path: str) -> bool:
+    """Whether a rule is about a path beneath the root."""
+    return rule.pattern is None or matches_path(rule.pattern, path)
+
+
+def fits_host(rule: Rule, host: str) -> bool:
+    """Whether a rule is about a host; `*.name` means what is below a name, not the name."""
+    if rule.pattern is None:
+        return True
+    if rule.pattern.startswith("*."):
+        return host.endswith(rule.pattern[1:])
+    return host == rule.pattern
+
+
+def fits_arguments(rule: Rule, arguments: JsonObject) -> bool:
+    """Whether a rule is about one argument's value; what is no text is compared as JSON."""
+    found = None if rule.pattern is None else _ARGUMENT.fullmatch(rule.pattern)
+    if found is None:
+        return rule.pattern is None
+    if found["name"] not in arguments:
+        return False
+    value = arguments[found["name"]]
+    text = value if isinstance(value, str) else canonical_json(value).decode("utf-8")
+    return matches_word(found["value"], text)
+
+
+def allows_command(rule: Rule, item: Invocation, *, strict: bool) -> bool:
+    """Whether a rule that allows covers a program with exactly these arguments.
+
+    With `strict` there are rules that forbid something. Then a wildcard does not cover programs
+    that may run what is forbidden.
+    """
+    if rule.pattern is None:
+        return item.doubt != "runs others" and (not strict or _is_plain(item))
+    outer = item.via[0] if item.via else item.words
+    if rule.is_literal and rule.words == outer:
+        return True
+    if item.doubt == "runs others" or (strict and item.doubt == "opaque"):
+        return False
+    named = rule.words[0] == item.words[0]
+    return _fits_words(rule.words, item.words) and (named or not strict or _is_plain(item))
+
+
+def _is_plain(item: Invocation) -> bool:
+    return item.doubt == "none" and item.words[0] in PLAIN
+
+
+def _fits_words(pattern: Words, words: Words) -> bool:
+    """Whether words fit a pattern one by one; a `*` at its end is any number of words."""
+    is_open = pattern[-1] == "*" and len(pattern) > 1
+    if is_open:
+        pattern = pattern[:-1]
+    if len(words) < len(pattern) or (len(words) > len(pattern) and not is_open):
+        return False
+    return all(matches_word(one, word) for one, word in zip(pattern, words, strict=False))
+
+
+def forbids_command(rule: Rule, words: Words) -> bool:
+    """Whether a rule that denies or asks is about a program, wherever that is installed.
+
+    More is caught than allowed: the words of the pattern may have others between and after them.
+    """
+    if rule.pattern is None:
+        return True
+    first, *rest = rule.words
+    if not (matches_word(first, words[0]) or matches_word(base_name(first), base_name(words[0]))):
+        return False
+    left = iter(words[1:])
+    return all(any(matches_word(one, word) for word in left) for one in rest if one != "*")
+
+
+def mentions_forbidden(rule: Rule, text: str) -> bool:
+    """Whether a command that is not read names a program that a rule forbids, in any position."""
+    if rule.pattern is None:
+        return True
+    name = base_name(rule.words[0])
+    bare = re.sub(r"[\"'\\]", "", text)
+    return any(
+        matches_word(name, base_name(word)) for word in re.split(r"[^A-Za-z0-9_.+/@%:-]+", bare)
+    )

@@ -1,0 +1,81 @@
+"""Wildcards in words and paths, matched in linear steps whatever the pattern.
+
+`*` is any text and `?` any character, neither crosses a slash in a path; `**` is any number of
+folders. `{a,b}` is either. Standard library only: a process of its own imports this for searches.
+"""
+
+_MOST_ALTERNATIVES = 64
+
+
+def matches_word(pattern: str, word: str) -> bool:
+    """Whether a word fits a pattern with `*` and `?`."""
+    at, star, resume = 0, -1, 0
+    place = 0
+    while place < len(word):
+        if at < len(pattern) and pattern[at] == "*":
+            star, resume = at, place
+            at += 1
+        elif at < len(pattern) and pattern[at] in {"?", word[place]}:
+            at += 1
+            place += 1
+        elif star >= 0:
+            resume += 1
+            at, place = star + 1, resume
+        else:
+            return False
+    return all(character == "*" for character in pattern[at:])
+
+
+def matches_path(pattern: str, path: str) -> bool:
+    """Whether a path, or a folder above it, fits a pattern.
+
+    A pattern without a slash fits a name in any folder; one with a slash begins at the root.
+    """
+    names = [name for name in path.split("/") if name not in {"", "."}]
+    return any(_matches_names(each, names) for each in alternatives(pattern))
+
+
+def matches_file(pattern: str, path: str) -> bool:
+    """Whether a path itself fits a pattern; a folder above it does not count."""
+    names = path.split("/")
+    return any(len(names) in _ends(_segments(each), names) for each in alternatives(pattern))
+
+
+def _matches_names(pattern: str, names: list[str]) -> bool:
+    segments = _segments(pattern)
+    if set(segments) <= {"**"}:
+        return True
+    # Where the pattern ends before the path does, it fits a folder above.
+    return bool(_ends(segments, names) - {0})
+
+
+def _segments(pattern: str) -> list[str]:
+    segments = [part for part in pattern.split("/") if part not in {"", "."}]
+    return segments if "/" in pattern.rstrip("/") else ["**", *segments]
+
+
+def _ends(segments: list[str], names: list[str]) -> set[int]:
+    """Return how many names the segments can fit, from the first name on."""
+    reached = {0}
+    for segment in segments:
+        if segment == "**":
+            reached = set(range(min(reached), len(names) + 1)) if reached else set()
+            continue
+        reached = {at + 1 for at in reached if at < len(names) and matches_word(segment, names[at])}
+    return reached
+
+
+def alternatives(pattern: str) -> list[str]:
+    """Return the patterns that `{a,b}` stands for; a brace that does not close is a character."""
+    found = [pattern]
+    while len(found) <= _MOST_ALTERNATIVES:
+        for at, each in enumerate(found):
+            start = each.rfind("{")
+            end = each.find("}", start)
+            if 0 <= start < end and "," in each[start:end]:
+                options = each[start + 1 : end].split(",")
+                found[at : at + 1] = [each[:start] + option + each[end + 1 :] for option in options]
+                break
+        else:
+            return found
+    return found

@@ -1,0 +1,244 @@
+"""Adoption: an imported log becomes the log of a new session, under ids that nothing else has.
+
+Every id of ours is replaced, in each log of the archive by the same one, so that an import never
+touches the session it was exported from, however often it is repeated. Ids of providers (call ids)
+stay. An archive is untrusted: no permission comes with it, nor the id of a provider's own session.
+"""
+
+import re
+import types
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Any, NewType, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from holdfast.serialization.entries import decode_entry, encode_entry
+from holdfast.serialization.exchange.archive_reading import ArchiveSummary
+from holdfast.vocabulary.entries import (
+    ApprovalSettled,
+    Entry,
+    Rewound,
+    SessionChanged,
+    SessionOpened,
+    UnknownEntry,
+)
+from holdfast.vocabulary.ids import (
+    ApprovalId,
+    EntryId,
+    InputId,
+    MessageId,
+    PartId,
+    QueryId,
+    SessionId,
+    TurnId,
+    new_entry_id,
+    new_id,
+    new_session_id,
+)
+from holdfast.vocabulary.json_types import Json, JsonObject
+
+_PREFIXES: dict[Any, str] = {
+    QueryId: "qry",
+    TurnId: "trn",
+    MessageId: "msg",
+    PartId: "prt",
+    EntryId: "evt",
+    ApprovalId: "apr",
+    InputId: "inp",
+}
+_OURS = re.compile(r"(?P<own>(?P<prefix>[a-z]{2,5})_[0-9a-f]{16}[0-9A-Za-z]{10})(?P<derived>_\w+)?")
+"""An id of ours, and what the fold adds to it where it derives one message from another."""
+_GRANTING = frozenset({"approval.settled", "session.changed"})
+"""Kinds that could grant something; one that only a later version understands is left out."""
+_NOT_ADOPTED = frozenset({"owner", "project", "name", "native_session_id"})
+
+Renamed = Callable[[Json, "IdMap"], Json]
+
+
+class IdMap:
+    """New ids for old ones. Owns what was given out."""
+
+    def __init__(self, sessions: Iterable[SessionId]) -> None:
+        self.sessions = {name: new_session_id() for name in sessions}
+        self._given: dict[str, str] = {}
+
+    def session(self, old: str) -> str:
+        """Return the new id of a session of the archive; the id of any other stays."""
+        return self.sessions.get(SessionId(old), old)
+
+    def other(self, old: str, prefix: str) -> str:
+        """Return the new id of anything else, always the same."""
+        found = _OURS.fullmatch(old)
+        if found and found["derived"]:
+            return self.other(found["own"], found["prefix"]) + found["derived"]
+        if old not in self._given:
+            self._given[old] = new_id(found["prefix"] if found else prefix)
+        return self._given[old]
+
+    def known(self, text: str) -> str:
+        """Return the new id if the text is an old one, else the text."""
+        return self._given.get(text) or self.session(text)
+
+
+class Adoption:
+    """Rewrites the logs of one archive. Owns the ids that it gives to all of them."""
+
+    def __init__(
+        self, summary: ArchiveSummary, *, owner: str, project: str, name: str | None = None
+    ) -> None:
+        self._summary = summary
+        self._ids = IdMap(summary.logs)
+        self._facts: JsonObject = {"owner": owner, "project": project}
+        self._name = name
+
+    @property
+    def session_id(self) -> SessionId:
+        """The new id of the session that was exported."""
+        return self._ids.sessions[self._summary.session_id]
+
+    def session_of(self, old: SessionId) -> SessionId:
+        """Return the new id of a log of the archive."""
+        return self._ids.sessions[old]
+
+    def entries(self, old: SessionId, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Yield the entries of a log as they are to be stored, without a gap between them.
+
+        A gap, where the exported store could not read an entry, is filled. After approvals that
+        were granted a rewind to the same place follows: it withdraws those that were not used.
+        """
+        seq, time, granted = 0, 0, False
+        for entry in entries:
+            while seq + 1 < entry.seq:
+                seq += 1
+                yield self._missing(old, seq, entry.time)
+            seq, time = entry.seq, entry.time
+            granted |= isinstance(entry, ApprovalSettled) and entry.decision == "approved"
+            is_hidden = isinstance(entry, UnknownEntry) and entry.kind in _GRANTING
+            yield self._missing(old, seq, time) if is_hidden else self._adopted(entry, old)
+        if granted:
+            yield Rewound(id=new_entry_id(), time=time, seq=seq + 1, to_seq=seq)
+
+    def _adopted(self, entry: Entry, log: SessionId) -> Entry:
+        fields: JsonObject = msgspec.json.decode(encode_entry(entry))
+        if isinstance(entry, UnknownEntry):
+            fields = _unknown_renamed(fields, self._ids)
+        else:
+            renamed = _renaming(type(entry))
+            fields = renamed(fields, self._ids) if renamed else fields
+        if isinstance(entry, SessionOpened):
+            fields = self._opening(fields, log)
+        elif isinstance(entry, SessionChanged):
+            kept = {key: each for key, each in entry.changes.items() if key not in _NOT_ADOPTED}
+            fields["changes"] = kept
+        elif isinstance(entry, ApprovalSettled):
+            fields.pop("scope", None)
+        return decode_entry(msgspec.json.encode(fields))
+
+    def _opening(self, fields: JsonObject, log: SessionId) -> JsonObject:
+        kept = {key: each for key, each in fields.items() if key not in _NOT_ADOPTED}
+        is_named = self._name is not None and log == self._summary.session_id
+        return kept | self._facts | ({"name": self._name} if is_named else {})
+
+    def _missing(self, log: SessionId, seq: int, time: int) -> Entry:
+        entry_id = new_entry_id()
+        if seq == 1:
+            session_id = self._ids.sessions[log]
+            opened = SessionOpened(id=entry_id, time=time, seq=1, session_id=session_id)
+            return decode_entry(
+                msgspec.json.encode(self._opening(msgspec.to_builtins(opened), log))
+            )
+        stored = {"kind": "imported.missing", "id": entry_id, "time": time, "seq": seq}
+        return decode_entry(msgspec.json.encode(stored))
+
+
+def _unknown_renamed(fields: JsonObject, ids: IdMap) -> JsonObject:
+    """Rename what every entry has, and any text that is exactly an id of the archive."""
+    named = {
+        "id": ids.other(str(fields["id"]), "evt"),
+        "query_id": _renamed_text(fields.get("query_id"), "qry", ids),
+        "turn_id": _renamed_text(fields.get("turn_id"), "trn", ids),
+    }
+    rest = {key: _known_renamed(value, ids) for key, value in fields.items() if key not in named}
+    return {key: named.get(key, rest.get(key)) for key in fields}
+
+
+def _renamed_text(value: Json, prefix: str, ids: IdMap) -> Json:
+    return ids.other(value, prefix) if isinstance(value, str) else value
+
+
+def _known_renamed(value: Json, ids: IdMap) -> Json:
+    if isinstance(value, str):
+        return ids.known(value)
+    if isinstance(value, list):
+        return [_known_renamed(item, ids) for item in value]
+    if isinstance(value, dict):
+        return {key: _known_renamed(item, ids) for key, item in value.items()}
+    return value
+
+
+# What is an id is read off the type hints, so that a text which looks like one is left alone, and
+# fields that a later version added to a known kind are kept.
+
+
+@cache
+def _renaming(hint: object) -> Renamed | None:
+    """Return what renames the ids in a JSON value of this type; None if there are none."""
+    if hint is SessionId:
+        return lambda value, ids: ids.session(value) if isinstance(value, str) else value
+    if isinstance(hint, NewType):
+        prefix = _PREFIXES.get(hint)
+        return _id_renaming(prefix) if prefix else None
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return _union_renaming(arguments)
+    if origin is tuple:
+        inner = _renaming(arguments[0])
+        return _list_renaming(inner) if inner else None
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return _struct_renaming(hint)
+    return None
+
+
+def _id_renaming(prefix: str) -> Renamed:
+    return lambda value, ids: _renamed_text(value, prefix, ids)
+
+
+def _list_renaming(inner: Renamed) -> Renamed:
+    return lambda value, ids: (
+        [inner(item, ids) for item in value] if isinstance(value, list) else value
+    )
+
+
+def _struct_renaming(kind: type[msgspec.Struct]) -> Renamed | None:
+    fields = {
+        name: renamed
+        for name, hint in get_type_hints(kind).items()
+        if (renamed := _renaming(hint)) is not None
+    }
+
+    def rename(value: Json, ids: IdMap) -> Json:
+        if not isinstance(value, dict):
+            return value
+        return {
+            name: fields[name](each, ids) if name in fields else each
+            for name, each in value.items()
+        }
+
+    return rename if fields else None
+
+
+def _union_renaming(members: tuple[Any, ...]) -> Renamed | None:
+    structs = [each for each in members if hasattr(each, "__struct_config__")]
+    by_tag = {each.__struct_config__.tag: _renaming(each) for each in structs}
+    tag_fields = {each.__struct_config__.tag_field for each in structs} - {None}
+    plain = next((found for each in members if (found := _renaming(each)) is not None), None)
+
+    def rename(value: Json, ids: IdMap) -> Json:
+        if isinstance(value, dict) and tag_fields:
+            tags = (value.get(name) for name in tag_fields)
+            chosen = next((by_tag[tag] for tag in tags if tag in by_tag), None)
+            return chosen(value, ids) if chosen else value
+        return plain(value, ids) if plain else value
+
+    return rename if plain else None

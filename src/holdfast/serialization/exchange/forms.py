@@ -1,0 +1,246 @@
+"""Forms that several formats share: times, ids, arguments, media, results, fields of others."""
+
+import base64
+import binascii
+import datetime
+import re
+from decimal import Decimal, InvalidOperation
+from hashlib import sha256
+from itertools import chain, count
+from uuid import UUID, uuid5
+
+import msgspec
+
+from holdfast.serialization.exchange.values import SessionExport
+from holdfast.vocabulary.ids import CallId, SessionId, parse_session_id
+from holdfast.vocabulary.json_types import Json, JsonObject, is_too_deep
+from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, ToolResultPart
+from holdfast.vocabulary.usage import Usage
+
+_LATEST = 253_402_300_799_000
+"""The last second of the year 9999, in milliseconds."""
+_MOST = 2**53
+"""The largest count that is believed."""
+_NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]")
+_LONGEST_ID = 64
+_DATA_URL = re.compile(r"data:(?P<mime>[\w.+-]+/[\w.+-]+)(?:;[\w=.+-]+)*;base64,(?P<data>.*)")
+_NAMES = UUID("6f9b0b6e-6f0f-5c53-8a43-5d1f4f0a7c11")
+"""Where UUIDs are derived from; any would do, as long as it stays the same."""
+_REMINDER = re.compile(r"<system-reminder>\n(.*)\n</system-reminder>\n*", re.DOTALL)
+
+
+def session_uuid(session_id: SessionId) -> str:
+    """Return the session's id, or a UUID made from it where it is none."""
+    return parse_session_id(session_id) or derived_uuid(session_id)
+
+
+def derived_uuid(name: str) -> str:
+    """Return a UUID that is always the same for a name."""
+    return str(uuid5(_NAMES, name))
+
+
+def json_line(value: Json) -> bytes:
+    """Write a value as one line of JSON with its line end."""
+    return msgspec.json.encode(value) + b"\n"
+
+
+def iso_time(milliseconds: int) -> str:
+    """Write a time as `2026-01-31T12:00:00.000Z`."""
+    seconds, rest = divmod(min(max(milliseconds, 0), _LATEST), 1000)
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{rest:03d}Z"
+
+
+def milliseconds_of(value: Json) -> int:
+    """Read a time that is an ISO text or a number of milliseconds; 0 for anything else."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return int(value) if 0 <= value <= _LATEST else 0
+    if not isinstance(value, str):
+        return 0
+    try:
+        moment = datetime.datetime.fromisoformat(value)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=datetime.UTC)
+        return max(0, round(moment.timestamp() * 1000))
+    except (ValueError, OverflowError):
+        return 0
+
+
+def text_in(value: Json, *names: str) -> str:
+    """Return the first of an object's fields that is a text; empty if there is none."""
+    if isinstance(value, dict):
+        for name in names:
+            if isinstance(value.get(name), str):
+                return str(value[name])
+    return ""
+
+
+def objects_in(value: Json) -> list[JsonObject]:
+    """Return the objects of a list; none if it is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def object_in(value: Json, name: str) -> JsonObject:
+    """Return a field that is an object; an empty one if it is not."""
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def number_in(value: Json, name: str) -> int:
+    """Return a count of something, which is never below zero; 0 if it is none."""
+    found = value.get(name) if isinstance(value, dict) else None
+    if isinstance(found, bool) or not isinstance(found, int):
+        return 0
+    return min(max(0, found), _MOST)
+
+
+def cost_in(value: Json, name: str) -> Decimal | None:
+    """Return a sum of money; None if it is none."""
+    found = value.get(name) if isinstance(value, dict) else None
+    if isinstance(found, bool) or not isinstance(found, int | float | str):
+        return None
+    try:
+        cost = Decimal(str(found))
+    except InvalidOperation:
+        return None
+    return cost if cost.is_finite() and cost >= 0 else None
+
+
+def split_usage(*, fresh: int, read: int, written: int, output: int, reasoning: int = 0) -> Usage:
+    """Make usage from numbers that do not overlap, except that output includes reasoning."""
+    return Usage(
+        input=fresh + read + written,
+        output=output,
+        cache_read=read,
+        cache_write=written,
+        reasoning=min(reasoning, output),
+    )
+
+
+def reminder_text(text: str) -> str:
+    """Return a note of the program's as a model reads it."""
+    return f"<system-reminder>\n{text}\n</system-reminder>"
+
+
+def without_reminder_tags(text: str) -> str:
+    """Return the note itself, where a file marks a text as one."""
+    found = _REMINDER.fullmatch(text)
+    return found[1] if found else text
+
+
+def argument_object(part: ToolCallPart) -> JsonObject:
+    """Return a call's arguments as an object, which is what every format wants."""
+    if part.invalid is not None:
+        return {"invalid_json": part.invalid}
+    return part.arguments if isinstance(part.arguments, dict) else {"value": part.arguments}
+
+
+def call_from(call_id: str, name: str, arguments: Json) -> ToolCallPart:
+    """Make a call from its arguments; the opposite of `argument_object`."""
+    if isinstance(arguments, dict) and list(arguments) == ["invalid_json"]:
+        raw = arguments["invalid_json"]
+        if isinstance(raw, str):
+            return ToolCallPart(call_id=CallId(call_id), name=name, invalid=raw)
+    return ToolCallPart(call_id=CallId(call_id), name=name, arguments=arguments)
+
+
+def call_from_text(call_id: str, name: str, arguments: Json) -> ToolCallPart:
+    """Make a call from arguments that are JSON in a text."""
+    if not isinstance(arguments, str):
+        return call_from(call_id, name, arguments if arguments is not None else {})
+    try:
+        value = msgspec.json.decode(arguments) if arguments else {}
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        value = None
+    if value is None or is_too_deep(value):
+        return ToolCallPart(call_id=CallId(call_id), name=name, invalid=arguments)
+    return call_from(call_id, name, value)
+
+
+def result_text(part: ToolResultPart) -> str:
+    """Return a result as text alone; one that says nothing says how it ended."""
+    pieces = [
+        piece.text if isinstance(piece, TextPart) else stand_in(piece) for piece in part.content
+    ]
+    text = "".join(pieces)
+    return text if text.strip() or not part.is_error else part.outcome.replace("_", " ")
+
+
+def tool_name(name: str) -> str:
+    """Return a name that every API takes in a history."""
+    return _NOT_IN_IDS.sub("_", name)[:_LONGEST_ID] or "tool"
+
+
+class CallIds:
+    """Gives every call of a conversation an id that no other has, in a form that all APIs take.
+
+    Providers use ids again from answer to answer; other programs take an id for unique.
+    """
+
+    def __init__(self) -> None:
+        self._used: set[str] = set()
+        self._now: dict[str, str] = {}
+
+    def of_call(self, call_id: str) -> str:
+        """Return the id of a call that is being written."""
+        plain = _NOT_IN_IDS.sub("_", call_id)[:_LONGEST_ID] or "call"
+        # One that another begins with is no good: Claude Code loses a result to `call_1_2`.
+        made = (_made_id(f"{plain}/{number}") for number in count(2))
+        given = next(each for each in chain((plain,), made) if each not in self._used)
+        self._used.add(given)
+        self._now[call_id] = given
+        return given
+
+    def of_result(self, call_id: str) -> str:
+        """Return the id of the last call that had this one."""
+        return self._now.get(call_id) or self.of_call(call_id)
+
+
+def _made_id(seed: str) -> str:
+    return f"call_{sha256(seed.encode()).hexdigest()[:24]}"
+
+
+def with_content(part: MediaPart, export: SessionExport) -> MediaPart:
+    """Return a medium with its data in place of the name of a blob, if the export has it."""
+    content = export.contents.get(part.blob) if part.blob else None
+    if content is None:
+        return part
+    return MediaPart(
+        mime=part.mime, filename=part.filename, data=base64.b64encode(content).decode()
+    )
+
+
+def stand_in(part: MediaPart) -> str:
+    """Return a line of text that says what is not shown."""
+    name = f" {part.filename}" if part.filename else ""
+    where = f" at {part.url}" if part.url else ""
+    return f"[{part.mime}{name}{where}: not part of this file]"
+
+
+def data_url(part: MediaPart) -> str:
+    """Return a URL that holds the content itself."""
+    return f"data:{part.mime};base64,{part.data or ''}"
+
+
+def media_from_url(url: str, *, mime: str = "", filename: str | None = None) -> MediaPart | None:
+    """Make a medium from a `data:` or web URL; None for any other, such as a local file's."""
+    found = _DATA_URL.fullmatch(url)
+    if found:
+        return media_from_data(found["data"], mime=found["mime"], filename=filename)
+    if url.startswith(("https://", "http://")):
+        return MediaPart(mime=mime or "application/octet-stream", filename=filename, url=url)
+    return None
+
+
+def media_from_data(data: str, *, mime: str, filename: str | None = None) -> MediaPart | None:
+    """Make a medium from base64; None if it is not base64 of something."""
+    part = MediaPart(mime=mime or "application/octet-stream", filename=filename, data=data)
+    return part if part.is_readable else None
+
+
+def text_of_media(part: MediaPart) -> str:
+    """Return the text of a medium that is text."""
+    try:
+        return base64.b64decode(part.data or "", validate=True).decode("utf-8", "replace")
+    except binascii.Error:
+        return part.data or ""

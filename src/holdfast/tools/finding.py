@@ -1,0 +1,167 @@
+"""The tools that find things: glob finds files by their names, grep by what is in them."""
+
+import json
+import os
+import stat
+import subprocess
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.blocks.permission_rules.wildcards import matches_file
+from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.ports.tools import ToolContext
+from holdfast.tools.contained_paths import PathRefusedError, Root
+from holdfast.tools.isolated_python import isolated_python
+from holdfast.tools.output import Outputs
+from holdfast.tools.threads import in_thread
+from holdfast.tools.tree_walk import SKIPPED, walk_files
+
+_MOST_FOUND = 1000
+_MOST_LOOKED_AT = 200_000
+_SEARCH_SECONDS = 30.0
+_PROGRAM = "holdfast.tools.search_program"
+
+Limit = Annotated[int, Meta(ge=1, le=_MOST_FOUND)]
+
+
+class SearchError(Exception):
+    """A search that cannot be made, or took too long."""
+
+
+class _Search(msgspec.Struct, frozen=True):
+    """What the process that searches is told."""
+
+    pattern: str
+    ignore_case: bool
+    files: str | None
+    limit: int
+
+
+class FindingTools:
+    """What the tools that find things share."""
+
+    def __init__(self, root: Root, outputs: Outputs, *, seconds: float = _SEARCH_SECONDS) -> None:
+        self._root = root
+        self._outputs = outputs
+        self._seconds = seconds
+
+    def tools(self) -> list[Tool]:
+        """Make the tools."""
+        return [
+            tool(name="glob", effect="read", idempotent=True)(self.glob),
+            tool(name="grep", effect="read", idempotent=True)(self.grep),
+        ]
+
+    async def glob(
+        self, context: ToolContext, pattern: str, path: str = ".", *, limit: Limit = _MOST_FOUND
+    ) -> str:
+        """Find files by name beneath a folder; links are not followed.
+
+        Args:
+            pattern: `*` is any text in a name, `**` any folders, `{a,b}` either. Without a slash
+                it is looked for in every folder.
+            path: The folder to look in, from the root folder.
+            limit: How many files to show.
+
+        """
+        found = await in_thread(lambda: self._glob(context, (path, pattern), limit))
+        return await self._outputs.shown(context, found)
+
+    async def grep(
+        self,
+        context: ToolContext,
+        pattern: str,
+        path: str = ".",
+        *,
+        files: str | None = None,
+        ignore_case: bool = False,
+        limit: Limit = 200,
+    ) -> str:
+        """Find lines in files by a regular expression (Python's), line by line.
+
+        Args:
+            pattern: What to look for.
+            path: The folder or file to look in, from the root folder.
+            files: Only files whose names fit, such as `*.py` or `src/**/*.{ts,tsx}`.
+            ignore_case: Whether upper and lower case are the same.
+            limit: How many lines to show.
+
+        """
+        wanted = _Search(pattern, ignore_case, files, limit)
+        found = await in_thread(lambda: self._grep(context, path, wanted))
+        return await self._outputs.shown(context, found)
+
+    def _glob(self, context: ToolContext, where: tuple[str, str], limit: int) -> str:
+        path, pattern = where
+        found: list[str] = []
+        note = ""
+        with self._root.opened_folder(path) as folder:
+            prefix = "" if folder.path == "." else f"{folder.path}/"
+            walk = walk_files(folder.descriptor, frozenset(SKIPPED))
+            for number, (file, _, _) in enumerate(walk):
+                if context.signal.aborted or number >= _MOST_LOOKED_AT:
+                    note = f"[stopped after {number} files]"
+                    break
+                if not matches_file(pattern, file) or self._is_closed(prefix + file):
+                    continue
+                if len(found) == limit:
+                    note = f"[there are more than {limit}]"
+                    break
+                found.append(prefix + file)
+        return "\n".join([*found, note] if note else found) or "[no file fits]"
+
+    def _grep(self, context: ToolContext, path: str, wanted: _Search) -> str:
+        with self._root.opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as start:
+            kind = os.fstat(start.descriptor).st_mode
+            if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
+                raise PathRefusedError(f"{start.path!r} is neither a folder nor a regular file")
+            told = _search(context, start.descriptor, wanted, seconds=self._seconds)
+        lines = [json.loads(line) for line in told.splitlines()]
+        for message in lines:
+            if "failed" in message:
+                raise SearchError(message["failed"])
+        shown = [
+            f"{file}:{message['line']}: {message['text']}"
+            for message in lines
+            if "path" in message
+            and not self._is_closed(file := _joined(start.path, message["path"]))
+        ]
+        if lines and "more" in lines[-1]:
+            shown.append(f"[there are more than {wanted.limit}; look for something narrower]")
+        return "\n".join(shown) or "[no line fits]"
+
+    def _is_closed(self, path: str) -> bool:
+        return self._root.is_refused("read", path)
+
+
+def _joined(start: str, path: str) -> str:
+    return os.path.normpath(f"{start}/{path}") if path else start
+
+
+def _search(context: ToolContext, start: int, wanted: _Search, *, seconds: float) -> bytes:
+    """Let a process of its own search; kill it after `seconds`, or when the query is aborted."""
+    child = subprocess.Popen(  # noqa: S603 - our own program
+        isolated_python(_PROGRAM, *SKIPPED, str(start)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(start,),
+        env={},
+        cwd="/",
+        start_new_session=True,
+    )
+    forget = context.signal.add_listener(child.kill)
+    try:
+        found, _ = child.communicate(msgspec.json.encode(wanted) + b"\n", timeout=seconds)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
+        message = f"the search took longer than {seconds:g} s; try a simpler pattern"
+        raise SearchError(message) from None
+    finally:
+        forget()
+    if child.returncode:
+        raise SearchError("the search was ended before it was done")
+    return found

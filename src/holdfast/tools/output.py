@@ -1,0 +1,94 @@
+"""Long output: what a model is shown of it, and where the rest is kept until it asks for more."""
+
+import hashlib
+from collections import OrderedDict
+
+from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.ports.session_store import Blobs
+from holdfast.ports.tools import ToolContext
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.ids import SessionId
+
+MOST_SHOWN = 30_000
+"""Characters of one result that a model is shown at once."""
+_HEAD = 20_000
+_PAGE = 20_000
+_MOST_KEPT = 64 << 20
+
+
+class MemoryBlobs:
+    """Keeps content in memory, the oldest for the shortest time; the default of `coding_tools`.
+
+    The blobs of a store are kept as long as their session, and by every process that opens it.
+    """
+
+    def __init__(self, *, most: int = _MOST_KEPT) -> None:
+        self._most = most
+        self._kept: OrderedDict[tuple[SessionId, str], bytes] = OrderedDict()
+        self._size = 0
+
+    async def put(self, session_id: SessionId, content: bytes) -> str:
+        """Keep content and return its name."""
+        name = hashlib.sha256(content).hexdigest()
+        if (session_id, name) not in self._kept:
+            self._kept[session_id, name] = content
+            self._size += len(content)
+        while self._size > self._most and len(self._kept) > 1:
+            self._size -= len(self._kept.popitem(last=False)[1])
+        return name
+
+    async def get(self, session_id: SessionId, name: str) -> bytes:
+        """Return content; raises NOT_FOUND."""
+        try:
+            return self._kept[session_id, name]
+        except KeyError:
+            message = f"there is no output {name!r}; it may have been dropped"
+            raise SessionError(ErrorCode.NOT_FOUND, message) from None
+
+
+class Outputs:
+    """Cuts long results, and hands out the pages of what was cut."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    async def shown(self, context: ToolContext, text: str) -> str:
+        """Return a text as it is, or its beginning and end and where the whole of it is kept."""
+        if len(text) <= MOST_SHOWN:
+            return text
+        content = text.encode("utf-8", "replace")
+        name = await self._blobs.put(context.session_id, content)
+        tail = MOST_SHOWN - _HEAD
+        left_out = len(text) - MOST_SHOWN
+        return (
+            f"{text[:_HEAD]}\n"
+            f"[{left_out} of {len(text)} characters are left out here. All of it is kept: "
+            f'read_output(name="{name}", offset={len(text[:_HEAD].encode("utf-8", "replace"))})]\n'
+            f"{text[-tail:]}"
+        )
+
+    async def page(self, context: ToolContext, name: str, offset: int) -> str:
+        """Return some of what was kept, from a byte on."""
+        content = await self._blobs.get(context.session_id, name)
+        end = offset + _PAGE
+        text = content[offset:end].decode("utf-8", "replace")
+        if end >= len(content):
+            return f"{text}\n[the end, at byte {len(content)}]"
+        return f"{text}\n[{len(content) - end} bytes follow, from offset={end} on]"
+
+
+def read_output_tool(outputs: Outputs) -> Tool:
+    """Make the tool that pages through kept output."""
+
+    @tool(effect="read", idempotent=True)
+    async def read_output(context: ToolContext, name: str, offset: int = 0) -> str:
+        """Read more of a long result, which was cut when it was shown.
+
+        Args:
+            name: The name that the cut result gives.
+            offset: The byte to begin at.
+
+        """
+        return await outputs.page(context, name, max(offset, 0))
+
+    return read_output

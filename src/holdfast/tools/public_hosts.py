@@ -1,0 +1,116 @@
+"""Public hosts: where a name leads, checked before anything is sent, and a URL as it was meant.
+
+A name is resolved once, every address that it has must be public, and the connection is made to
+one of those addresses. So a name that changes its mind between the check and the connection
+changes nothing.
+"""
+
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
+"""Returns the addresses of a host."""
+
+_LONGEST = 4096
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
+_EMBEDDING = (
+    ipaddress.ip_network("64:ff9b::/96"),
+    ipaddress.ip_network("64:ff9b:1::/48"),
+    ipaddress.ip_network("2002::/16"),
+    ipaddress.ip_network("2001::/32"),
+    ipaddress.ip_network("::/96"),
+)
+"""Ways to write an IPv4 address as IPv6: what is behind them may be anything."""
+_PORTS = {"http": 80, "https": 443}
+
+
+class WebRefusedError(Exception):
+    """A URL that is not fetched."""
+
+
+class WebTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """A URL, taken apart and put together again."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @property
+    def url(self) -> str:
+        """The URL as it is requested."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{host}{port}{self.path}"
+
+
+def read_url(url: str) -> WebTarget:
+    """Take a URL apart; raises WebRefusedError on whatever two readers could read differently."""
+    if len(url) > _LONGEST or not url.isascii() or re.search(r"[\x00-\x20\x7f\\]", url):
+        raise WebRefusedError("the URL holds a character that is not allowed, or is too long")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise WebRefusedError(f"the URL is not valid: {error}") from None
+    if parts.scheme not in _PORTS:
+        raise WebRefusedError(f"only http and https are fetched, not {parts.scheme!r}")
+    if "@" in parts.netloc:
+        raise WebRefusedError("a URL with a user or a password in it is not fetched")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return WebTarget(
+        scheme=parts.scheme,
+        host=_host_of(parts),
+        port=_PORTS[parts.scheme] if port is None else port,
+        path=path,
+    )
+
+
+def _host_of(parts: SplitResult) -> str:
+    """Return a host name or address that has only one meaning."""
+    host = (parts.hostname or "").removesuffix(".")
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    labels = host.split(".")
+    # A name that ends in a number would be read as an address by some: 127.1, 0x7f.1, 2130706433.
+    if not all(_LABEL.fullmatch(label) for label in labels) or re.match(r"[0-9]", labels[-1]):
+        raise WebRefusedError(f"{host!r} is not a host name")
+    return host
+
+
+def is_public(address: str) -> bool:
+    """Whether an address belongs to the internet at large, not to this machine or network."""
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return is_public(str(found.ipv4_mapped))
+        if any(found in network for network in _EMBEDDING):
+            return False
+        if found.is_site_local:
+            return False
+    return found.is_global and not found.is_multicast and not found.is_reserved
+
+
+async def public_address(target: WebTarget, resolve: Resolve) -> str:
+    """Return an address of the host; raises WebRefusedError unless every one it has is public."""
+    try:
+        addresses = await resolve(target.host, target.port)
+    except OSError:
+        raise WebRefusedError(f"there is no host {target.host!r}") from None
+    if not addresses:
+        raise WebRefusedError(f"there is no host {target.host!r}")
+    for address in addresses:
+        if not is_public(address):
+            raise WebRefusedError(f"{target.host!r} leads to {address}, which is not public")
+    return addresses[0]

@@ -1,0 +1,135 @@
+"""Confinement: the layers of the sandbox, each entered by the process that it is for.
+
+Standard library only: the launcher imports this without the rest of the package.
+"""
+
+import errno
+import os
+
+from holdfast.tools.sandbox import landlock, privileges, seccomp
+from holdfast.tools.sandbox.kernel import (
+    NEW_IPC,
+    NEW_MOUNTS,
+    NEW_NETWORK,
+    NEW_PROCESSES,
+    NEW_USER,
+    RESOLVE_BENEATH,
+    RESOLVE_NO_MAGICLINKS,
+    openat2,
+    unshare,
+)
+from holdfast.tools.sandbox.plan import LASTING_TEMPORARY, TEMPORARY, Plan
+from holdfast.tools.sandbox.view import build_view
+
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+
+
+class LayerError(Exception):
+    """A layer of the sandbox could not be set up."""
+
+    def __init__(self, layer: str, reason: str) -> None:
+        super().__init__(f"{layer}: {reason}")
+        self.layer = layer
+        self.reason = reason
+
+
+def enter_namespaces(plan: Plan) -> None:
+    """Leave the machine's users, mounts, network and IPC; children have processes of their own."""
+    if "namespaces" not in plan.layers:
+        return
+    flags = NEW_USER | NEW_MOUNTS | NEW_PROCESSES | NEW_IPC
+    user, group = os.getuid(), os.getgid()
+    try:
+        unshare(flags | (0 if plan.network else NEW_NETWORK))
+        privileges.map_user(user, group)
+    except OSError as error:
+        raise LayerError("namespaces", str(error)) from error
+    if not plan.network:
+        privileges.raise_loopback()
+
+
+def enter_view(plan: Plan) -> list[str]:
+    """Change what is seen of the file system, and go to the command's folder."""
+    if "namespaces" not in plan.layers:
+        _enter_folder(plan)
+        return []
+    try:
+        return build_view(plan)
+    except OSError as error:
+        raise LayerError("namespaces", f"mounts: {error}") from error
+
+
+def confine(plan: Plan) -> list[str]:
+    """Give up everything that the command does not need, just before it is started."""
+    if plan.layers:
+        privileges.drop_capabilities()
+    privileges.refuse_new_privileges()
+    privileges.set_limits(plan.limits)
+    missing: list[str] = []
+    if "landlock" in plan.layers:
+        missing += _restrict_files(plan)
+    if "seccomp" in plan.layers:
+        _filter_calls(plan)
+    return missing
+
+
+def _restrict_files(plan: Plan) -> list[str]:
+    version = landlock.kernel_version()
+    if not version:
+        raise LayerError("landlock", "the kernel has none")
+    has_view = "namespaces" in plan.layers
+    temporary = TEMPORARY if has_view else plan.temporary
+    rules = [(path, landlock.WRITE) for path in (temporary, *plan.writable)]
+    if has_view:
+        rules += [("/", landlock.READ), ("/dev", landlock.USE_DEVICE | landlock.WRITE)]
+        rules += [(LASTING_TEMPORARY, landlock.WRITE), (plan.root, landlock.WRITE)]
+    else:
+        rules += [(path, landlock.READ) for path in plan.readable]
+        rules += [(path, landlock.USE_DEVICE) for path in _DEVICES]
+        rules += _rules_for_root(plan)
+    try:
+        landlock.restrict(rules, tcp=plan.network or has_view)
+    except OSError as error:
+        raise LayerError("landlock", str(error)) from error
+    return landlock.lacks(version, network=plan.network or has_view)
+
+
+def _rules_for_root(plan: Plan) -> list[tuple[str, int]]:
+    """Let everything in the root be written but the protected names.
+
+    Landlock's rights hold for all that is beneath a folder. So the root itself may be read only,
+    and what is in it already may be written: nothing new can be made at its top.
+    """
+    for name in plan.protected:
+        if os.path.islink(f"{plan.root}/{name}"):
+            reason = f"{name} is a symbolic link, and what it leads to could be written"
+            raise LayerError("landlock", reason)
+    rules = [(plan.root, landlock.READ)]
+    with os.scandir(plan.root) as entries:
+        rules += [
+            (entry.path, landlock.WRITE)
+            for entry in entries
+            if entry.name not in plan.protected and not entry.is_symlink()
+        ]
+    return rules
+
+
+def _filter_calls(plan: Plan) -> None:
+    if not seccomp.is_known_here():
+        raise LayerError("seccomp", f"there is no filter for {os.uname().machine}")
+    families = [seccomp.AF_UNIX]
+    if plan.network or "namespaces" in plan.layers:
+        families += [seccomp.AF_INET, seccomp.AF_INET6, seccomp.AF_NETLINK]
+    try:
+        seccomp.install(families=families)
+    except OSError as error:
+        raise LayerError("seccomp", str(error)) from error
+
+
+def _enter_folder(plan: Plan) -> None:
+    root = os.open(plan.root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+    found = os.fstat(root)
+    if [found.st_dev, found.st_ino] != plan.root_identity:
+        raise OSError(errno.ESTALE, f"{plan.root} is not the folder that it was")
+    flags, resolve = os.O_PATH | os.O_DIRECTORY, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
+    os.fchdir(openat2(root, os.fsencode(plan.folder), flags=flags, resolve=resolve))

@@ -1,0 +1,145 @@
+"""The policy of the sandbox: what a command may do, as settings, and the plan that follows."""
+
+import os
+import pwd
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from holdfast.tools.sandbox.home_secrets import hidden_paths, shown_paths
+from holdfast.tools.sandbox.plan import LAYERS, Plan
+
+_SYSTEM = (
+    "/bin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/opt", "/proc", "/sbin", "/sys", "/usr",
+)  # fmt: skip
+_GIB = 1 << 30
+_LIMITS: Mapping[str, int] = {
+    "RLIMIT_CORE": 0,
+    "RLIMIT_DATA": 4 * _GIB,
+    "RLIMIT_FSIZE": 4 * _GIB,
+    "RLIMIT_NOFILE": 4096,
+    "RLIMIT_NPROC": 2048,
+}
+
+
+class Sandbox(msgspec.Struct, frozen=True, kw_only=True):
+    """How shell commands are confined.
+
+    A command reads the system, and writes beneath the root and in a temporary folder. It does not
+    see the home's secrets, has no network but a loopback of its own, and gets no new privileges.
+    """
+
+    network: bool = False
+    """Whether it reaches the network."""
+    protected: tuple[str, ...] = (".git", ".holdfast")
+    """Names in the root that it can read and not write, whether they exist or not."""
+    writable: tuple[str, ...] = ()
+    """More folders that it may write."""
+    hidden: tuple[str, ...] = ()
+    """More paths that it cannot look into."""
+    readable: tuple[str, ...] = ()
+    """More that it may read where there are no namespaces, and so only what is named can be."""
+    home: str | None = None
+    """The folder whose secrets are hidden; by default the user's."""
+    limits: dict[str, int] = {}
+    """Resource limits by their RLIMIT_ names, in the place of the defaults."""
+    layers: tuple[str, ...] = LAYERS
+    """Which layers may be used: namespaces, landlock, seccomp."""
+
+
+class SandboxError(Exception):
+    """A command cannot be confined, so it is not run."""
+
+
+def is_enough(layers: tuple[str, ...]) -> bool:
+    """Whether these layers keep a command from files and network by themselves."""
+    return "namespaces" in layers or {"landlock", "seccomp"} <= set(layers)
+
+
+def home_folder() -> str:
+    """Return the user's home folder, whatever the environment says."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return "/"
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be run, and where."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    root: str
+    root_identity: tuple[int, int]
+    folder: str = "."
+    temporary: str
+
+
+def make_plan(
+    command: Command, sandbox: Sandbox, *, layers: tuple[str, ...], protected: list[str]
+) -> Plan:
+    """Return what the launcher is told; looks at the home folder and at `/etc`.
+
+    Raises:
+        SandboxError: something is to be hidden that these layers cannot hide.
+
+    """
+    home = Path(os.path.realpath(sandbox.home or home_folder()))
+    hidden = [*hidden_paths(home, Path(command.root))] if layers else []
+    hidden += [os.path.realpath(path) for path in sandbox.hidden if layers]
+    writable = [os.path.realpath(path) for path in sandbox.writable]
+    has_view = "namespaces" in layers
+    readable = [] if has_view or not layers else _readable(home, hidden)
+    readable += [os.path.realpath(path) for path in sandbox.readable if layers and not has_view]
+    if layers and not has_view:
+        _check_hidden(hidden, [*readable, command.root, *writable])
+    limits = {**_LIMITS, **sandbox.limits} if layers else dict(sandbox.limits)
+    if not has_view and "RLIMIT_NPROC" not in sandbox.limits:
+        limits.pop("RLIMIT_NPROC", None)  # it would count what the user runs elsewhere, too
+    return Plan(
+        argv=list(command.argv),
+        environment=dict(command.environment),
+        root=command.root,
+        root_identity=list(command.root_identity),
+        folder=command.folder,
+        temporary=command.temporary,
+        writable=writable,
+        protected=protected,
+        hidden=hidden if has_view else [],
+        exposed=_exposed(sandbox) if has_view else [],
+        readable=readable,
+        network=sandbox.network,
+        layers=list(layers),
+        limits=limits,
+    )
+
+
+def _exposed(sandbox: Sandbox) -> list[str]:
+    """Return what names are looked up by, where that is among the hidden sockets."""
+    names = os.path.realpath("/etc/resolv.conf")
+    return [names] if sandbox.network and names.startswith("/run/") else []
+
+
+def _readable(home: Path, hidden: list[str]) -> list[str]:
+    """Return what may be read where nothing can be hidden: only what is not secret."""
+    try:
+        of_etc = [str(path) for path in Path("/etc").iterdir() if not path.is_symlink()]
+    except OSError:
+        of_etc = []
+    candidates = [*_SYSTEM, *of_etc, *shown_paths(home)]
+    return [path for path in candidates if not any(_is_beneath(secret, path) for secret in hidden)]
+
+
+def _check_hidden(hidden: list[str], open_paths: list[str]) -> None:
+    for secret in hidden:
+        for path in open_paths:
+            if _is_beneath(secret, path):
+                raise SandboxError(
+                    f"{secret} cannot be hidden beneath {path}: that needs namespaces, which this "
+                    "kernel does not give"
+                )
+
+
+def _is_beneath(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -1,0 +1,72 @@
+"""The process that searches files with a pattern: it can be killed, whatever the pattern does.
+
+A pattern of a model's may take for ever on some line, and Python's `re` cannot be stopped in a
+thread. Standard library only, run by `python -I -S` without the rest of the package.
+"""
+
+import json
+import os
+import re
+import signal
+import stat
+import sys
+from collections.abc import Iterator
+
+from holdfast.blocks.permission_rules.wildcards import matches_file
+from holdfast.tools.tree_walk import open_regular, walk_files
+
+_LONGEST_LIFE = 120
+_LARGEST = 32 << 20
+_LONGEST_LINE = 400
+
+
+def main() -> None:
+    """Search the descriptor that the last argument names, as the line on standard input says."""
+    signal.alarm(_LONGEST_LIFE)  # whatever becomes of the process that started this one
+    request = json.loads(sys.stdin.buffer.readline())
+    try:
+        search = re.compile(request["pattern"], re.IGNORECASE if request["ignore_case"] else 0)
+    except re.error as error:
+        _tell({"failed": f"the pattern is not a regular expression: {error}"})
+        return
+    left = request["limit"]
+    for path, descriptor in _files(int(sys.argv[-1]), request):
+        for number, line in _matches(descriptor, search):
+            if not left:
+                _tell({"more": True})
+                return
+            left -= 1
+            _tell({"path": path, "line": number, "text": line[:_LONGEST_LINE]})
+
+
+def _files(start: int, request: dict[str, object]) -> Iterator[tuple[str, int]]:
+    """Yield what is to be searched, opened; each is closed before the next."""
+    if not stat.S_ISDIR(os.fstat(start).st_mode):
+        yield "", start
+        return
+    names = str(request["files"] or "")
+    for path, folder, name in walk_files(start, frozenset(sys.argv[3:-1])):
+        if names and not matches_file(names, path):
+            continue
+        descriptor = open_regular(folder, name)
+        if descriptor is not None:
+            yield path, descriptor
+            os.close(descriptor)
+
+
+def _matches(descriptor: int, search: "re.Pattern[str]") -> Iterator[tuple[int, str]]:
+    with open(descriptor, "rb", closefd=False) as file:
+        content = file.read(_LARGEST)
+    if b"\0" in content[:8192]:
+        return
+    for number, line in enumerate(content.decode("utf-8", "replace").split("\n"), 1):
+        if search.search(line):
+            yield number, line.rstrip("\r")
+
+
+def _tell(message: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""The web fetch tool: one page of the public internet, bounded in time and size.
+
+Made of the standard library's HTTP client. It connects to the address that was checked, which the
+transport of the providers does not offer; and no provider's credentials are ever near it.
+"""
+
+import asyncio
+import codecs
+import contextlib
+import http.client
+import re
+import socket
+import ssl
+import zlib
+from collections.abc import Callable
+from html.parser import HTMLParser
+from typing import TypeAlias
+from urllib.parse import urljoin
+
+import msgspec
+
+from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.ports.session_store import Blobs
+from holdfast.ports.tools import ToolContext
+from holdfast.tools.output import MemoryBlobs, Outputs
+from holdfast.tools.public_hosts import (
+    Resolve,
+    WebRefusedError,
+    WebTarget,
+    public_address,
+    read_url,
+)
+from holdfast.tools.threads import in_thread
+
+_MOST_BYTES = 4 << 20
+_SECONDS = 30.0
+_MOST_REDIRECTS = 5
+_REDIRECTS = {301, 302, 303, 307, 308}
+_BLOCK = 65536
+_HEADERS = {
+    "Accept": "text/html, text/plain, application/json, application/xml;q=0.9, text/*;q=0.8",
+    "Accept-Encoding": "gzip, deflate",
+    "User-Agent": "holdfast",
+    "Connection": "close",
+}
+_CHARSETS = (
+    r"utf-?(8|16)|us-ascii|iso-8859-\d{1,2}|windows-125\d|koi8-[ru]|shift_jis|euc-(jp|kr)|"
+    r"gb(k|2312|18030)|big5"
+)
+_TEXTS = ("text/", "application/json", "application/xml", "application/xhtml", "+json", "+xml")
+
+_SILENT = frozenset({"script", "style", "noscript", "template", "svg", "head"})
+_BLOCKS = frozenset(
+    {
+        "address", "article", "aside", "blockquote", "br", "dd", "div", "dl", "dt", "figure",
+        "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hr", "li", "main", "nav",
+        "ol", "p", "pre", "section", "table", "tr", "ul",
+    }
+)  # fmt: skip
+_HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
+
+Connect: TypeAlias = Callable[[str, int, float], socket.socket]
+"""Opens a connection to an address and port, within so many seconds."""
+
+
+class WebPage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server answered."""
+
+    url: str
+    status: int
+    kind: str = ""
+    location: str | None = None
+    content: bytes = b""
+    is_whole: bool = True
+
+
+class WebFetch:
+    """Fetches pages. Keeps nothing between two of them: no cookies, no connections.
+
+    `resolve` and `connect` reach the network; a test gives others.
+    """
+
+    def __init__(
+        self,
+        *,
+        resolve: Resolve | None = None,
+        connect: Connect | None = None,
+        seconds: float = _SECONDS,
+    ) -> None:
+        self._seconds = seconds
+        self._resolve = resolve or _resolve
+        self._connect = connect or _connect
+
+    async def fetch(self, url: str) -> WebPage:
+        """Fetch a page and follow its redirects, each checked like the first URL.
+
+        Raises:
+            WebRefusedError: it is not fetched, or did not come in time.
+
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._follow(url)
+        except TimeoutError:
+            raise WebRefusedError(f"the page did not come within {self._seconds:g} s") from None
+
+    async def _follow(self, url: str) -> WebPage:
+        for _ in range(_MOST_REDIRECTS + 1):
+            target = read_url(url)
+            address = await public_address(target, self._resolve)
+            exchange = _Exchange(target, address, self._connect)
+            try:
+                page = await in_thread(exchange.run)
+            finally:
+                exchange.stop()
+            if page.location is None:
+                return page
+            url = urljoin(target.url, page.location)
+        raise WebRefusedError(f"there were more than {_MOST_REDIRECTS} redirects")
+
+
+class _Exchange:
+    """One request and its answer, in a thread; another thread can stop it."""
+
+    def __init__(self, target: WebTarget, address: str, connect: Connect) -> None:
+        self._target = target
+        self._address = address
+        self._connect = connect
+        self._socket: socket.socket | None = None
+        self._stopped = False
+
+    def run(self) -> WebPage:
+        """Send the request and read the answer."""
+        try:
+            return self._exchange()
+        except (http.client.HTTPException, OSError, zlib.error) as error:
+            message = f"{self._target.host} did not give the page: {type(error).__name__}: {error}"
+            raise WebRefusedError(message) from None
+
+    def stop(self) -> None:
+        """Close the connection, also while another thread reads from it."""
+        self._stopped = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)  # closing alone does not end a read
+            self._socket.close()
+
+    def _exchange(self) -> WebPage:
+        target = self._target
+        with contextlib.closing(http.client.HTTPConnection(target.host, target.port)) as connection:
+            connection.sock = self._open()
+            connection.request("GET", target.path, headers={**_HEADERS, "Host": self._host()})
+            with connection.getresponse() as answer:
+                page = WebPage(url=target.url, status=answer.status, kind=_kind_of(answer))
+                location = answer.getheader("Location")
+                if answer.status in _REDIRECTS and location:
+                    return msgspec.structs.replace(page, location=location)
+                content, is_whole = _read(answer)
+                return msgspec.structs.replace(page, content=content, is_whole=is_whole)
+
+    def _open(self) -> socket.socket:
+        door = self._connect(self._address, self._target.port, _SECONDS)
+        self._socket = door
+        if self._target.scheme == "https":
+            # The certificate is checked for the name, whatever the address.
+            context = ssl.create_default_context()
+            door = self._socket = context.wrap_socket(
+                door, server_hostname=self._target.host, do_handshake_on_connect=False
+            )
+            door.do_handshake()
+        if self._stopped:
+            door.close()
+        return door
+
+    def _host(self) -> str:
+        return self._target.url.split("/")[2]
+
+
+def _kind_of(answer: http.client.HTTPResponse) -> str:
+    return (answer.getheader("Content-Type") or "").lower()
+
+
+def _read(answer: http.client.HTTPResponse) -> tuple[bytes, bool]:
+    """Read a body up to the bound, unpacked as it comes; False if there was more."""
+    packing = (answer.getheader("Content-Encoding") or "").strip().lower()
+    if packing not in {"", "identity", "gzip", "x-gzip", "deflate"}:
+        raise WebRefusedError(f"the page is packed with {packing!r}, which is not known")
+    unpack = zlib.decompressobj(wbits=47) if packing not in {"", "identity"} else None
+    content = bytearray()
+    while len(content) <= _MOST_BYTES and (block := answer.read1(_BLOCK)):
+        left = _MOST_BYTES + 1 - len(content)
+        # Never more than is wanted: a small body may unpack to any size.
+        content += block if unpack is None else unpack.decompress(block, left)
+    return bytes(content[:_MOST_BYTES]), len(content) <= _MOST_BYTES
+
+
+async def _resolve(host: str, port: int) -> list[str]:
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def _connect(address: str, port: int, seconds: float) -> socket.socket:
+    return socket.create_connection((address, port), timeout=seconds)
+
+
+def web_fetch_tool(fetch: WebFetch | None = None, *, blobs: Blobs | None = None) -> Tool:
+    """Make the tool; it is no part of `coding_tools`, and asks for approval."""
+    pages = fetch or WebFetch()
+    outputs = Outputs(blobs or MemoryBlobs())
+
+    @tool(approval="ask", effect="external")
+    async def web_fetch(context: ToolContext, url: str) -> str:
+        """Fetch a page of the public web, as text.
+
+        Args:
+            url: An http or https URL of a public host.
+
+        """
+        return await outputs.shown(context, _shown(await pages.fetch(url)))
+
+    return web_fetch
+
+
+def _shown(page: WebPage) -> str:
+    head = f"[{page.status} {page.url}]"
+    if not any(kind in page.kind for kind in _TEXTS):
+        return f"{head}\n[{len(page.content)} bytes of {page.kind or 'no known kind'}, not text]"
+    text = page.content.decode(_charset(page.kind), "replace")
+    if "html" in page.kind:
+        text = text_of_page(text)
+    more = "" if page.is_whole else f"\n[cut after {_MOST_BYTES >> 20} MiB]"
+    return f"{head}\n{text}{more}"
+
+
+def _charset(kind: str) -> str:
+    name = kind.partition("charset=")[2].split(";")[0].strip(" \"'")
+    try:
+        return codecs.lookup(name).name if re.fullmatch(_CHARSETS, name) else "utf-8"
+    except LookupError:
+        return "utf-8"
+
+
+class _Reader(HTMLParser):
+    """Collects what is shown, one line per block."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.pieces: list[str] = []
+        self._silent: list[str] = []
+        self._link: str | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _SILENT:
+            self._silent.append(tag)
+        if tag in _BLOCKS:
+            self.pieces.append("\n")
+        if tag in _HEADINGS:
+            self.pieces.append(f"{_HEADINGS[tag]} ")
+        elif tag == "li":
+            self.pieces.append("- ")
+        elif tag == "a":
+            self._link = dict(attrs).get("href")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._silent:
+            # What was opened inside and not closed ends with it.
+            del self._silent[self._silent.index(tag) :]
+        if tag in _BLOCKS:
+            self.pieces.append("\n")
+        if tag == "a" and self._link and self._link.startswith(("http:", "https:", "/")):
+            self.pieces.append(f" ({self._link})")
+            self._link = None
+
+    def handle_data(self, data: str) -> None:
+        if not self._silent:
+            self.pieces.append(data)
+
+
+def text_of_page(html: str) -> str:
+    """Return the text of a page; scripts, styles and what is not shown are left out."""
+    reader = _Reader()
+    reader.feed(html)
+    reader.close()
+    lines = (
+        re.sub(r"[ \t\r\f\v]+", " ", line).strip() for line in "".join(reader.pieces).split("\n")
+    )
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()

@@ -1,0 +1,397 @@
+"""Rules and modes decide: a denial wins, and what is not understood is asked about."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.blocks.permission_rules.decisions import (
+    PermissionMode,
+    PermissionQuestion,
+    PermissionRules,
+)
+from holdfast.blocks.permission_rules.grants import (
+    Grant,
+    GrantPlace,
+    GrantScope,
+    approval_key,
+    find_grant,
+)
+from holdfast.blocks.permission_rules.rules import Action, parse_rule
+from holdfast.tools import coding_tools
+from holdfast.vocabulary.errors import ConfigError
+from holdfast.vocabulary.ids import QueryId, SessionId
+from holdfast.vocabulary.tools import Effect
+from tests.tools.toolbox import Toolbox
+
+
+def rules(*texts: str, mode: PermissionMode = "default") -> PermissionRules:
+    """Read rules written as `action tool(pattern)`."""
+    split: list[tuple[Any, str]] = [
+        (text.split(" ", 1)[0], text.split(" ", 1)[1]) for text in texts
+    ]
+    return PermissionRules([parse_rule(text, action) for action, text in split], mode=mode)
+
+
+def ask(tool: str, **arguments: Any) -> PermissionQuestion:
+    reads = tool in {"read", "list", "glob", "grep"}
+    effect: Effect = "read" if reads else "write" if tool in {"write", "edit"} else "external"
+    return PermissionQuestion(
+        tool=tool, arguments=arguments, approval="never" if reads else "ask", effect=effect
+    )
+
+
+def shell(command: Any) -> PermissionQuestion:
+    return ask("shell", command=command)
+
+
+@pytest.mark.parametrize(
+    ("mode", "read", "edit", "run"),
+    [
+        ("default", "allow", "ask", "ask"),
+        ("accept_edits", "allow", "allow", "ask"),
+        ("plan", "allow", "deny", "deny"),
+        ("dont_ask", "allow", "deny", "deny"),
+    ],
+)
+def test_a_mode_decides_what_no_rule_speaks_of(
+    mode: PermissionMode, read: Action, edit: Action, run: Action
+) -> None:
+    none = rules(mode=mode)
+    assert none.decide(ask("read", path="a")).action == read
+    assert none.decide(ask("edit", path="a")).action == edit
+    assert none.decide(ask("write", path="a")).action == edit
+    assert none.decide(shell("ls")).action == run
+    assert none.decide(ask("pay", amount=1)).action == run
+
+
+@pytest.mark.parametrize("mode", ["default", "accept_edits", "dont_ask"])
+def test_a_rule_decides_before_the_mode(mode: PermissionMode) -> None:
+    some = rules("allow shell(ls *)", "deny edit(secrets/**)", "allow edit(docs/**)", mode=mode)
+    assert some.decide(shell("ls -l")).action == "allow"
+    assert some.decide(ask("write", path="docs/a.md")).action == "allow"
+    assert some.decide(ask("write", path="secrets/a")).action == "deny"
+
+
+def test_in_the_mode_plan_no_rule_allows_what_changes_something() -> None:
+    some = rules("allow shell", "allow edit", "deny read(.env)", mode="plan")
+    assert some.decide(shell("ls")).action == "deny"
+    assert some.decide(ask("edit", path="a")).action == "deny"
+    assert some.decide(ask("read", path=".env")).action == "deny"
+    assert some.decide(ask("read", path="a")).action == "allow"
+
+
+def test_where_nobody_can_be_asked_what_would_be_asked_is_denied() -> None:
+    question = PermissionQuestion(
+        tool="shell", arguments={"command": "ls"}, approval="ask", is_attended=False
+    )
+    ruling = rules().decide(question)
+    assert ruling.action == "deny"
+    assert "no person can be asked" in ruling.reason
+
+
+def test_a_denial_wins_over_a_question_and_that_over_an_allowance() -> None:
+    some = rules("allow shell(git *)", "ask shell(git push *)", "deny shell(git push --force *)")
+    assert some.decide(shell("git status")).action == "allow"
+    assert some.decide(shell("git push")).action == "ask"
+    ruling = some.decide(shell("git push --force origin"))
+    assert (ruling.action, ruling.rule) == ("deny", "shell(git push --force *)")
+    assert some.decide(shell("git push origin --force")).action == "deny"
+    assert some.decide(shell("git --no-pager push")).action == "ask"
+
+
+@pytest.mark.parametrize(
+    ("command", "action"),
+    [
+        ("git status", "allow"),
+        ("git status -s", "ask"),
+        ("git log", "allow"),
+        ("git log -5 --oneline", "allow"),
+        ("git logs", "ask"),
+        ("npm run test:unit", "allow"),
+        ("npm run build", "ask"),
+        ("git status && git log", "allow"),
+        ("git status && rm -r x", "ask"),
+        ("git status | cat", "ask"),
+        ("timeout 5 git status", "allow"),
+        ("timeout 5 rm x", "ask"),
+        ("env A=1 git status", "ask"),
+        ("/usr/bin/git status", "ask"),
+        ("./git status", "ask"),
+        ("sh -c 'git status; git log'", "allow"),
+        ("sh -c 'git status; rm x'", "ask"),
+        ("git -c alias.log='!rm x' log", "ask"),
+        ("git log $(rm x)", "ask"),
+        ("git log > x", "ask"),
+        (["git", "log", "$(rm x)"], "allow"),
+        (["git", "status"], "allow"),
+        (["rm", "git", "status"], "ask"),
+        ([], "ask"),
+        ([1], "ask"),
+        (None, "ask"),
+        (7, "ask"),
+    ],
+)
+def test_every_simple_command_must_be_allowed(command: Any, action: Action) -> None:
+    some = rules("allow shell(git status)", "allow shell(git log *)", "allow shell(npm run test:*)")
+    assert some.decide(shell(command)).action == action
+
+
+@pytest.mark.parametrize(
+    ("command", "action"),
+    [
+        ("ls -la", "allow"),
+        ("cat a | grep b", "allow"),
+        ("rm x", "deny"),
+        ("/bin/rm x", "deny"),
+        ("timeout 5 rm x", "deny"),
+        ("sudo rm x", "deny"),
+        ("ls; sh -c 'rm x'", "deny"),
+        ("rm $x", "deny"),
+        ("ls $(rm x)", "deny"),
+        ("ls $x", "ask"),
+        ("./script", "ask"),
+        ("python3 x.py", "ask"),
+        ("npm test", "ask"),
+        ("ls; " * 60, "ask"),
+        ("rm x; " * 60, "deny"),
+        ("x" * 20_000, "ask"),
+    ],
+)
+def test_beside_a_denial_everything_means_only_what_runs_nothing_else(
+    command: str, action: Action
+) -> None:
+    some = rules("allow shell", "deny shell(rm *)")
+    assert some.decide(shell(command)).action == action
+
+
+def test_everything_is_everything_where_nothing_is_denied() -> None:
+    some = rules("allow shell")
+    for command in ("ls $x", "python3 -c 'x'", "for a in b; do c; done"):
+        assert some.decide(shell(command)).action == "allow"
+    assert rules("allow shell", "ask shell(rm *)").decide(shell("ls $x")).action == "ask"
+
+
+def test_a_literal_rule_covers_what_a_wildcard_does_not() -> None:
+    some = rules("allow shell(sudo systemctl restart web)", "deny shell(rm *)")
+    assert some.decide(shell("sudo systemctl restart web")).action == "allow"
+    assert some.decide(shell("sudo systemctl restart other")).action == "ask"
+    assert rules("allow shell(sudo *)").decide(shell("sudo ls")).action == "ask"
+
+
+def test_a_rule_allows_nothing_unconfined_without_asking() -> None:
+    question = PermissionQuestion(
+        tool="shell", arguments={"command": "ls"}, approval="ask", is_confined=False
+    )
+    ruling = rules("allow shell(ls)").decide(question)
+    assert ruling.action == "ask"
+    assert "no sandbox" in ruling.reason
+
+
+def test_rules_for_reading_hold_for_every_tool_that_reads() -> None:
+    some = rules("deny read(secrets/**)", "deny edit(vendor)")
+    for tool in ("read", "list", "glob", "grep"):
+        assert some.decide(ask(tool, path="secrets/a")).action == "deny"
+        assert some.decide(ask(tool, path="src/../secrets/a")).action == "deny"
+    assert some.decide(ask("write", path="vendor/x/y")).action == "deny"
+    assert some.decide(ask("read", path="vendor/x")).action == "allow"
+    assert some.decide(ask("grep", pattern="x")).action == "allow"
+
+
+def test_a_link_does_not_lead_around_a_rule() -> None:
+    some = rules("deny read(secrets/**)", "allow edit(docs/**)")
+    alias = PermissionQuestion(
+        tool="read", arguments={"path": "alias/a"}, effect="read", resolved_paths=("secrets/a",)
+    )
+    assert some.decide(alias).action == "deny"
+    astray = PermissionQuestion(
+        tool="write",
+        arguments={"path": "docs/a"},
+        approval="ask",
+        effect="write",
+        resolved_paths=("src/a",),
+    )
+    assert some.decide(astray).action == "ask"
+
+
+@pytest.mark.parametrize("path", ["/abs/secrets/a", "../x", 7, "a\0b"])
+def test_a_path_that_may_lead_anywhere_is_asked_about(path: Any) -> None:
+    assert rules("deny read(secrets/**)").decide(ask("read", path=path)).action == "ask"
+    assert rules("deny read").decide(ask("read", path=path)).action == "deny"
+
+
+async def test_a_denial_is_kept_at_the_descriptor_as_well(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets/key").write_text("hidden word\n")
+    (tmp_path / "alias").symlink_to("secrets")
+    some = rules("deny read(secrets/**)")
+    tools = Toolbox(coding_tools(tmp_path, guard=some.refuses_path))
+    assert "rule read(secrets/**)" in await tools.call("read", path="alias/key")
+    assert await tools.call("grep", pattern="hidden") == "[no line fits]"
+    assert await tools.call("glob", pattern="*") == "alias"
+
+
+@pytest.mark.parametrize(
+    ("url", "action"),
+    [
+        ("https://docs.python.org/3/", "allow"),
+        ("https://DOCS.python.org./", "allow"),
+        ("https://a.example.com:8443/x", "allow"),
+        ("https://example.com/", "ask"),
+        ("https://docs.python.org.evil.com/", "ask"),
+        ("https://evil.com/docs.python.org", "ask"),
+        ("https://docs.python.org@evil.com/", "ask"),
+        ("https://evildocs.python.org/", "ask"),
+        ("https://bad.example.com/", "deny"),
+        ("ftp://docs.python.org/", "ask"),
+        ("https://docs.python.org\\@evil.com", "ask"),
+        (7, "ask"),
+    ],
+)
+def test_hosts_are_compared_label_by_label(url: Any, action: Action) -> None:
+    some = rules(
+        "allow web_fetch(docs.python.org)",
+        "allow web_fetch(*.example.com)",
+        "deny web_fetch(bad.example.com)",
+    )
+    assert some.decide(ask("web_fetch", url=url)).action == action
+
+
+def test_rules_of_other_tools_look_at_an_argument() -> None:
+    some = rules("allow pay(to=Ana*)", "deny pay(amount=1000*)", "deny mcp_*")
+    assert some.decide(ask("pay", to="Ana B", amount=5)).action == "allow"
+    assert some.decide(ask("pay", to="Bob", amount=5)).action == "ask"
+    assert some.decide(ask("pay", to="Ana", amount=100000)).action == "deny"
+    assert some.decide(ask("pay", amount=5)).action == "ask"
+    assert some.decide(ask("mcp_files")).action == "deny"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "shell(", "shell)", "a b", "shell(git; rm)", "shell(git $x)", "shell(git > x)",
+        "shell()", "web_fetch(http://x/)", "web_fetch(a b)", "pay(Ana)", "x" * 2000, "shell(\\rm)",
+        "shell(if a)x", "read(a)b",
+    ],
+)  # fmt: skip
+def test_a_rule_that_cannot_be_understood_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="permission rule"):
+        parse_rule(text, "deny")
+
+
+def test_there_are_not_any_number_of_rules() -> None:
+    rule = parse_rule("shell(ls)", "allow")
+    with pytest.raises(ConfigError, match="more than 1000"):
+        PermissionRules([rule] * 1001)
+
+
+def test_a_ruling_says_why_and_by_which_rule() -> None:
+    some = PermissionRules([parse_rule("shell(ls *)", "allow", source="project")])
+    ruling = some.decide(shell("ls"))
+    assert (ruling.rule, ruling.source) == ("shell(ls *)", "project")
+    assert some.decide(shell("rm x")).reason == "no rule covers 'rm' with these arguments"
+    assert some.decide(shell("x $y")).reason.startswith("the command is not understood")
+
+
+def test_the_rules_in_force_can_be_written_down() -> None:
+    some = rules("allow shell(ls *)", "deny read", mode="accept_edits")
+    assert some.snapshot() == {
+        "mode": "accept_edits",
+        "rules": [
+            {"rule": "shell(ls *)", "action": "allow", "source": "user"},
+            {"rule": "read", "action": "deny", "source": "user"},
+        ],
+    }
+
+
+WORDS = st.lists(
+    st.sampled_from(["git", "rm", "ls", "push", "-f", "timeout", "5", "env", "sh", "-c", "'rm x'"]),
+    min_size=1,
+    max_size=5,
+).map(" ".join)
+COMMANDS = st.lists(WORDS, min_size=1, max_size=3).map(" ; ".join)
+
+
+@given(COMMANDS, st.lists(st.sampled_from(["git *", "ls *", "timeout *", "sh *", "env *", "*"])))
+def test_more_denials_never_allow_more(command: str, allowed: list[str]) -> None:
+    order = ["allow", "ask", "deny"]
+    texts = [f"allow shell({pattern})" for pattern in allowed]
+    fewer = rules(*texts).decide(shell(command)).action
+    more = rules(*texts, "deny shell(rm *)").decide(shell(command)).action
+    assert order.index(more) >= order.index(fewer)
+
+
+WRAPPERS = st.lists(
+    st.sampled_from(
+        [
+            "timeout 5",
+            "env",
+            "env A=1",
+            "nice",
+            "nice -5",
+            "sudo",
+            "xargs",
+            "nohup",
+            "command",
+            "exec",
+        ]
+    ),
+    max_size=6,
+)
+
+
+@given(WRAPPERS, COMMANDS, st.sampled_from([" ; ", " && ", " | ", "\n", " & "]))
+def test_a_denied_program_is_denied_in_any_position(
+    wrappers: list[str], other: str, between: str
+) -> None:
+    some = rules("allow shell", "deny shell(rm *)")
+    wrapped = " ".join([*wrappers, "rm x"])
+    for command in (wrapped, f"{other}{between}{wrapped}", f"{wrapped}{between}{other}"):
+        assert some.decide(shell(command)).action == "deny"
+
+
+PLACE = GrantPlace(query_id=QueryId("q1"), session_id=SessionId("s1"), folder="/work")
+
+
+@pytest.mark.parametrize(
+    ("scope", "query", "session", "folder"),
+    [
+        ("query", True, False, False),
+        ("session", True, True, False),
+        ("project", True, True, True),
+        ("once", False, False, False),
+    ],
+)
+def test_a_grant_holds_as_far_as_its_scope(
+    scope: GrantScope, query: bool, session: bool, folder: bool
+) -> None:
+    key = approval_key("shell", {"command": "make"}, "/work")
+    grants = [
+        Grant(
+            key=key,
+            scope=scope,
+            query_id=QueryId("q1"),
+            session_id=SessionId("s1"),
+            folder="/work",
+            by="ana",
+        )
+    ]
+    elsewhere = GrantPlace(query_id=QueryId("q2"), session_id=SessionId("s1"), folder="/work")
+    other = GrantPlace(query_id=QueryId("q3"), session_id=SessionId("s2"), folder="/work")
+    assert (find_grant(grants, key, PLACE) is not None) is query
+    assert (find_grant(grants, key, elsewhere) is not None) is session
+    assert (find_grant(grants, key, other) is not None) is folder
+
+
+def test_a_grant_is_for_exactly_what_was_approved() -> None:
+    keys = {
+        approval_key("shell", {"command": "make"}, "/work"),
+        approval_key("shell", {"command": "make "}, "/work"),
+        approval_key("shell", {"command": "make"}, "/home"),
+        approval_key("other", {"command": "make"}, "/work"),
+    }
+    assert len(keys) == 4
+    one = approval_key("shell", {"a": 1, "b": 2}, "/work")
+    assert approval_key("shell", {"b": 2, "a": 1}, "/work") == one

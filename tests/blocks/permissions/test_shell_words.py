@@ -1,0 +1,141 @@
+"""A command is read as a shell reads it, or not at all."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.blocks.permission_rules.programs import invocations_of
+from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read_command
+
+READ: dict[str, list[Words]] = {
+    "git status": [("git", "status")],
+    "git  status\t-s": [("git", "status", "-s")],
+    "echo 'a b' \"c d\" e'f'g": [("echo", "a b", "c d", "efg")],
+    "echo ''": [("echo", "")],
+    "a; b && c || d | e & f\ng": [("a",), ("b",), ("c",), ("d",), ("e",), ("f",), ("g",)],
+    "a;": [("a",)],
+    "a 2>&1": [("a",)],
+    "a > /dev/null 2>&1": [("a",)],
+    "a 2>/dev/null": [("a",)],
+    "a &>/dev/null; b": [("a",), ("b",)],
+    "git log HEAD~1 HEAD^ a#b": [("git", "log", "HEAD~1", "HEAD^", "a#b")],
+    "echo 'multi\nline $x `y`'": [("echo", "multi\nline $x `y`")],
+    "npm run test:unit --a=b,c @x %y +z": [
+        ("npm", "run", "test:unit", "--a=b,c", "@x", "%y", "+z")
+    ],
+}
+
+UNREAD = [
+    "", " ", "\n", "#", "# a", "a $b", "a $(b)", "a `b`", 'a "$b"', 'a "`b`"', 'a "\\$b"', "a \\b",
+    "a *", "a ?", "a [b]", "a {b,c}", "a ~", "a ~/b", "~/a", "(a)", "{ a; }", "a > b", "a >> b",
+    "a < b", "a << b", "a <<< b", "a <(b)", "a >(b)", "a 3>&1", "a 2> b", "a >&b", "a;;b", "a |& b",
+    "! a", "if a; then b; fi", "for a in b; do c; done", "while a; do b; done",
+    "case a in b) c;; esac",
+    "function a { b; }", "a() { b; }", "time a", "coproc a", "[[ a ]]", "select a in b; do c; done",
+    "a=b", "a=b c", "a+=b c", "a\r", "a\0b", "a\x1b", "a 'b", 'a "b', "a=~ ", "é", "a é",
+    "a\u00a0b",
+    "'' a", "a!b", "x" * 10_001, "; ".join(["a"] * 51), " ".join(["a"] * 1001), "a>/dev/nullx",
+    "a >/dev/null/x", "a 2>&12", "a=(b)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", READ)
+def test_a_plain_command_is_read(text: str) -> None:
+    assert read_command(text) == tuple(READ[text])
+
+
+@pytest.mark.parametrize("text", UNREAD)
+def test_what_may_mean_more_than_it_says_is_not_read(text: str) -> None:
+    assert isinstance(read_command(text), Unreadable)
+
+
+@pytest.fixture(scope="module")
+def show(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("show")
+    program = folder / "show"
+    # Prints its words, each with its length, so that no two lists look the same.
+    program.write_text(
+        "#!/bin/bash\nfor word; do printf '%s:%s;' \"${#word}\" \"$word\"; done; printf '\\1'\n"
+    )
+    program.chmod(0o755)
+    return folder
+
+
+PIECES = st.sampled_from(
+    [
+        "show", "a", "b-c", "'d e'", '"f g"', "h", "=", "2", ";", "&&", "||", "|", "&", "\n", " ",
+        "  ", "\t", ">/dev/null", "2>&1", "$x", "$(show y)", "`", "*", "{", "}", "(", ")", "!", "#",
+        "~", "\\",
+        "'", '"', "<", ">", "if", "then", "^", "[", "x=1", "é", "-", "@", "%", ":",
+    ]
+)  # fmt: skip
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@given(st.lists(PIECES, min_size=1, max_size=8))
+def test_what_is_read_is_what_a_shell_runs(show: Path, pieces: list[str]) -> None:
+    text = "show " + "".join(pieces)
+    read = read_command(text)
+    if isinstance(read, Unreadable):
+        return
+    for shell in (["bash", "--noprofile", "--norc"], ["sh"]):
+        done = subprocess.run(
+            [*shell, "-c", f"{text}\nwait"],
+            env={"PATH": f"{show}:/usr/bin:/bin"},
+            cwd=show,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=20,
+        )
+        shown = {line for line in done.stdout.decode().split("\1") if line}
+        assert shown <= {spelled(words) for words in read if words[0] == "show"}
+
+
+def spelled(words: Words) -> str:
+    return "".join(f"{len(word)}:{word};" for word in words[1:])
+
+
+@pytest.mark.parametrize(
+    ("words", "runs", "doubt"),
+    [
+        ("git status", "git status", "none"),
+        ("timeout 5 git status", "git status", "none"),
+        ("timeout -k 1 -s KILL 5 nice -n 3 git status", "git status", "none"),
+        ("env git status", "git status", "none"),
+        ("env A=1 git status", "env A=1 git status", "runs others"),
+        ("env -S x", "env -S x", "runs others"),
+        ("nice -5 git", "nice -5 git", "runs others"),
+        ("xargs git", "xargs git", "runs others"),
+        ("sudo git", "sudo git", "runs others"),
+        ("find . -name a", "find . -name a", "none"),
+        ("find . -exec a", "find . -exec a", "runs others"),
+        ("git -c a=b log", "git -c a=b log", "runs others"),
+        ("git bisect run a", "git bisect run a", "runs others"),
+        ("python3.12 a.py", "python3.12 a.py", "opaque"),
+        ("bash a.sh", "bash a.sh", "opaque"),
+        ("bash -lc a", "bash -lc a", "opaque"),
+        ("awk a", "awk a", "opaque"),
+        ("/lib64/ld-linux.so.2 a", "/lib64/ld-linux.so.2 a", "runs others"),
+    ],
+)
+def test_what_a_program_runs_is_told_with_the_doubt_about_it(
+    words: str, runs: str, doubt: str
+) -> None:
+    (found,) = invocations_of(tuple(words.split()))
+    assert (" ".join(found.words), found.doubt) == (runs, doubt)
+
+
+def test_the_string_of_a_shell_is_read_and_so_are_strings_in_it() -> None:
+    found = invocations_of(("sh", "-c", "a x; timeout 5 bash -c 'b y && c'"))
+    assert [item.words for item in found] == [("a", "x"), ("b", "y"), ("c",)]
+    assert [len(item.via) for item in found] == [1, 3, 3]
+    deep: Words = ("a",)
+    for _ in range(10):
+        deep = ("nice", *deep)
+    assert invocations_of(deep)[0].doubt == "runs others"
+    assert json.dumps(found[0].words)

@@ -1,0 +1,240 @@
+"""Web fetch reaches the public web only: never this machine, its network, or without a bound."""
+
+import asyncio
+import gzip
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.tools import coding_tools, web_fetch_tool
+from holdfast.tools.public_hosts import WebRefusedError, is_public, read_url
+from holdfast.tools.web import WebFetch, text_of_page
+from tests.tools.toolbox import Toolbox
+
+PUBLIC = "93.184.216.34"
+
+Answer = Callable[[str], bytes]
+
+
+class Web:
+    """A server on loopback that stands for the public web, and a name service beside it."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, list[list[str]]] = {}
+        self.answers: dict[str, bytes] = {}
+        self.requests: list[str] = []
+        self.connected: list[str] = []
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self._thread.join()
+
+    async def resolve(self, host: str, port: int) -> list[str]:
+        """Return the addresses of a name; several answers are given one after the other."""
+        known = self.names.get(host)
+        if known is None:
+            return [host] if is_public(host) or host[0].isdigit() or ":" in host else []
+        return known.pop(0) if len(known) > 1 else known[0]
+
+    def connect(self, address: str, port: int, seconds: float) -> socket.socket:
+        """Connect to the stand-in, whatever the public address was."""
+        self.connected.append(f"{address}:{port}")
+        return socket.create_connection(self._server.getsockname(), timeout=seconds)
+
+    def page(self, path: str, body: bytes, **headers: str) -> None:
+        self.answers[path] = reply(200, body, **headers)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                door, _ = self._server.accept()
+            except OSError:
+                return
+            with door:
+                request = b""
+                while b"\r\n\r\n" not in request and (piece := door.recv(65536)):
+                    request += piece
+                    if not request.startswith(b"GET"):
+                        break  # it speaks TLS, and is answered in plain text
+                self.requests.append(request.decode("latin-1"))
+                path = request.split(b" ")[1].decode() if request.startswith(b"GET ") else ""
+                answer = self.answers.get(path, reply(404, b"nothing"))
+                if answer == b"silence":
+                    door.recv(1)  # until the other side gives up
+                    continue
+                try:
+                    door.sendall(answer)
+                except OSError:
+                    continue
+
+
+def reply(status: int, body: bytes, **headers: str) -> bytes:
+    shown = {"Content-Type": "text/plain; charset=utf-8", "Content-Length": str(len(body))}
+    shown |= {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = "".join(f"{name}: {value}\r\n" for name, value in shown.items())
+    return f"HTTP/1.1 {status} X\r\n{lines}\r\n".encode() + body
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    made = Web()
+    made.names["docs.example"] = [[PUBLIC]]
+    yield made
+    made.close()
+
+
+def tools_of(web: Web, *, seconds: float = 30.0) -> Toolbox:
+    fetch = WebFetch(resolve=web.resolve, connect=web.connect, seconds=seconds)
+    return Toolbox([web_fetch_tool(fetch)])
+
+
+async def test_a_page_comes_as_text(web: Web) -> None:
+    html = "<html><head><title>t</title></head><body><h1>Hi</h1><p>a <a href='/b'>b</a>"
+    web.page("/x?y=1", html.encode(), Content_Type="text/html")
+    told = await tools_of(web).call("web_fetch", url="http://docs.example/x?y=1#part")
+    assert told == "[200 http://docs.example/x?y=1]\n# Hi\n\na b (/b)"
+    assert web.connected == [f"{PUBLIC}:80"]
+    assert "Host: docs.example\r\n" in web.requests[0]
+    assert "authorization" not in web.requests[0].lower()
+
+
+async def test_other_kinds_and_failures_are_told(web: Web) -> None:
+    tools = tools_of(web)
+    web.page("/json", b'{"a": 1}', Content_Type="application/json")
+    web.page("/zip", bytes(100), Content_Type="application/zip")
+    web.page("/latin", b"caf\xe9", Content_Type="text/plain; charset=iso-8859-1")
+    web.answers["/odd"] = b"not http\r\n\r\n"
+    assert '{"a": 1}' in await tools.call("web_fetch", url="http://docs.example/json")
+    assert "100 bytes of application/zip, not text" in await tools.call(
+        "web_fetch", url="http://docs.example/zip"
+    )
+    assert "café" in await tools.call("web_fetch", url="http://docs.example/latin")
+    assert "[404 " in await tools.call("web_fetch", url="http://docs.example/none")
+    assert "did not give the page" in await tools.call("web_fetch", url="http://docs.example/odd")
+
+
+REFUSED = [
+    "http://127.0.0.1/", "http://localhost/", "http://[::1]/", "http://0.0.0.0/", "http://[::]/",
+    "http://10.0.0.1/", "http://192.168.1.1/", "http://172.16.0.1/", "http://169.254.169.254/",
+    "http://100.64.0.1/", "http://[fe80::1]/", "http://[fc00::1]/", "http://[fd00:ec2::254]/",
+    "http://[::ffff:127.0.0.1]/", "http://[::ffff:7f00:1]/", "http://[64:ff9b::7f00:1]/",
+    "http://[2002:7f00:1::]/", "http://[::127.0.0.1]/", "http://2130706433/", "http://0x7f000001/",
+    "http://0x7f.1/", "http://0177.0.0.1/", "http://127.1/", "http://127.0.0.1.:80/",
+    "http://224.0.0.1/", "http://255.255.255.255/", "http://[fec0::1]/", "http://[ff02::1]/",
+    "http://private.example/", "http://mixed.example/", "http://docs.example@127.0.0.1/",
+    "http://127.0.0.1\\@docs.example/", "http://docs.example:80@127.0.0.1/", "http://docs.example\t/",
+    "http://docs.example%00.evil/", "http://docs.example\0/", "file:///etc/passwd",
+    "ftp://docs.example/", "gopher://docs.example/", "http:///x", "http://", "//docs.example/",
+    "http://docs.example:99999/", "http://docs.example:-1/", "http://ⓛocalhost/",
+    "http://docs。example/", "http://-/", "http://a..b/", "http://unknown.example/", "javascript:1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("url", REFUSED)
+async def test_what_is_not_public_is_not_reached(web: Web, url: str) -> None:
+    web.names["localhost"] = [["127.0.0.1"]]
+    web.names["private.example"] = [["10.1.2.3"]]
+    web.names["mixed.example"] = [[PUBLIC, "127.0.0.1"]]
+    web.names["unknown.example"] = [[]]
+    told = await tools_of(web).call("web_fetch", url=url)
+    assert told.startswith("failed: WebRefusedError")
+    assert web.connected == []
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://169.254.169.254/latest/meta-data", "http://127.0.0.1:8080/", "//localhost/",
+        "file:///etc/passwd", "http://[::1]/", "http://private.example/",
+    ],
+)  # fmt: skip
+async def test_a_redirect_is_checked_like_the_first_url(web: Web, location: str) -> None:
+    web.names["localhost"] = [["127.0.0.1"]]
+    web.names["private.example"] = [["10.1.2.3"]]
+    web.answers["/"] = reply(302, b"", Location=location)
+    told = await tools_of(web).call("web_fetch", url="http://docs.example/")
+    assert told.startswith("failed: WebRefusedError")
+    assert web.connected == [f"{PUBLIC}:80"]
+
+
+async def test_a_redirect_to_another_public_page_is_followed_a_few_times(web: Web) -> None:
+    web.names["other.example"] = [["1.1.1.1"]]
+    web.answers["/"] = reply(301, b"", Location="http://other.example:8080/there")
+    web.page("/there", b"arrived")
+    web.answers["/loop"] = reply(302, b"", Location="/loop")
+    tools = tools_of(web)
+    assert "arrived" in await tools.call("web_fetch", url="http://docs.example/")
+    assert web.connected == [f"{PUBLIC}:80", "1.1.1.1:8080"]
+    assert "more than 5 redirects" in await tools.call("web_fetch", url="http://docs.example/loop")
+
+
+async def test_a_name_that_changes_after_the_check_changes_nothing(web: Web) -> None:
+    web.names["rebind.example"] = [[PUBLIC], ["127.0.0.1"]]
+    web.page("/", b"public")
+    assert "public" in await tools_of(web).call("web_fetch", url="http://rebind.example/")
+    assert web.connected == [f"{PUBLIC}:80"]
+
+
+async def test_a_page_without_end_is_cut(web: Web) -> None:
+    web.page("/big", b"x" * (5 << 20))
+    told = await tools_of(web).call("web_fetch", url="http://docs.example/big")
+    assert "characters are left out here" in told
+    assert told.endswith("[cut after 4 MiB]")
+
+
+async def test_a_small_page_that_unpacks_to_a_large_one_is_cut(web: Web) -> None:
+    packed = gzip.compress(b"y" * (100 << 20), 1)
+    web.page("/bomb", packed, Content_Encoding="gzip")
+    told = await tools_of(web).call("web_fetch", url="http://docs.example/bomb")
+    assert told.endswith("[cut after 4 MiB]")
+    web.page("/odd", b"x", Content_Encoding="br")
+    assert "not known" in await tools_of(web).call("web_fetch", url="http://docs.example/odd")
+
+
+async def test_a_server_that_says_nothing_is_given_up(web: Web) -> None:
+    web.answers["/"] = b"silence"
+    told = await tools_of(web, seconds=0.3).call("web_fetch", url="http://docs.example/")
+    assert "did not come within 0.3 s" in told
+
+
+async def test_a_server_without_a_valid_certificate_is_refused(web: Web) -> None:
+    told = await tools_of(web).call("web_fetch", url="https://docs.example/")
+    assert "did not give the page" in told
+    assert web.connected == [f"{PUBLIC}:443"]
+
+
+def test_web_fetch_is_off_by_default(tmp_path: Path) -> None:
+    assert "web_fetch" not in {tool.name for tool in coding_tools(tmp_path)}
+    assert web_fetch_tool().rules.approval == "ask"
+
+
+def test_urls_are_put_together_as_they_were_read() -> None:
+    assert read_url("http://Docs.Example.:80").url == "http://docs.example/"
+    assert read_url("https://docs.example:8443/a?b=c").url == "https://docs.example:8443/a?b=c"
+    assert read_url("http://[2606:4700::1111]/").url == "http://[2606:4700::1111]/"
+    with pytest.raises(WebRefusedError):
+        read_url("http://docs.example/" + "x" * 5000)
+
+
+def test_a_page_is_read_as_a_person_reads_it() -> None:
+    page = """<style>b{}</style><script>alert(1)</script><ul><li>one<li>two</ul>
+    <p>a &amp; b<br>c <a href="https://x.example/">x</a> <a href="javascript:evil()">y</a>
+    <svg><text>hidden</text></svg>z"""
+    shown = text_of_page(page)
+    assert shown == "- one\n- two\n\na & b\nc x (https://x.example/) y\nz"
+
+
+async def test_fetches_at_the_same_time_do_not_meet(web: Web) -> None:
+    for number in range(5):
+        web.page(f"/{number}", f"page {number}".encode())
+    tools = tools_of(web)
+    urls = [f"http://docs.example/{number}" for number in range(5)]
+    told = await asyncio.gather(*(tools.call("web_fetch", url=url) for url in urls))
+    assert [text.split("\n")[1] for text in told] == [f"page {number}" for number in range(5)]
