@@ -77,18 +77,21 @@ async def test_a_delta_costs_the_same_few_calls_however_many_there_are() -> None
 
 
 class OneByOne:
-    """A server that sends a frame, and the next one when the consumer has seen an event."""
+    """A server that sends a delta, and the next one when the consumer has seen an event of it."""
 
     def __init__(self, deltas: int) -> None:
-        self._frames = anthropic(deltas)
+        frames = anthropic(deltas)
+        self._deltas = frames[2:-2]
+        self._opening, self._closing = b"".join(frames[:2]), b"".join(frames[-2:])
         self.seen = asyncio.Event()
 
     async def answer(self, connection: Connection) -> None:
         await connection.head()
-        for frame in self._frames:
+        for frame in (self._opening, *self._deltas):
+            self.seen.clear()
             await connection.piece(frame)
             await self.seen.wait()
-            self.seen.clear()
+        await connection.piece(self._closing)
         await connection.end()
 
     async def calls(self) -> Calls:

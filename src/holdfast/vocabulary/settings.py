@@ -268,7 +268,7 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
         int,
         Option(
             "Events that a pulled stream may be ahead of its consumer, or of an async handler.",
-            least=1,
+            least=0,
         ),
     ] = 100
     observer_buffer: Annotated[
