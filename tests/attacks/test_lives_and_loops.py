@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -213,6 +214,15 @@ async def test_progress_that_nobody_reads_is_not_kept_without_end() -> None:
     assert kinds.count("query.ended") == 1
 
 
+@pytest.fixture
+def _interruptible() -> Iterator[None]:
+    """Let SIGINT interrupt: a shell makes its background jobs ignore it, and tests inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interruptible")
 def test_an_interrupt_from_the_keyboard_stops_the_query_before_the_caller_goes_on() -> None:
     provider = ScriptedProvider([[*says("so far")[:-2], _interrupt_the_main_thread, Gate()]])
     with sync.Agent("scripted/m", providers=[provider]) as agent:
@@ -221,6 +231,7 @@ def test_an_interrupt_from_the_keyboard_stops_the_query_before_the_caller_goes_o
         assert provider.open_streams == 0
 
 
+@pytest.mark.usefixtures("_interruptible")
 def test_an_interrupt_while_iterating_stops_the_query_too() -> None:
     provider = ScriptedProvider([[*says("so far")[:-2], _interrupt_the_main_thread, Gate()]])
     with sync.Agent("scripted/m", providers=[provider]) as agent:
