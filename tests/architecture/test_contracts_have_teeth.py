@@ -18,6 +18,8 @@ import pytest
 
 from tests.architecture.source_tree import CONTRACTS, PACKAGE, ROOT, modules_under
 
+pytestmark = pytest.mark.slow
+
 LAYERS = "A room imports only rooms below it, and every room has its place"
 SESSION = "Session and engine know ports, not providers, stores, tools, auth or config"
 CONCRETE = "Only assembly and testing name concrete providers, stores and tools"

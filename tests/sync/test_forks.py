@@ -6,6 +6,8 @@ import textwrap
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PRELUDE = """
 import os, sys
 from holdfast import AgentError
