@@ -1,4 +1,4 @@
-"""What can happen to a session in a race: each happening once, at a moment drawn by chance."""
+"""What can happen to a session in a race, at moments drawn by chance."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -9,6 +9,7 @@ import heapq
 import random
 import selectors
 from collections.abc import Callable, Coroutine
+from itertools import count
 from typing import Any, TypeVar
 
 ValueT = TypeVar("ValueT")
@@ -93,6 +94,21 @@ class _VirtualSelector(selectors.SelectSelector):
         return ready
 
 
+class _NumberedTask(asyncio.Task[Any]):
+    """A task that is hashed by its number, not by its address.
+
+    Tasks in a set are cancelled in the order in which the set is iterated. By address that order
+    would differ from run to run.
+    """
+
+    def __init__(self, number: int, work: Coroutine[Any, Any, Any], **options: object) -> None:
+        self._number = number
+        super().__init__(work, **options)  # type: ignore[arg-type]  # as this Python's loop has them
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class SeededLoop(asyncio.SelectorEventLoop):
     """Shuffles the ready queue by a seed, and never waits for real."""
 
@@ -104,6 +120,10 @@ class SeededLoop(asyncio.SelectorEventLoop):
         self._chance = random.Random(seed)  # noqa: S311 - schedules, not secrets
         self.schedule: list[int] = []
         """The orders that were drawn, which tell two schedules apart."""
+        numbers = count()
+        self.set_task_factory(
+            lambda loop, work, **options: _NumberedTask(next(numbers), work, loop=loop, **options)
+        )
 
     def time(self) -> float:
         """Return virtual seconds."""
