@@ -8,11 +8,12 @@ import pytest
 from holdfast import Agent, tool
 from holdfast.providers.reply_reader import ReplyReader
 from holdfast.providers.transport.protocol import HttpRequest
+from holdfast.providers.wire import ollama
 from holdfast.providers.wire.message_forms import CUSTOM_INPUT
 from holdfast.testing.decode_reply import PROTOCOLS, DecodedReply, decode_reply
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.parts import ProviderPart, TextPart
+from holdfast.vocabulary.parts import ProviderPart, ReasoningPart, TextPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import StreamPart
 from holdfast.vocabulary.usage import Usage
@@ -394,3 +395,9 @@ async def test_an_empty_end_turn_after_a_tool_result_ends_the_query() -> None:
         result = await agent.run("What time is it?")
     assert (result.stop_reason, result.finish_reason, result.text) == ("complete", "end_turn", "")
     assert len(transport.requests) == 2
+
+
+def test_an_answer_of_empty_reasoning_is_left_out_for_ollama() -> None:
+    messages = (user("Hi."), assistant(ReasoningPart(text="")), user("Well?"))
+    body = json.loads(ollama.encode_request(ModelRequest(model="m", messages=messages)).body)
+    assert [message["role"] for message in body["messages"]] == ["user", "user"]

@@ -275,7 +275,9 @@ def _options(request: ModelRequest) -> JsonObject:
 def _messages_of(message: Message) -> list[JsonObject]:
     if isinstance(message, UserMessage):
         return list(_user_messages(message))
-    return [_assistant_message(message)]
+    lowered = _assistant_message(message)
+    # An answer of empty parts says nothing, and the server refuses a message without content.
+    return [lowered] if lowered["content"] or len(lowered) > len(("role", "content")) else []
 
 
 def _user_messages(message: UserMessage) -> Iterator[JsonObject]:
