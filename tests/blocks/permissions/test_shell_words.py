@@ -57,7 +57,7 @@ def test_what_may_mean_more_than_it_says_is_not_read(text: str) -> None:
 def show(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("show")
     program = folder / "show"
-    # Prints its words, each with its length, so that no two lists look the same.
+    # Prints its words, each with its length in bytes, so that no two lists look the same.
     program.write_text(
         "#!/bin/bash\nfor word; do printf '%s:%s;' \"${#word}\" \"$word\"; done; printf '\\1'\n"
     )
@@ -85,7 +85,7 @@ def test_what_is_read_is_what_a_shell_runs(show: Path, pieces: list[str]) -> Non
     for shell in (["bash", "--noprofile", "--norc"], ["sh"]):
         done = subprocess.run(
             [*shell, "-c", f"{text}\nwait"],
-            env={"PATH": f"{show}:/usr/bin:/bin"},
+            env={"PATH": f"{show}:/usr/bin:/bin", "LC_ALL": "C"},
             cwd=show,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -97,7 +97,7 @@ def test_what_is_read_is_what_a_shell_runs(show: Path, pieces: list[str]) -> Non
 
 
 def spelled(words: Words) -> str:
-    return "".join(f"{len(word)}:{word};" for word in words[1:])
+    return "".join(f"{len(word.encode())}:{word};" for word in words[1:])
 
 
 @pytest.mark.parametrize(
