@@ -10,16 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import Agent, AgentSession
+from holdfast import Agent, AgentSession, tool
 from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.serialization.session_state import decode_state
 from holdfast.session.branching import fold_log
 from holdfast.stores.memory import MemoryLog, MemoryStore
-from holdfast.testing import Gate, says
+from holdfast.testing import Gate, calls, says
 from holdfast.vocabulary.entries import Entry, Rewound
 from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.messages import Message
+from tests.attacks.moments import others_run
+from tests.attacks.slow_store import HeldStore
 from tests.history_grammar import violations
 from tests.scripted_agents import failure_of, live_of, make_agent
 from tests.session.three_turns import ThreeTurns, durable_agent
@@ -361,3 +363,29 @@ async def test_a_rewind_whose_session_is_closed_meanwhile_is_refused() -> None:
         assert (await failure_of(rewinding)).code is ErrorCode.CLOSED
         entries = await log.read(session.session_id or SessionId(""))
         assert not any(isinstance(entry, Rewound) for entry in entries)
+
+
+@tool(approval="ask")
+async def _pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+async def test_an_answer_to_a_question_that_is_being_rewound_is_too_late() -> None:
+    """It would stand in the log where the question was never asked, and count for nothing."""
+    store = HeldStore()
+    agent, _ = make_agent([calls(("_pay", {}))], store=store, tools=[_pay])
+    async with agent, agent.session() as session:
+        result = await session.chat("go")
+        store.log.hold = lambda entries: any(isinstance(item, Rewound) for item in entries)
+        rewinding = asyncio.ensure_future(session.rewind(to=result.messages[0].id))
+        await store.log.held.wait()
+        denying = asyncio.ensure_future(session.deny(result.pending[0].id))
+        for _ in range(20):
+            await others_run()
+        store.log.go_on.set()
+        await rewinding
+        assert (await failure_of(denying)).code is ErrorCode.NOT_FOUND
+        await session.undo_rewind()
+        assert session.unfinished.approvals == result.pending
+        await session.deny(result.pending[0].id)

@@ -55,6 +55,7 @@ class PromptQueue:
         self._new_handle = new_handle
         self._waiting: deque[QueryHandle] = deque()
         self._claimed = False
+        self._moving = asyncio.Lock()
         self._refusal: AgentError | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -227,7 +228,7 @@ class PromptQueue:
 
     @asynccontextmanager
     async def at_rest(self) -> AsyncGenerator[None, None]:
-        """Let every prompt wait while the conversation itself is changed.
+        """Let every prompt and every answer wait while the conversation itself is moved.
 
         Raises:
             SessionError: BUSY while a query runs.
@@ -236,14 +237,19 @@ class PromptQueue:
         if self._claimed:
             raise SessionError(ErrorCode.BUSY, "the session is busy; abort or wait first")
         with self._claim():
-            await self._recorder.resynchronise()
-            yield
+            async with self._moving:
+                await self._recorder.resynchronise()
+                yield
         self._go_on_unless_resting()
 
     async def recover(self) -> None:
-        """Go on after the store failed, unless a query has yet to end because of it."""
-        if not self._claimed:
-            await self._recorder.resynchronise()
+        """Go on after a move of the conversation; what waited before it may not wait any more.
+
+        Also after the store failed, unless a query has yet to end because of it.
+        """
+        async with self._moving:
+            if not self._claimed:
+                await self._recorder.resynchronise()
 
     def close(self, error: AgentError) -> None:
         """Start nothing more, and fail the callers that wait; their prompts stay in the log."""
