@@ -41,7 +41,8 @@ _ROUNDS = 12
 """More than any state of the script needs to come to its end."""
 _BRANCHES = 2
 """How many answers with calls are gone on from, beside the end."""
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 600.0
+"""Only what hangs takes longer: a disk that others use may take seconds for a single sync."""
 
 
 class Tally(msgspec.Struct):
