@@ -134,7 +134,7 @@ class StandingApprovals:
             query_id = requested.query_id if settled.scope == "query" else None
             self._tools.add((query_id, requested.tool))
 
-    def carry_over(self, resumed: QueryId, query_id: QueryId) -> None:
+    def carry_over(self, resumed: QueryId, query_id: QueryId | None) -> None:
         """Let what a query may do hold for the query that resumes it."""
         self._tools |= {(query_id, tool) for of_query, tool in self._tools if of_query == resumed}
 
