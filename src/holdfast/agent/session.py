@@ -33,6 +33,7 @@ from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, Idle, SessionStatus
 from holdfast.vocabulary.ids import SessionId, new_query_id
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
@@ -87,6 +88,11 @@ class AgentSession(SessionVerbs):
     def session_id(self) -> SessionId | None:
         """The session's id; None until it is open."""
         return self._live.session_id if self._live else None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed or (self._live is not None and self._live.closed)
 
     @property
     def status(self) -> SessionStatus:
@@ -213,6 +219,10 @@ class AgentSession(SessionVerbs):
         options = check_options(options, SettingsOptions, door="session.configure()")
         changes = self._composition.configuration.changed(settings_changes(options))
         await (await self._live_session()).change({"settings": changes})
+
+    async def change(self, changes: JsonObject) -> None:
+        """Record facts of the session, as `agent.sessions.update()` has them."""
+        await (await self._live_session()).change(changes)
 
     async def fork(self, *, after: str | None = None, name: str | None = None) -> "AgentSession":
         """Go on from a message (itself included) in a new session, which the caller closes.

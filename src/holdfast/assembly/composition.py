@@ -95,6 +95,13 @@ class Composition:
             live.channel.on(Instrumented, self._inputs.instrumentation)
         return live
 
+    def held(self, session_id: SessionId) -> LiveSession | None:
+        """Return the session if this agent has it open."""
+        for live in self._sessions:
+            if live.session_id == session_id and not live.closed:
+                return live
+        return None
+
     def forget_closed(self) -> None:
         """Keep nothing of sessions that were closed."""
         self._sessions = [live for live in self._sessions if not live.closed]
