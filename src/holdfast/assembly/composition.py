@@ -118,6 +118,12 @@ class Composition:
             raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
         return record.id
 
+    async def require(self, session_id: SessionId) -> None:
+        """Raise NOT_FOUND when a session of this owner is not there any more."""
+        owner = self.configuration.resolved.agent.owner
+        if await self.store.index.find(owner, None, session_id=session_id) is None:
+            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {session_id!r}")
+
     def follow(self, session_id: SessionId, *, after: int) -> AsyncGenerator[Entry, None]:
         """Read a session's entries after a `seq`, then what happens, whoever holds it."""
         return follow_entries(self.store.log, session_id, after=after)
