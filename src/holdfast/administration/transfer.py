@@ -17,6 +17,7 @@ from holdfast.administration.history import described_messages
 from holdfast.administration.session_info import MessageInfo, SessionInfo, info_of
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionRecord
+from holdfast.serialization.entries import encode_entry
 from holdfast.serialization.exchange.archive import ArchiveWriter
 from holdfast.serialization.exchange.archive_adoption import Adoption
 from holdfast.serialization.exchange.archive_reading import (
@@ -223,7 +224,9 @@ async def _lineage(
 async def _blobs_in(
     composition: "Composition", session_id: SessionId, entries: Sequence[Entry]
 ) -> list[bytes]:
-    names = [name for entry in entries for name in _blob_names(msgspec.to_builtins(entry))]
+    bodies = [encode_entry(entry) for entry in entries]
+    named = [msgspec.json.decode(body) for body in bodies if b'"blob"' in body]
+    names = [name for body in named for name in _blob_names(body)]
     contents = []
     for name in dict.fromkeys(names):
         try:
