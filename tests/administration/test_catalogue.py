@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, ErrorCode, ProviderError, SessionError, StoreError
-from holdfast.administration.session_info import (
+from holdfast.administration.descriptions import (
     ActiveContext,
     SessionEvent,
     SessionSummary,
@@ -227,6 +227,14 @@ async def test_an_open_session_is_closed_before_it_is_deleted(store: Store) -> N
         await session.chat("hi")
         await agent.sessions.delete("one")
         assert session.closed
+
+
+async def test_a_session_deletes_itself(store: Store) -> None:
+    agent = agent_on(store, [says("a")])
+    session = await agent.session("one").open()
+    await session.chat("hi")
+    await session.delete()
+    assert (session.closed, await agent.sessions.list()) == (True, ())
 
 
 async def test_a_session_that_another_agent_holds_is_not_deleted(store: Store) -> None:

@@ -18,7 +18,7 @@ from tests.stores.store_factories import open_store
 
 KINDS = ("memory", "jsonl", "sqlite")
 READABLE = ("claude-code", "codex", "opencode", "pi", "openai", "anthropic")
-PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PNG = "iVBORw0KGgo="
 
 
 @pytest.fixture(params=KINDS)

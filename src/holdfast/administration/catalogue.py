@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
 
 import msgspec
 
-from holdfast.administration.finding import SessionFinder, refuse_unknown
-from holdfast.administration.session_info import (
+from holdfast.administration.descriptions import (
     ActiveContext,
     SessionChanges,
+    SessionDescription,
     SessionEvent,
-    SessionInfo,
     SessionSummary,
-    info_of,
+    describe,
 )
+from holdfast.administration.finding import SessionFinder, refuse_unknown
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionFilter, SessionRecord
 from holdfast.vocabulary.commands import ChangeSession, new_command_id
@@ -46,7 +46,7 @@ class Catalogue(SessionFinder):
 
     # Changing.
 
-    async def update(self, reference: str, **changes: Unpack[SessionChanges]) -> SessionInfo:
+    async def update(self, reference: str, **changes: Unpack[SessionChanges]) -> SessionDescription:
         """Change name, title, tags, metadata or system prompt of a session.
 
         A session that another process holds is changed by that process, soon after this returns.
@@ -67,21 +67,21 @@ class Catalogue(SessionFinder):
                 raise StoreError(ErrorCode.CONFLICT, f"the name {name!r} is taken")
         return await self._change(record, changes_of(changes))
 
-    async def rename(self, reference: str, name: str | None) -> SessionInfo:
+    async def rename(self, reference: str, name: str | None) -> SessionDescription:
         """Give a session another name; None takes its name away."""
         return await self.update(reference, name=name)
 
-    async def tag(self, reference: str, *tags: str) -> SessionInfo:
+    async def tag(self, reference: str, *tags: str) -> SessionDescription:
         """Add tags to a session."""
         record = await self.record(reference)
         return await self._change(record, {"tags": sorted({*record.tags, *tags})})
 
-    async def untag(self, reference: str, *tags: str) -> SessionInfo:
+    async def untag(self, reference: str, *tags: str) -> SessionDescription:
         """Take tags off a session."""
         record = await self.record(reference)
         return await self._change(record, {"tags": sorted(set(record.tags) - set(tags))})
 
-    async def archive(self, reference: str, *, undo: bool = False) -> SessionInfo:
+    async def archive(self, reference: str, *, undo: bool = False) -> SessionDescription:
         """Put a session away, or (with `undo`) back.
 
         An archived session can still be opened; it is listed only when asked for.
@@ -90,7 +90,7 @@ class Catalogue(SessionFinder):
         now = None if undo else self._composition.clock.time_ms()
         return await self._change(record, {"archived": now})
 
-    async def touch(self, reference: str) -> SessionInfo:
+    async def touch(self, reference: str) -> SessionDescription:
         """Make a session the last updated one."""
         return await self._change(await self.record(reference), {})
 
@@ -164,14 +164,14 @@ class Catalogue(SessionFinder):
             await self._composition.store.log.delete(session_id)
             session_id = record.parent
 
-    async def _change(self, record: SessionRecord, changes: JsonObject) -> SessionInfo:
+    async def _change(self, record: SessionRecord, changes: JsonObject) -> SessionDescription:
         live = self._composition.held(record.id)
         if live is not None:
             await live.change(changes)
         else:
             await self._change_closed(record.id, changes)
         self.announce("updated", record.id)
-        return info_of(await self.record(record.id))
+        return describe(await self.record(record.id))
 
     async def _change_closed(self, session_id: SessionId, changes: JsonObject) -> None:
         try:

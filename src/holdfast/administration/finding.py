@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 import msgspec
 
-from holdfast.administration.history import described_messages, stats_of
-from holdfast.administration.session_info import (
+from holdfast.administration.descriptions import (
     ActiveContext,
     FoundText,
     ListOptions,
-    MessageInfo,
-    SessionInfo,
+    MessageDescription,
+    SessionDescription,
     SessionStats,
     SessionSummary,
-    info_of,
+    describe,
 )
+from holdfast.administration.history import described_messages, stats_of
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.ports.session_store import SessionFilter, SessionRecord
 from holdfast.session.branching import fold_log, inherited_entries
@@ -47,7 +47,7 @@ class SessionFinder:
         self._owner = owner
         self._project = project
 
-    async def list(self, **options: Unpack[ListOptions]) -> tuple[SessionInfo, ...]:
+    async def list(self, **options: Unpack[ListOptions]) -> tuple[SessionDescription, ...]:
         """List sessions, the last updated first, a page at a time.
 
         Raises:
@@ -65,16 +65,16 @@ class SessionFinder:
             limit=limit,
             after=after,
         )
-        return tuple(map(info_of, records))
+        return tuple(map(describe, records))
 
-    async def get(self, reference: str) -> SessionInfo:
+    async def get(self, reference: str) -> SessionDescription:
         """Describe one session.
 
         Raises:
             SessionError: NOT_FOUND naming the project, and where else there is such a name.
 
         """
-        return info_of(await self.record(reference))
+        return describe(await self.record(reference))
 
     async def search(
         self, text: str, *, limit: int = 20, everywhere: bool = False
@@ -86,15 +86,15 @@ class SessionFinder:
         for hit in hits:
             record = await store.index.find(self._owner, project, session_id=hit.session_id)
             if record is not None:  # it may have been deleted since
-                found.append(FoundText(session=info_of(record), hit=hit))
+                found.append(FoundText(session=describe(record), hit=hit))
         return tuple(found)
 
-    async def children(self, reference: str) -> tuple[SessionInfo, ...]:
+    async def children(self, reference: str) -> tuple[SessionDescription, ...]:
         """List the sessions that were forked from one, and those that its tool calls made."""
         session_id = (await self.record(reference)).id
         forks = await self._browse(SessionFilter(parent=session_id))
         spawned = await self._browse(SessionFilter(spawned_by=session_id))
-        return tuple(map(info_of, (*forks, *spawned)))
+        return tuple(map(describe, (*forks, *spawned)))
 
     async def stats(self, reference: str) -> SessionStats:
         """Add up messages, tokens, cost and duration over the log of a session."""
@@ -109,7 +109,7 @@ class SessionFinder:
         limit: int | None = None,
         before: str | None = None,
         after: str | None = None,
-    ) -> tuple[MessageInfo, ...]:
+    ) -> tuple[MessageDescription, ...]:
         """Return messages with their time, parent, model, cost and error, oldest first.
 
         With `before` the last ones before a message, with `after` the first ones after it.
@@ -189,7 +189,7 @@ class SessionFinder:
         return await self._composition.store.index.browse(self._owner, None, matching=matching)
 
 
-def _place_of(messages: Sequence[MessageInfo], message_id: str) -> int:
+def _place_of(messages: Sequence[MessageDescription], message_id: str) -> int:
     for place, each in enumerate(messages):
         if each.message.id == message_id:
             return place

@@ -5,7 +5,7 @@ from decimal import Decimal
 
 from msgspec.structs import replace
 
-from holdfast.administration.session_info import MessageInfo, PartTimes, SessionStats
+from holdfast.administration.descriptions import MessageDescription, PartTimes, SessionStats
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.vocabulary.entries import (
     Entry,
@@ -48,13 +48,13 @@ def stats_of(fold: SessionFold, entries: Sequence[Entry]) -> SessionStats:
 
 def described_messages(
     messages: Sequence[Message], entries: Sequence[Entry], *, folder: str
-) -> list[MessageInfo]:
+) -> list[MessageDescription]:
     """Describe messages by the entries that made them, also those of a fork's parents."""
     facts = _Facts(entries)
-    described: list[MessageInfo] = []
+    described: list[MessageDescription] = []
     for message in messages:
         described.append(
-            MessageInfo(
+            MessageDescription(
                 message=message,
                 time=facts.time_of(message),
                 parent=described[-1].message.id if described else None,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, BinaryIO
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.administration.descriptions import MessageDescription, SessionDescription, describe
 from holdfast.administration.history import described_messages
-from holdfast.administration.session_info import MessageInfo, SessionInfo, info_of
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionRecord
 from holdfast.serialization.entries import encode_entry
@@ -60,7 +60,7 @@ _PAGE = 512
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """A session that was made from a file."""
 
-    session: SessionInfo
+    session: SessionDescription
     format: str
     report: ImportReport
 
@@ -154,7 +154,7 @@ async def write_pieces(path: Path, pieces: AsyncGenerator[bytes, None]) -> None:
         raise
 
 
-def _timed(described: MessageInfo) -> TimedMessage:
+def _timed(described: MessageDescription) -> TimedMessage:
     return TimedMessage(message=described.message, time=described.time, cost=described.cost)
 
 
@@ -249,7 +249,7 @@ def _blob_names(value: object) -> Iterator[str]:
 
 
 async def _contents(
-    composition: "Composition", session_id: SessionId, described: Sequence[MessageInfo]
+    composition: "Composition", session_id: SessionId, described: Sequence[MessageDescription]
 ) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     for name in {part.blob for part in _media(described) if part.blob}:
@@ -262,7 +262,7 @@ async def _contents(
     return contents
 
 
-def _media(described: Sequence[MessageInfo]) -> Iterator[MediaPart]:
+def _media(described: Sequence[MessageDescription]) -> Iterator[MediaPart]:
     for each in described:
         parts: Sequence[Part] = each.message.parts
         for part in parts:
@@ -342,13 +342,13 @@ async def _store_log(
 
 async def _described(
     composition: "Composition", opening: SessionOpened, session_id: SessionId
-) -> SessionInfo:
+) -> SessionDescription:
     record = await composition.store.index.find(
         opening.owner, opening.project, session_id=session_id
     )
     if record is None:
         raise SessionError(ErrorCode.NOT_FOUND, f"session {session_id} was deleted meanwhile")
-    return info_of(record)
+    return describe(record)
 
 
 def new_opening(

@@ -33,7 +33,7 @@ from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, Idle, SessionStatus
 from holdfast.vocabulary.ids import SessionId, new_query_id
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
@@ -220,10 +220,6 @@ class AgentSession(SessionVerbs):
         changes = self._composition.configuration.changed(settings_changes(options))
         await (await self._live_session()).change({"settings": changes})
 
-    async def change(self, changes: JsonObject) -> None:
-        """Record facts of the session, as `agent.sessions.update()` has them."""
-        await (await self._live_session()).change(changes)
-
     async def fork(self, *, after: str | None = None, name: str | None = None) -> "AgentSession":
         """Go on from a message (itself included) in a new session, which the caller closes.
 
@@ -294,6 +290,13 @@ class AgentSession(SessionVerbs):
         self._composition.forget_closed()
         if self._closes_agent:
             await self._composition.close()
+
+    async def delete(self) -> None:
+        """Close the session by force and delete it, as `agent.sessions.delete()` does."""
+        session_id = (await self._live_session()).session_id
+        await self.close(force=True)
+        sessions = late_module("holdfast.agent.sessions").AgentSessions
+        await sessions(self._composition, self._request).delete(session_id)
 
     async def open(self) -> Self:
         """Open the session if it is not open yet, and return it.

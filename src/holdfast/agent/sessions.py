@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.administration import transfer
 from holdfast.administration.catalogue import Catalogue, changes_of
+from holdfast.administration.descriptions import SessionChanges, SessionDescription, describe
 from holdfast.administration.finding import refuse_unknown
 from holdfast.administration.maintenance import (
     SessionHealth,
@@ -18,11 +19,11 @@ from holdfast.administration.maintenance import (
     prune_sessions,
     rebuild_index,
 )
-from holdfast.administration.session_info import SessionChanges, SessionInfo, info_of
 from holdfast.administration.transfer import write_pieces
 from holdfast.agent.session import AgentSession
 from holdfast.vocabulary.entries import SessionOpened
 from holdfast.vocabulary.errors import ErrorCode, StoreError
+from holdfast.vocabulary.ids import SessionId
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
@@ -69,10 +70,10 @@ class AgentSessions(Catalogue):
         session = await self._factory(
             self._composition, replace(self._request, reference=name)
         ).open()
-        if changes := changes_of(fields):
-            await session.change(changes)
-        if session.session_id is not None:
-            self.announce("created", session.session_id)
+        live = self._composition.held(session.session_id or SessionId(""))
+        if live is not None and (changes := changes_of(fields)):
+            await live.change(changes)
+        self.announce("created", session.session_id or SessionId(""))
         return session
 
     async def switch_to(self, reference: str) -> AgentSession:
@@ -157,7 +158,7 @@ class AgentSessions(Catalogue):
         """
         return await rebuild_index(self._composition)
 
-    async def prune(self, *, days: float, dry_run: bool = False) -> tuple[SessionInfo, ...]:
+    async def prune(self, *, days: float, dry_run: bool = False) -> tuple[SessionDescription, ...]:
         """Delete the sessions of this project that were not updated for a number of days.
 
         Returns those that it deletes; with `dry_run` it deletes nothing. Nothing else ever deletes
@@ -166,7 +167,7 @@ class AgentSessions(Catalogue):
         old = await old_sessions(
             self._composition, owner=self._owner, project=self._project, days=days
         )
-        return tuple(map(info_of, old if dry_run else await prune_sessions(self, old)))
+        return tuple(map(describe, old if dry_run else await prune_sessions(self, old)))
 
     async def _export(
         self, reference: str, format_name: str, *, redact: bool

@@ -25,7 +25,7 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What all values of this module share: immutable, keyword-only."""
 
 
-class SessionInfo(_Value, frozen=True, kw_only=True):
+class SessionDescription(_Value, frozen=True, kw_only=True):
     """What a list shows of a session."""
 
     id: SessionId
@@ -95,7 +95,7 @@ class PartTimes(_Value, frozen=True, kw_only=True):
     ended: int | None = None
 
 
-class MessageInfo(_Value, frozen=True, kw_only=True):
+class MessageDescription(_Value, frozen=True, kw_only=True):
     """A message with what its session knows of it."""
 
     message: Message
@@ -116,7 +116,7 @@ class MessageInfo(_Value, frozen=True, kw_only=True):
 class FoundText(_Value, frozen=True, kw_only=True):
     """A place that a search found, with its session."""
 
-    session: SessionInfo
+    session: SessionDescription
     hit: SearchHit
 
 
@@ -179,9 +179,9 @@ class ListOptions(TypedDict, total=False):
     """The id of the last session of the page before."""
 
 
-def info_of(record: SessionRecord) -> SessionInfo:
+def describe(record: SessionRecord) -> SessionDescription:
     """Describe a session by its record."""
-    return SessionInfo(
+    return SessionDescription(
         id=record.id,
         owner=record.owner,
         project=record.project,
