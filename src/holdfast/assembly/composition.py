@@ -22,9 +22,8 @@ from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, open_session
 from holdfast.session.session_descriptions import SessionRequest
-from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
-from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.events import Event, Instrumented
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import media_of
@@ -111,7 +110,7 @@ class Composition:
             raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
         return record.id
 
-    def follow(self, session_id: SessionId, *, after: int) -> AsyncGenerator[Entry, None]:
+    def follow(self, session_id: SessionId, *, after: int) -> AsyncGenerator[Event, None]:
         """Read a session's entries after a `seq`, then what happens, whoever holds it."""
         return follow_entries(self.store.log, session_id, after=after)
 
@@ -133,6 +132,7 @@ class Composition:
             runtime=self._inputs.runtime,
             approver=self._inputs.approver,
             unanswered=self._inputs.unanswered,
+            telemetry=self._inputs.telemetry,
         )
 
     async def count_tokens(self, fold: SessionFold, message: UserMessage | None) -> TokenCount:
