@@ -10,8 +10,8 @@ import pytest
 from holdfast import Agent
 from holdfast.agent.verbs import AgentRemote
 from holdfast.vocabulary.entries import ApprovalSettled, InputQueued, QueryEnded
-from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.messages import AssistantMessage
 from tests.scripted_agents import live_of
 from tests.session.echo_provider import EchoProvider
