@@ -13,10 +13,10 @@ from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
-from holdfast import AgentSession, MediaPart, TextPart, tool
+from holdfast import AgentSession, MediaPart, TextPart, sync, tool
 from holdfast.ports.telemetry import Begun
 from holdfast.telemetry import OpenTelemetry
-from holdfast.testing import Gate, calls, reasoning, says
+from holdfast.testing import Gate, ScriptedProvider, calls, reasoning, says
 from holdfast.testing.clocks import AutoClock
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
@@ -170,6 +170,15 @@ async def test_a_query_s_span_belongs_to_the_span_that_its_prompt_was_sent_in() 
     async with playing([says("fine")], telemetry=collected.telemetry) as (session, _):
         with collected.tracer.start_as_current_span("request"):
             await session.chat("go")
+    assert ("invoke_agent", "request") in collected.tree()
+
+
+def test_a_span_of_blocking_code_is_the_parent_of_its_query() -> None:
+    collected, provider = Collected(), ScriptedProvider([says("fine")])
+    options: Any = {"providers": [provider], "environment": {}, "telemetry": collected.telemetry}
+    request = collected.tracer.start_as_current_span("request")
+    with sync.Agent("scripted/one", **options) as agent, request:
+        agent.run("go")
     assert ("invoke_agent", "request") in collected.tree()
 
 

@@ -148,6 +148,7 @@ OF_CHANNELS = [
     "message_start",
     "message_text",
     "message_thinking",
+    "message_compaction_start",
     "message_compaction",
     "message_end",
     "tool_approval_request",
