@@ -115,9 +115,7 @@ class TurnMeasurement:
             model=begun.request.model,
             attempt=begun.attempt,
             duration_ms=_ms(self._query.clock.now() - self._started_at),
-            first_token_ms=_ms(self.first_at - self._started_at)
-            if self.first_at is not None
-            else None,
+            first_token_ms=_latency(self._started_at, self.first_at),
             finish_reason=ended.finish_reason if ended else None,
             usage=ended.usage if ended else Usage(),
             cost=ended.cost if ended else None,
@@ -176,8 +174,8 @@ class ToolMeasurement:
 class QueryMeasurement:
     """Measures one query, and knows what of it is still going on.
 
-    Owns the numbers that no entry has: latencies and attempts. Does not show events: whoever ends
-    a measurement shows what it returns, or hands it to the log's recorder.
+    Owns the numbers that no entry has: latencies and attempts. Does not show events: the
+    caller that ends a measurement shows what it returns.
     """
 
     def __init__(self, begun: QueryBegun, *, clock: Clock, telemetry: Telemetry | None) -> None:
@@ -226,9 +224,7 @@ class QueryMeasurement:
             query_id=self._begun.query_id,
             stop_reason=ended.stop_reason,
             duration_ms=ended.duration_ms,
-            first_token_ms=_ms(self._first_at - self._started_at)
-            if self._first_at is not None
-            else None,
+            first_token_ms=_latency(self._started_at, self._first_at),
             turns=ended.turns,
             attempts=self._attempts,
             tool_calls=self._tool_calls,
@@ -255,6 +251,10 @@ class QueryMeasurement:
             return False
         self._open.remove(measurement)
         return True
+
+
+def _latency(started_at: float, first_at: float | None) -> int | None:
+    return None if first_at is None else _ms(first_at - started_at)
 
 
 def _ms(seconds: float) -> int:
