@@ -16,7 +16,6 @@ RUNTIME: dict[str, Any] = {
     "max_concurrent_sessions": 10,
     "session_timeout": 1800.0,
     "auto_compaction": True,
-    "cross_session_context": True,
 }
 
 

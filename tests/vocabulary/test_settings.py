@@ -15,7 +15,6 @@ PLANNED = {
     "max_concurrent_sessions",
     "session_timeout",
     "auto_compaction",
-    "cross_session_context",
 }
 
 
@@ -27,6 +26,7 @@ def test_the_defaults_of_a_runtime() -> None:
         "checkpoint_seconds": 1.0,
         "heartbeat_seconds": 30.0,
         "close_drain_seconds": 15.0,
+        "cross_session_context": True,
         **dict.fromkeys(PLANNED),
     }
 

@@ -31,7 +31,6 @@ from holdfast.agent.verbs import AgentRemote
 from holdfast.assembly.agent_inputs import split_model
 from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionRequest
-from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
@@ -89,7 +88,8 @@ class Agent:
     @takes(QueryOptions)
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Answer one prompt in a session of its own, and watch the answer come."""
-        session = AgentSession(self._composition, self._new_session, closes_after_query=True)
+        request = replace(self._new_session, is_for_one_query=True)
+        session = AgentSession(self._composition, request, closes_after_query=True)
         return session.stream(prompt, **options)
 
     @takes(SessionOptions)
@@ -141,6 +141,7 @@ def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> Query
         agent_options = {}  # nothing is built for a query that was stopped before it began
     hide_key(agent_options)
     composition, request = _prepare(agent_options)
+    request = replace(request, is_for_one_query=True)
     session = AgentSession(composition, request, closes_after_query=True, closes_agent=True)
     return session.stream(prompt, **query_options)
 
@@ -167,7 +168,7 @@ def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
     split_model(configuration.settings.model)
     request = SessionRequest(
         owner=resolved.agent.owner,
-        project=resolved.agent.project or writable(str(configuration.cwd)),
+        project=configuration.project,
         settings=configuration.settings,
     )
     check_text(request.owner, of="the owner")

@@ -112,6 +112,15 @@ class AgentOptions(SettingsOptions, total=False):
     store: Annotated[str | Store, Option(fits=_is_store, wanted="a store")]
     owner: str
     project: str | None
+    title_model: str | None
+    recall: Annotated[
+        bool,
+        Option(
+            "Whether the model gets the tool `recall`, which searches the other sessions of the "
+            "same owner and project.",
+            default=False,
+        ),
+    ]
     providers: Annotated[
         Iterable[ModelClient],
         list_option(

@@ -1,16 +1,18 @@
 """Composition: the blocks of one agent, each built once and joined, and its open sessions."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs
 from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
+from holdfast.assembly.side_questions import ask_for_summary, ask_for_title
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
 from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.blocks.tool_registry.tool import Tool
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_runner import QueryRunner
@@ -25,9 +27,10 @@ from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, Instrumented
 from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.parts import media_of
 from holdfast.vocabulary.requests import TokenCount
+from holdfast.vocabulary.settings import Settings
 
 _OPENING_SECONDS = 15.0
 """How long a closing agent waits until an opening has given back what it holds."""
@@ -53,8 +56,9 @@ class Composition:
             ),
         )
         self.clock = inputs.clock
-        self.registry = ToolRegistry(inputs.tools)
         self._inputs = inputs
+        self._title_model = configuration.title_model
+        self.registry = ToolRegistry((*inputs.tools, *self._own_tools()))
         self._store: Store | None = None
         self._sessions: list[LiveSession] = []
         self._openings = OwnedTasks()
@@ -75,6 +79,16 @@ class Composition:
             registry=self.registry,
             clock=self.clock,
         )
+
+    def _own_tools(self) -> tuple[Tool, ...]:
+        if not self._inputs.recall:
+            return ()
+        if not self._inputs.runtime.cross_session_context:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID, "recall needs cross_session_context, which is off"
+            )
+        owner, project = self.configuration.resolved.agent.owner, self.configuration.project
+        return (late.recall_tool(lambda: self.store, owner=owner, project=project),)
 
     def begin_opening(self, request: SessionRequest) -> asyncio.Task[LiveSession]:
         """Begin to open a session, or to make it; the task raises what stands against it.
@@ -146,7 +160,26 @@ class Composition:
             approver=self._inputs.approver,
             unanswered=self._inputs.unanswered,
             telemetry=self._inputs.telemetry,
+            make_title=self._make_title if self._title_model else None,
+            title_model=self._title_model or "",
         )
+
+    async def _make_title(self, messages: Sequence[Message]) -> str:
+        return await ask_for_title(
+            self.session_resources(),
+            self.configuration.settings,
+            messages,
+            model=self._title_model or "",
+        )
+
+    async def summarise(self, settings: Settings, messages: Sequence[Message]) -> str:
+        """Ask the model of a session for a summary of another conversation.
+
+        Raises:
+            AgentError: when it cannot be asked.
+
+        """
+        return await ask_for_summary(self.session_resources(), settings, messages)
 
     async def count_tokens(self, fold: SessionFold, message: UserMessage | None) -> TokenCount:
         """Count what a session's next request would hold; with a message, if it were said now.

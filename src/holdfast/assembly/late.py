@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.stores.memory import MemoryStore
     from holdfast.stores.recording import RecordingClient
     from holdfast.stores.sqlite.store import SqliteStore
+    from holdfast.tools.recall import recall_tool
 
 __all__ = [
     "DIALECTS",
@@ -39,6 +40,7 @@ __all__ = [
     "make_client",
     "offered_client",
     "pull_model",
+    "recall_tool",
     "remove_local_model",
 ]
 
@@ -65,6 +67,7 @@ if not TYPE_CHECKING:
             "make_client": _VENDOR_CLIENTS,
             "offered_client": _VENDOR_CLIENTS,
             "pull_model": "holdfast.providers.local.download",
+            "recall_tool": "holdfast.tools.recall",
             "remove_local_model": _WEIGHT_FILES,
         },
     )

@@ -26,6 +26,7 @@ from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.query_driver import QueryDriver
 from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
+from holdfast.session.titles import MakeTitle, SessionTitle
 from holdfast.vocabulary.approvals import Approve, Decision
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import ApprovalRequested, PartStarted, QueryEnded, SessionChanged
@@ -57,6 +58,8 @@ class SessionResources(msgspec.Struct, frozen=True, kw_only=True):
     approver: Approver | None = None
     unanswered: Unanswered = "stop"
     telemetry: Telemetry | None = None
+    make_title: MakeTitle | None = None
+    title_model: str = ""
 
 
 class LiveSession:
@@ -124,6 +127,16 @@ class LiveSession:
             stamp=self.stamp,
         )
         self.commands = self._new_commands()
+        self._title = self._new_title()
+
+    def _new_title(self) -> SessionTitle:
+        return SessionTitle(
+            self._resources.make_title,
+            model=self._resources.title_model,
+            recorder=self.recorder,
+            stamp=self.stamp,
+            tasks=self._tasks,
+        )
 
     def _new_commands(self) -> SessionCommands:
         return SessionCommands(
@@ -302,6 +315,7 @@ class LiveSession:
             current.phase = "connected"
         if current is not None and isinstance(events[-1], QueryEnded):
             current.detach()  # nothing comes after its terminal event
+            self._title.after(events[-1])
         self._approvals.wake(events)
         if not self.queue.busy:
             self._show_status()  # what the session rests on, or what waits behind it, may be others

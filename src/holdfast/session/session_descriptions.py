@@ -45,6 +45,8 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = "local"
     project: str = ""
     settings: Settings = msgspec.field(default_factory=Settings)
+    is_for_one_query: bool = False
+    """Whether it is closed after its first query; no title is made for it then."""
     busy: Literal["wait", "reject"] = "reject"
     history: tuple[Message, ...] = ()
     must_exist: bool = False

@@ -309,11 +309,14 @@ class Rewound(Entry, frozen=True, kw_only=True, tag="rewound"):
 
 
 class ContextNoted(Entry, frozen=True, kw_only=True, tag="context.noted"):
-    """A note from another session."""
+    """A note for all sessions of the project, or what a session was told of another one."""
 
     survives_rewind: ClassVar[bool] = False
     text: str
     source: SessionId | None = None
+    """The session that the text comes from; None for a note that was made in this one."""
+    included: Literal["summary", "full"] | None = None
+    """What of the source the text is, when a session was included; None for a note."""
 
 
 class HookMessage(Entry, frozen=True, kw_only=True, tag="hook.message"):

@@ -315,8 +315,13 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
         bool | None, Option("Whether long conversations are compacted.", planned=True)
     ] = None
     cross_session_context: Annotated[
-        bool | None, Option("Whether sessions hear of each other.", planned=True)
-    ] = None
+        bool,
+        Option(
+            "Whether sessions hear of each other: new ones of the notes of their project, any of "
+            "sessions that they include, and models of what `recall` finds.",
+            variable="CROSS_SESSION_CONTEXT",
+        ),
+    ] = True
 
 
 class AgentDefaults(
@@ -339,6 +344,14 @@ class AgentDefaults(
             "What its sessions belong to; None is the working folder. A session's name is unique "
             "within its owner and project.",
             variable="PROJECT",
+        ),
+    ] = None
+    title_model: Annotated[
+        str | None,
+        Option(
+            "A small model that gives sessions a title after their first exchange, in the "
+            "background; None makes none.",
+            variable="TITLE_MODEL",
         ),
     ] = None
     log: Annotated[

@@ -5,10 +5,11 @@ from typing import Self
 
 import msgspec
 
+from holdfast.vocabulary.entries import ContextNoted
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import CompactionPart, ReasoningPart, ToolResultPart
+from holdfast.vocabulary.parts import CompactionPart, ReasoningPart, ReminderPart, ToolResultPart
 
 
 class SentCounts:
@@ -31,6 +32,37 @@ class SentCounts:
             self.reasoning += sum(isinstance(part, ReasoningPart) for part in message.parts)
         self._place = len(self._messages)
         return self
+
+
+class UntoldNotes(msgspec.Struct, frozen=True):
+    """Notes and included sessions: what of them leads the next prompt."""
+
+    untold: tuple[ReminderPart, ...] = ()
+    notes: tuple[ReminderPart, ...] = ()
+    """All notes, told or not."""
+
+    def after(self, entry: ContextNoted) -> "UntoldNotes":
+        """Take in what was noted."""
+        is_note = entry.included is None
+        text = f"A note for this project: {entry.text}" if is_note else entry.text
+        reminder = ReminderPart(text=text, persisted=True)
+        notes = (*self.notes, reminder) if is_note else self.notes
+        return UntoldNotes((*self.untold, reminder), notes)
+
+    def lead(self, prompt: UserMessage) -> UserMessage:
+        """Put what is untold before a prompt."""
+        if not self.untold:
+            return prompt
+        return msgspec.structs.replace(prompt, parts=self.untold + prompt.parts)
+
+    def told(self) -> "UntoldNotes":
+        """Return what is left once a prompt was led by them."""
+        return UntoldNotes((), self.notes)
+
+    def after_compaction(self) -> "UntoldNotes":
+        """Tell notes again: a summary stands for what they led. Included sessions are in it."""
+        untold = tuple(part for part in self.untold if part not in self.notes)
+        return UntoldNotes(self.notes + untold, self.notes)
 
 
 class Conversation:

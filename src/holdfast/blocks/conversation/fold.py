@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from holdfast.blocks.conversation.conversation import Conversation, joined, merged
+from holdfast.blocks.conversation.conversation import Conversation, UntoldNotes, joined, merged
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.blocks.conversation.tool_calls import (
@@ -88,6 +88,7 @@ class SessionFold:
         """The answer that the tip went on with; it stays when what was added is discarded."""
         self._standing = StandingApprovals()
         self.inputs: dict[InputId, InputQueued] = {}
+        self._notes = UntoldNotes()
         self.usage = Usage()
         self.cost: Decimal | None = Decimal(0)
 
@@ -116,7 +117,7 @@ class SessionFold:
         With a `prompt`, what would be sent if it were said now.
         """
         view = self.conversation.wire_view()
-        for message in (*self._unsettled(), *((prompt,) if prompt else ())):
+        for message in (*self._unsettled(), *((self._notes.lead(prompt),) if prompt else ())):
             view = joined(view, message)
         if view and isinstance(view[0], AssistantMessage):
             # A provider compacts inside its own answer, and no provider hears an answer first.
@@ -219,6 +220,8 @@ class SessionFold:
     def _push_prompt(self, message: UserMessage) -> None:
         """Let a prompt in; what waited for something is settled by it."""
         self._settle()
+        message = self._notes.lead(message)
+        self._notes = self._notes.told()
         self._push(msgspec.structs.replace(message, parts=readable_parts(message.parts)))
 
     def _tip_assistant(self) -> AssistantMessage | None:
@@ -330,6 +333,10 @@ class SessionFold:
         self.conversation.push(
             UserMessage(id=message_id, parts=(summary,)), kept_from=entry.kept_from
         )
+        self._notes = self._notes.after_compaction()
+
+    def _on_context_noted(self, entry: ContextNoted) -> None:
+        self._notes = self._notes.after(entry)
 
     def _on_rewound(self, entry: Rewound) -> None:
         for call in self.calls.values():
@@ -362,7 +369,7 @@ class SessionFold:
         Rewound: _on_rewound,
         RetryScheduled: _change_nothing,
         Snapshot: _change_nothing,
-        ContextNoted: _change_nothing,
+        ContextNoted: _on_context_noted,
         HookMessage: _change_nothing,
         UsageReported: _change_nothing,
         UnknownEntry: _change_nothing,

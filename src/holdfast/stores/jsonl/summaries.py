@@ -245,7 +245,7 @@ def _record_after(
     header = entry_header(line) if line.has_entry else None
     if header is None:
         return record
-    if header.kind.startswith("session.") or header.kind == "query.ended":
+    if header.kind.startswith("session.") or header.kind in {"query.ended", "context.noted"}:
         with contextlib.suppress(StoreError):
             return updated_record(record, [from_stored_body(bytes(line.entry), find_blob)])
         return record
