@@ -149,6 +149,13 @@ class Summaries:
             self.save()
         return [record for record in records if record is not None]
 
+    def unseen(self) -> set[SessionId]:
+        """Return the sessions whose logs were never read, by this process or one that saved it."""
+        known, found = self._load(), set[SessionId]()
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder.sessions) as files:
+            found = {SessionId(file.name.removesuffix(".jsonl")) for file in files}
+        return found - known.keys()
+
     def named(self, name: str) -> list[SessionId]:
         """Return the sessions that had a name when they were last read."""
         return [
