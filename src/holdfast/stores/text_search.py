@@ -168,12 +168,18 @@ class TextQuery:
 
     def score(self, text: str) -> float:
         """Return how well a text fits: 0 unless it holds every phrase."""
+        if text.isascii() and not self._may_hold(text.lower()):
+            return 0.0  # most texts: they need not be split into words
         words = self._words_of(text)
         length = 1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * len(words) / _TYPICAL_WORDS
         counts = [len(_places(words, phrase)) for phrase in self.phrases]
         if not counts or not all(counts):
             return 0.0
         return sum(count * (_SATURATION + 1) / (count + _SATURATION * length) for count in counts)
+
+    def _may_hold(self, lowered: str) -> bool:
+        """Whether a text of ASCII holds every word somewhere, perhaps inside another word."""
+        return all(word in lowered for phrase in self.phrases for word in phrase)
 
     def snippet(self, text: str) -> str:
         """Return the piece of a text around the first phrase that it holds, on one line."""

@@ -11,8 +11,6 @@ from holdfast.stores.text_search import SEARCHABLE_KINDS, TextScan
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import SessionId, parse_session_id
 
-_PAGE = 256
-
 
 class JsonlIndex:
     """Finds sessions by what their logs say. Stores nothing itself: `Summaries` do."""
@@ -131,11 +129,5 @@ class JsonlSearch:
         return await self._resources.threads.read(scan)
 
     def _searchable_entries(self, session_id: SessionId) -> Iterator[Entry]:
-        after, is_last = 0, False
-        while not is_last:
-            page = self._resources.summaries.read_entries(
-                session_id, after=after, limit=_PAGE, kinds=SEARCHABLE_KINDS
-            )
+        for page in self._resources.summaries.pages(session_id, kinds=SEARCHABLE_KINDS):
             yield from page
-            is_last = len(page) < _PAGE
-            after = page[-1].seq if page else after
