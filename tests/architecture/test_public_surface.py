@@ -4,16 +4,18 @@ import inspect
 
 import holdfast
 
-MOST = 60
+MOST = 64
 
 NAMES = {
     "AbortController",
     "AbortSignal",
+    "ActiveContext",
     "Agent",
     "AgentError",
     "AgentRemote",
     "AgentResult",
     "AgentSession",
+    "AgentSessions",
     "ApprovalRequest",
     "ApprovalRequested",
     "ApprovalSettled",
@@ -38,8 +40,10 @@ NAMES = {
     "RequestError",
     "RetryScheduled",
     "RetrySettings",
+    "SessionDescription",
     "SessionError",
     "SessionState",
+    "SessionSummary",
     "Settings",
     "StatusChanged",
     "StoreError",
