@@ -9,14 +9,10 @@ from holdfast.assembly.agent_inputs import AgentInputs
 from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
+from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.engine.agent_blocks import BlockInputs, join_blocks
 from holdfast.engine.owned_tasks import OwnedTasks
-from holdfast.engine.provider_attempts import ProviderAttempts
-from holdfast.engine.query_runner import QueryRunner
-from holdfast.engine.tool_dispatcher import ToolDispatcher
-from holdfast.engine.tool_execution import ToolExecution
-from holdfast.engine.turn_runner import TurnRunner
 from holdfast.ports.session_store import Store
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
@@ -60,21 +56,16 @@ class Composition:
         self._sessions: list[LiveSession] = []
         self._openings = OwnedTasks()
         self._closed = False
-        turns = TurnRunner(
-            catalogue=configuration.known_models(self.clock),
-            clock=self.clock,
-            runtime=inputs.runtime,
-        )
-        self._runner = QueryRunner(
-            attempts=ProviderAttempts(
-                route=self.clients.route, clock=self.clock, random=inputs.random
-            ),
-            turns=turns,
-            dispatcher=ToolDispatcher(
-                execution=ToolExecution(clock=self.clock), before_tool=inputs.before_tool
-            ),
-            registry=self.registry,
-            clock=self.clock,
+        self._blocks = join_blocks(
+            BlockInputs(
+                route=self.clients.route,
+                catalogue=configuration.known_models(self.clock),
+                tool_registry=self.registry,
+                clock=self.clock,
+                random=inputs.random,
+                runtime=inputs.runtime,
+                before_tool=inputs.before_tool,
+            )
         )
 
     def begin_opening(self, request: SessionRequest) -> asyncio.Task[LiveSession]:
@@ -127,7 +118,7 @@ class Composition:
         """Return what sessions share."""
         return SessionResources(
             store=self.store,
-            runner=self._runner,
+            runner=self._blocks.query_runner,
             tools=self.registry,
             clock=self.clock,
             runtime=self._inputs.runtime,
@@ -150,7 +141,8 @@ class Composition:
         offered = self.registry.current().view(settings.allowed_tools, settings.denied_tools)
         media = media_of(message.parts) if message is not None else ()
         extras = RequestExtras(model=model, tools=offered.wire_tools, fresh_media=media)
-        return await client.count_tokens(build_request(settings, fold.sent_view(message), extras))
+        request = self._blocks.request_builder(settings, fold.sent_view(message), extras)
+        return await client.count_tokens(request)
 
     async def close(self) -> None:
         """Close every session, then what was made here. Closing twice is fine."""

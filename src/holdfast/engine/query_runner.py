@@ -7,12 +7,12 @@ import msgspec
 
 from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
-from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.blocks.tool_registry.registry import ToolRegistryInterface
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import record_end, record_failure
-from holdfast.engine.turn_runner import TurnOutcome, TurnRunner
+from holdfast.engine.turn_runner import TurnOutcome, TurnRunnerInterface
 from holdfast.ports.clock import Clock
 from holdfast.ports.runner import OutputSpec, QueryOutcome
 from holdfast.serialization.canonical import canonical_json
@@ -78,9 +78,9 @@ class QueryRunner:
         self,
         *,
         attempts: ProviderAttempts,
-        turns: TurnRunner,
+        turns: TurnRunnerInterface,
         dispatcher: ToolDispatcher,
-        registry: ToolRegistry,
+        registry: ToolRegistryInterface,
         clock: Clock,
     ) -> None:
         self._attempts = attempts

@@ -5,10 +5,10 @@ from decimal import Decimal
 
 import msgspec
 
-from holdfast.blocks.approval_coordinator import ApprovalCoordinator
+from holdfast.blocks.approval_coordinator import ApprovalCoordinatorInterface
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
-from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
+from holdfast.blocks.stream_processor.processor import AnswerInterface
 from holdfast.blocks.tool_registry.registry import ToolSet
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.abort import AbortController
@@ -31,7 +31,7 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The session as it is now."""
     waiting: Callable[[], Mapping[InputId, InputQueued]]
     """The prompts that wait, without those that are about to leave the queue."""
-    approvals: ApprovalCoordinator
+    approvals: ApprovalCoordinatorInterface
     tasks: OwnedTasks
     set_status: Callable[[SessionStatus], None]
     approver: Approver | None = None
@@ -55,7 +55,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     stamp: Stamp
     message_id: MessageId
     """The answer's."""
-    answer: AnswerAssembler
+    answer: AnswerInterface
 
 
 class QueryScope(msgspec.Struct, kw_only=True, eq=False):

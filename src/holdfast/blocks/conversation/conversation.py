@@ -1,6 +1,7 @@
 """Conversation: the messages of one session, as a block that can be used without a session."""
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -8,6 +9,49 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ToolResultPart
+
+
+class ConversationInterface(Protocol):
+    """What a fold needs of a conversation; a substitute for `Conversation` has these methods.
+
+    - Messages stay in the order in which they were pushed. A user message that follows another one
+      is merged into it; assistant messages are never merged.
+    - The history is complete: a compaction is appended like any message, and drops nothing.
+    - `wire_view` begins with the last compaction, or with the first message without one.
+    - What `messages` and `wire_view` returned does not change afterwards.
+    """
+
+    def __len__(self) -> int:
+        """Return the number of messages."""
+        ...
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The whole history."""
+        ...
+
+    @property
+    def tip(self) -> Message | None:
+        """The last message."""
+        ...
+
+    def push(
+        self, message: Message, *, tag: str | None = None, kept_from: MessageId | None = None
+    ) -> None:
+        """Append a message; a compaction with `kept_from` goes before that message."""
+        ...
+
+    def remove_last(self) -> Message | None:
+        """Remove the last message, and return it."""
+        ...
+
+    def set_history(self, messages: Iterable[Message]) -> None:
+        """Replace everything, as given."""
+        ...
+
+    def wire_view(self) -> tuple[Message, ...]:
+        """Return what is sent to a model."""
+        ...
 
 
 class Conversation:

@@ -1,7 +1,7 @@
 """ToolRegistry: the tools that are offered now. Finds one, parses its input once, and runs it."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -117,6 +117,19 @@ class ToolSet:
             return Ready(item, given, item.prepare(given))
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             return InvalidInput(call.name, str(error))
+
+
+class ToolRegistryInterface(Protocol):
+    """Says which tools are offered; a substitute for `ToolRegistry` has this method.
+
+    - `current` returns at once, and the same set as long as nothing changed.
+    - Every name is in the set once, and each tool's specification was made before.
+    - The set that was returned does not change: the calls of a turn run on the tools of that turn.
+    """
+
+    def current(self) -> ToolSet:
+        """Return what is offered now."""
+        ...
 
 
 class ToolRegistry:
