@@ -29,6 +29,7 @@ _SCRIPTS: dict[str, list[Any]] = {
         says("Done, too."),
     ],
     "survives_kill": [says("Once, ", "a lighthouse.")],
+    "custom_provider": [],
     "blocks": [
         calls(("temperature", {"city": "Lisbon"})),
         says("It is ", "21.5 degrees."),

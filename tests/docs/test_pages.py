@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 import holdfast.sync
+from holdfast import building_blocks
 from holdfast.testing import ScriptedProvider, calls, says
 
 _ROOT = Path(__file__).parents[2]
@@ -33,6 +34,15 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [],
         [],
     ],
+    "docs/building-blocks.md": [
+        [calls(("temperature", {"city": "Lisbon"})), says("It is 21.5 degrees.")],
+        [says("Hello."), says("Yes.")],
+        [calls(("pay", {"amount": 20})), says("Paid.")],
+        [says("Hello.")],
+        [],
+        [],
+    ],
+    "docs/custom-providers.md": [[], [], []],
     "docs/queries.md": [[says('{"name": "Paris", "inhabitants": 2100000}')], [says("Milk.")], []],
     "docs/sessions.md": [
         [says("Hello.")],
@@ -73,6 +83,11 @@ async def test_the_code_of_a_page_runs(
     monkeypatch.chdir(tmp_path)
     provider = ScriptedProvider(_SCRIPTS[page][place], provider="anthropic")
     monkeypatch.setattr(holdfast, "Agent", functools.partial(_scripted, provider))
+    monkeypatch.setattr(
+        building_blocks,
+        "make_blocks",
+        lambda _model, **options: _make_blocks(provider, **options),
+    )
     monkeypatch.setattr(holdfast.sync, "Agent", functools.partial(_scripted_sync, provider))
     source = "async def _run():\n" + textwrap.indent(_blocks(page)[place], "    ")
     names: dict[str, Any] = {}
@@ -81,6 +96,7 @@ async def test_the_code_of_a_page_runs(
     provider.check()
 
 
+_make_blocks = building_blocks.make_blocks
 _Agent = holdfast.Agent
 _SyncAgent = holdfast.sync.Agent
 

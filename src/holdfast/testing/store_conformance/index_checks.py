@@ -1,13 +1,12 @@
 """Promises of the index: it follows the logs, keeps owners apart and can be made anew."""
 
 from holdfast.ports.session_store import SessionRecord
-from holdfast.testing.store_conformance.promises import (
-    OpenStore,
-    opened,
+from holdfast.testing.promises import (
     require,
     require_error,
     require_same,
 )
+from holdfast.testing.store_conformance.promises import OpenStore, opened
 from holdfast.testing.store_conformance.samples import (
     OWNER,
     PROJECT,
