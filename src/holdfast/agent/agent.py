@@ -31,6 +31,7 @@ from holdfast.agent.verbs import AgentRemote
 from holdfast.assembly.agent_inputs import split_model
 from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionRequest
+from holdfast.vocabulary.errors import AgentError, shortened
 from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
@@ -150,7 +151,13 @@ async def create_agent_session(**options: Unpack[CreateSessionOptions]) -> Agent
 
 def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
     """Check an agent's options; return its joined blocks, and how its new sessions start."""
-    options = check_options(options, AgentOptions, door="Agent()")
+    try:
+        return _joined(check_options(options, AgentOptions, door="Agent()"))
+    except AgentError as error:
+        raise shortened(error) from error.__cause__
+
+
+def _joined(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
     configuration = assembly.Configuration(arguments_of(options), sources_of(options))
     resolved = configuration.resolved
     split_model(configuration.settings.model)

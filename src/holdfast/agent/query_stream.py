@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from holdfast.agent.agent_options import QueryOptions
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.abort import AbortController, AbortSignal
-from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ErrorCode,
+    RequestError,
+    SessionError,
+    shortened,
+)
 from holdfast.vocabulary.events import Event, StreamPhase, TextDelta
 from holdfast.vocabulary.results import AgentResult
 
@@ -100,10 +106,11 @@ class QueryStream(Generic[OutputT]):
         except AgentError as error:
             if error is self._refused and error.result is not None and self._tolerates(error):
                 return error.result
-            raise
+            raise shortened(error) from error.__cause__
         await handle.wait()
-        if handle.error is not None and not self._tolerates(handle.error):
-            raise handle.error
+        error = handle.error
+        if error is not None and not self._tolerates(error):
+            raise shortened(error) from error.__cause__
         if handle.result is None:
             raise SessionError(ErrorCode.CLOSED, "the query ended without a result")
         return handle.result

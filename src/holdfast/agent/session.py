@@ -30,7 +30,7 @@ from holdfast.session.session_descriptions import (
     view_of,
 )
 from holdfast.vocabulary.commands import Command
-from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, shortened
 from holdfast.vocabulary.events import Event, Idle, SessionStatus
 from holdfast.vocabulary.ids import SessionId, new_query_id
 from holdfast.vocabulary.messages import Message, UserMessage
@@ -338,7 +338,10 @@ class AgentSession(SessionVerbs):
                 raise
             if opening.cancelled():
                 raise SessionError(ErrorCode.CLOSED, "it was closed while it was opened")
-            live = opening.result()
+            try:
+                live = opening.result()
+            except AgentError as error:
+                raise shortened(error) from error.__cause__
             if not self._closed:
                 self._live = live
 

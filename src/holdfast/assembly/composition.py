@@ -16,7 +16,7 @@ from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.session_store import Store
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
-from holdfast.session.opening import find_session, open_session
+from holdfast.session.opening import find_session, no_session, open_session
 from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
@@ -99,7 +99,7 @@ class Composition:
         """
         record = await find_session(self.session_resources(), request)
         if record is None:
-            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
+            raise no_session(request)
         return record.id
 
     def follow(self, session_id: SessionId, *, after: int) -> AsyncGenerator[Entry, None]:

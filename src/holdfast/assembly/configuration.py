@@ -46,7 +46,7 @@ class Configuration:
         )
         self.cwd = Path(sources.cwd) if sources.cwd is not None else Path.cwd()
         self.home = Path(self.environment.get("HOME") or Path.home())
-        self.file: ConfigFile = user_config(
+        file = user_config(
             self.environment,
             cwd=self.cwd,
             home=self.home,
@@ -54,6 +54,7 @@ class Configuration:
             config_dir=sources.config_dir,
             config_path=sources.config_path,
         )
+        self.file: ConfigFile = replace(file, find_models=Catalogue().full_names)
         self.resolved = self._with_longest(
             resolve(arguments, environment=self.environment, file=self.file)
         )

@@ -156,6 +156,10 @@ class AgentError(Exception):
             raise AttributeError(f"{name} of an error cannot be removed")
         super().__delattr__(name)
 
+    def __str__(self) -> str:
+        """Return the code and the message: a traceback ends with it."""
+        return f"{self.code}: {self.message}"
+
     def __reduce__(self) -> tuple[Any, ...]:
         return error_from_report, (self.report,)
 
@@ -272,6 +276,9 @@ FAMILIES: tuple[type[AgentError], ...] = (
     StoreError,
 )
 
+for _kind in (AgentError, *FAMILIES):
+    _kind.__module__ = "holdfast"  # where users import them from, and what a traceback shows
+
 _FAMILY_OF = {code: family for family in FAMILIES for code in family.codes}
 
 
@@ -296,6 +303,14 @@ def error_from_report(report: ErrorReport) -> AgentError:
 def is_agent_error(value: object) -> bool:
     """Whether `value` is an error that Holdfast raised on purpose."""
     return isinstance(value, AgentError)
+
+
+def shortened(error: AgentError) -> AgentError:
+    """Return an error without the frames it came through: they say nothing to the caller.
+
+    Raise it `from error.__cause__`: what caused it keeps its own traceback.
+    """
+    return error.with_traceback(None)
 
 
 class ScrubbedError(Exception):

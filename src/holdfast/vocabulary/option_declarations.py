@@ -8,7 +8,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -203,6 +203,24 @@ def _with_options(
         if name not in taken
     ]
     return signature.replace(parameters=[*own, *shown])
+
+
+def allowed_words(annotation: object) -> tuple[str, ...]:
+    """Return the words that a type allows, where it is a choice between words."""
+    plain = split_annotation(annotation)[0]
+    if get_origin(plain) is Literal:
+        return tuple(word for word in get_args(plain) if isinstance(word, str))
+    if get_origin(plain) in {Union, UnionType}:
+        return tuple(word for part in get_args(plain) for word in allowed_words(part))
+    return ()
+
+
+def word_fault(value: object, allowed: tuple[str, ...]) -> str:
+    """Say that a word is not one of those allowed, and which one may have been meant."""
+    words = ", ".join(repr(word) for word in allowed[:-1]) + f" or {allowed[-1]!r}"
+    close = late_module("difflib").get_close_matches(str(value), allowed, n=1, cutoff=0.7)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return f"{value!r} is not allowed{hint}; use {words}"
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:
