@@ -98,7 +98,7 @@ async def test_a_word_that_is_not_allowed_is_told_which_ones_are(
 async def test_an_option_of_a_query_is_told_which_words_are_allowed() -> None:
     async with Agent("scripted/any", providers=[ScriptedProvider()]) as agent:
         with pytest.raises(AgentError, match="'later' is not allowed; use 'queue', 'steer'"):
-            await agent.run("hi", delivery="later")  # type: ignore[call-arg]
+            await agent.run("hi", delivery="later")  # type: ignore[arg-type]
 
 
 async def test_a_session_that_is_not_there_names_owner_and_project() -> None:

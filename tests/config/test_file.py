@@ -64,7 +64,7 @@ WRONG = {
     "[providers.x.headers]\n'A B' = 'a'": 'line 2: providers.x.headers."A B": is not the name of a',
     "[fallbacks]\na = [{model = 'p/m', max_attempts = 0}]": "line 2: fallbacks.a[0]: max_attempts",
     "[defaults]\nthinkin = 'high'": "line 2: defaults.thinkin: unknown; did you mean 'thinking'?",
-    "[defaults]\n\nthinking = 'hard'": "line 3: defaults.thinking: 'hard' is not; use 'off'",
+    "[defaults]\n\nthinking = 'hard'": "line 3: defaults.thinking: 'hard' is not",
     "[defaults.limits]\nturns = 'x'": "line 2: defaults.limits.turns: Expected `int | null`",
     "[defaults.limits]\nturn = 1": "line 2: defaults.limits.turn: unknown; did you mean 'turns'?",
     "[defaults]\nmax_tokens = -1": "line 2: defaults.max_tokens: must be at least 0, not -1",

@@ -108,9 +108,9 @@ class QueryStream(Generic[OutputT]):
                 return error.result
             raise shortened(error) from error.__cause__
         await handle.wait()
-        error = handle.error
-        if error is not None and not self._tolerates(error):
-            raise shortened(error) from error.__cause__
+        failure = handle.error
+        if failure is not None and not self._tolerates(failure):
+            raise shortened(failure) from failure.__cause__
         if handle.result is None:
             raise SessionError(ErrorCode.CLOSED, "the query ended without a result")
         return handle.result
