@@ -16,7 +16,7 @@ from holdfast.vocabulary.errors import (
     SessionError,
     shortened,
 )
-from holdfast.vocabulary.events import Event, StreamPhase, TextDelta
+from holdfast.vocabulary.events import Event, TextDelta
 from holdfast.vocabulary.results import AgentResult
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class QueryStream(Generic[OutputT]):
         self._handle: QueryHandle | None = None
 
     @property
-    def phase(self) -> StreamPhase:
+    def phase(self) -> str:  # a `StreamPhase`; Jedi completes nothing beside a property of it
         """What the stream is doing: idle until it is used."""
         return self._handle.phase if self._handle else "idle"
 

@@ -96,6 +96,11 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     """What holds without it; UNSET where it must be given."""
 
     @property
+    def shown_type(self) -> str:
+        """The type as a reader would write it."""
+        return type_name(self.kind)
+
+    @property
     def shown_default(self) -> str:
         """The default as a reader would write it."""
         kind = type(self.default)
@@ -107,6 +112,22 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     def struct(self) -> type[msgspec.Struct] | None:
         """The struct that its values are, if they are one."""
         return struct_in(self.kind)
+
+
+def type_name(kind: object) -> str:
+    """Write a type as a reader would."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind in {None, type(None)}:
+        return "None"
+    if origin is Literal:
+        return " | ".join(f'"{value}"' for value in arguments)
+    if origin in {Union, UnionType}:
+        return " | ".join(dict.fromkeys(type_name(argument) for argument in arguments))
+    name = getattr(origin or kind, "__name__", str(kind))
+    if not arguments or name == "Callable":
+        return name
+    inner = ", ".join("..." if item is ... else type_name(item) for item in arguments)
+    return f"{name}[{inner}]"
 
 
 def declared_fields(kind: type[msgspec.Struct]) -> dict[str, Declared]:
@@ -175,10 +196,11 @@ def showing(options: Mapping[str, Declared]) -> Callable[[DoorT], DoorT]:
         function: Any = vars(door)["__init__"] if isinstance(door, type) else door
         function.__signature__ = _with_options(inspect.signature(function), options)
         told = "\n".join(
-            f"    {item.name}: {item.option.sentence} Default: {item.shown_default}."
+            f"    {item.name} ({item.shown_type}): {item.option.sentence} "
+            f"Default: {item.shown_default}."
             for item in options.values()
         )
-        door.__doc__ = f"{inspect.cleandoc(door.__doc__ or '')}\n\nOptions:\n{told}\n"
+        door.__doc__ = f"{inspect.cleandoc(door.__doc__ or '')}\n\nKeyword Args:\n{told}\n"
         return door
 
     return show
