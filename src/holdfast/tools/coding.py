@@ -7,7 +7,7 @@ from typing import TypedDict, Unpack
 
 import msgspec
 
-from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.blocks.tool_registry.tool import AnyTool
 from holdfast.ports.session_store import Blobs
 from holdfast.tools.command_runner import CommandRunner
 from holdfast.tools.contained_paths import Guard, PathRefusedError, Root
@@ -86,7 +86,7 @@ class CodingToolkit:
             environment=environment,
         )
         self._files = FileTools(self._root, outputs, SeenFiles())
-        self.tools: tuple[Tool, ...] = (
+        self.tools: tuple[AnyTool, ...] = (
             *self._files.tools(),
             *FindingTools(self._root, outputs).tools(),
             shell_tool(self.runner, outputs),
@@ -123,7 +123,7 @@ class CodingToolkit:
             return None
 
 
-def coding_tools(root: str | os.PathLike[str], **options: Unpack[CodingOptions]) -> list[Tool]:
+def coding_tools(root: str | os.PathLike[str], **options: Unpack[CodingOptions]) -> list[AnyTool]:
     """Make tools that read, write, search and run commands beneath `root`.
 
     Writing, editing and running ask for approval. No other folder is written. The tools are made

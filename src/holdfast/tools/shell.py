@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.command_runner import CommandRunner, Finished, Invocation
 from holdfast.tools.output import Outputs
@@ -43,7 +43,7 @@ def choose_variables(environment: Mapping[str, str], more: Mapping[str, str]) ->
     return {**_DEFAULTS, "HOME": home_folder(), **chosen, **more}
 
 
-def shell_tool(runner: CommandRunner, outputs: Outputs) -> Tool:
+def shell_tool(runner: CommandRunner, outputs: Outputs) -> AnyTool:
     """Make the tool."""
 
     @tool(approval="ask", effect="external")

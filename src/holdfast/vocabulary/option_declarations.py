@@ -124,7 +124,7 @@ def type_name(kind: object) -> str:
     if origin in {Union, UnionType}:
         return " | ".join(dict.fromkeys(type_name(argument) for argument in arguments))
     name = getattr(origin or kind, "__name__", str(kind))
-    if not arguments or name == "Callable":
+    if name == "Callable" or all(item in {Any, ...} for item in arguments):
         return name
     inner = ", ".join("..." if item is ... else type_name(item) for item in arguments)
     return f"{name}[{inner}]"

@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from holdfast.blocks.tool_registry.running import to_content
-from holdfast.blocks.tool_registry.tool import Tool, as_tool
+from holdfast.blocks.tool_registry.tool import AnyTool, Tool, as_tool
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.tools import OfferedTool, OutputTransform, PreparedCall, ToolContext, ToolSource
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
@@ -14,7 +14,7 @@ from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import ResultContent, ToolCallPart
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
 
-ToolInput: TypeAlias = Tool | Callable[..., object] | ToolSource
+ToolInput: TypeAlias = AnyTool | Callable[..., object] | ToolSource
 """What a user may put in a list of tools."""
 
 _logger = scrubbed_logger(__name__)
@@ -140,7 +140,7 @@ class ToolRegistry:
     """
 
     def __init__(self, tools: Iterable[ToolInput] = ()) -> None:
-        static: dict[str, Tool] = {}
+        static: dict[str, AnyTool] = {}
         self._sources: list[ToolSource] = []
         for value in tools:
             if isinstance(value, ToolSource) and not isinstance(value, Tool):

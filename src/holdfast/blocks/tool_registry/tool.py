@@ -3,7 +3,18 @@
 import inspect
 import re
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypedDict, Unpack, overload
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import msgspec
 
@@ -14,6 +25,9 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.option_declarations import Option, declared_keys, showing, unknown_name
 from holdfast.vocabulary.tools import ApprovalMode, Effect, ToolRules, ToolSpec
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _NAME = r"[A-Za-z0-9_-]{1,128}"
 
@@ -50,10 +64,10 @@ class ToolOptions(TypedDict, total=False):
 TOOL_OPTIONS = declared_keys(ToolOptions.__annotations__)
 
 
-class Tool(msgspec.Struct, frozen=True, kw_only=True):
+class Tool(msgspec.Struct, Generic[P, R], frozen=True, kw_only=True):
     """A function that a model may call. Calling the tool itself calls the function."""
 
-    function: Callable[..., object]
+    function: Callable[P, R]
     spec: ToolSpec
     rules: ToolRules
     signature: Signature
@@ -75,28 +89,44 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
         return run
 
-    def __call__(self, *args: object, **kwargs: object) -> object:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, as if it were no tool."""
         return self.function(*args, **kwargs)
 
 
+AnyTool: TypeAlias = Tool[..., Any]
+"""A tool of any function."""
+
+
+class ToolMaker(Protocol):
+    """What `tool(...)` with options returns: it makes a tool of a function."""
+
+    def __call__(self, function: Callable[P, R], /) -> Tool[P, R]:
+        """Make the tool."""
+        ...
+
+
 @overload
-def tool(function: Callable[..., object], /) -> Tool: ...
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
-def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., object]], Tool]: ...
+def tool(**options: Unpack[ToolOptions]) -> ToolMaker: ...
 
 
 @showing(TOOL_OPTIONS)
 def tool(
-    function: Callable[..., object] | None = None, /, **options: Unpack[ToolOptions]
-) -> Tool | Callable[[Callable[..., object]], Tool]:
+    function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
+) -> AnyTool | ToolMaker:
     """Make a tool of a plain typed function; its docstring tells the model what it does."""
     if function is not None:
         return make_tool(function, options)
-    return lambda decorated: make_tool(decorated, options)
+
+    def make(decorated: Callable[P, R], /) -> Tool[P, R]:
+        return make_tool(decorated, options)
+
+    return make
 
 
-def make_tool(function: Callable[..., object], options: ToolOptions) -> Tool:
+def make_tool(function: Callable[P, R], options: ToolOptions) -> Tool[P, R]:
     """Read a function once and check what it was told.
 
     Raises:
@@ -153,7 +183,7 @@ def _check_rules(name: str, options: ToolOptions) -> ToolRules:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"tool {name!r}: {error}") from error
 
 
-def as_tool(value: "Tool | Callable[..., object]") -> Tool:
+def as_tool(value: AnyTool | Callable[..., object]) -> AnyTool:
     """Return a tool for whatever a user put in a list of tools."""
     if isinstance(value, Tool):
         return value

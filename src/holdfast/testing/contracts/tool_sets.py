@@ -15,7 +15,7 @@ from holdfast.blocks.tool_registry.registry import (
     ToolRegistryInterface,
     ToolSet,
 )
-from holdfast.blocks.tool_registry.tool import Tool, as_tool, tool
+from holdfast.blocks.tool_registry.tool import AnyTool, as_tool, tool
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.tools import ToolContext
 from holdfast.testing.contracts.samples import run_contract
@@ -46,9 +46,9 @@ class _Source:
     """A source whose list changes."""
 
     def __init__(self) -> None:
-        self.offered: tuple[Tool, ...] = (as_tool(double),)
+        self.offered: tuple[AnyTool, ...] = (as_tool(double),)
 
-    def tools(self) -> tuple[Tool, ...]:
+    def tools(self) -> tuple[AnyTool, ...]:
         """Return what can be called now."""
         return self.offered
 
