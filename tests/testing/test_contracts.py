@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Message, UserMessage
+from holdfast.blocks.conversation.conversation import SentCounts
 from holdfast.ports.model_client import ModelClient
 from holdfast.testing import ScriptedProvider, says
 from holdfast.testing.contracts import conversation_contract, model_client_contract
@@ -80,6 +81,10 @@ class PlainConversation:
             self._all = (*self._all[:-1], merged)
         else:
             self._all = (*self._all, message)
+
+    @property
+    def counts(self) -> SentCounts:
+        return SentCounts(list(self.wire_view()))
 
     def remove_last(self) -> Message | None:
         tip, self._all = self.tip, self._all[:-1]

@@ -50,7 +50,7 @@ def run_mypy(folder: Path, files: Mapping[str, str]) -> list[Said]:
 
 
 def run_pyright(folder: Path, files: Mapping[str, str]) -> list[Said]:
-    """Check files with basedpyright as strict as pyright can be: only unused names and open matches pass."""
+    """Check files with basedpyright, strictly but for unused names and open matches."""
     _write(folder, files)
     settings = {
         "typeCheckingMode": "strict",

@@ -10,12 +10,14 @@ from holdfast.blocks.control_channel.channel import ControlChannel, ControlChann
 from holdfast.blocks.conversation.conversation import Conversation, ConversationInterface
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
+from holdfast.engine.measurements import QueryMeasurement
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_end import closing_events, outcome_of, query_ended, until_over
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.abort import AbortController, AbortSignal, query_stopped
 from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.runner import QueryInput, QueryOutcome, Runner
+from holdfast.ports.telemetry import QueryBegun
 from holdfast.ports.tools import Approver, OutputTransform
 from holdfast.vocabulary.approvals import ApprovalRequest, Approve, Decision, Deny
 from holdfast.vocabulary.commands import (
@@ -132,6 +134,12 @@ class HeldConversation:
             running.stop(reason)
 
     def _scope_of(self, query: QueryInput, running: "_Running") -> QueryScope:
+        begun = QueryBegun(
+            session_id=self._session.session_id,
+            query_id=query.query_id,
+            model=self.settings.model,
+            prompt=query.message,
+        )
         return QueryScope(
             session=self._session,
             fold=self._fold,
@@ -140,6 +148,7 @@ class HeldConversation:
             input=query,
             stamp=Stamp(self._clock, query_id=query.query_id),
             started_at=self._clock.now(),
+            measurement=QueryMeasurement(begun, clock=self._clock, telemetry=None),
             loop=LoopDetector(self._fold.settings.loop_threshold),
         )
 
@@ -159,7 +168,7 @@ class HeldConversation:
         outcome = outcome_of(worker, running.stop_error)
         duration_ms = max(1, int((self._clock.now() - scope.started_at) * 1000))
         ended = query_ended(scope, outcome, duration_ms=duration_ms)
-        self.apply([*closing_events(scope, outcome), ended])
+        self.apply([*closing_events(scope, outcome), *scope.measurement.end(ended), ended])
         self._show_status(Idle())
         if cancelled:
             raise asyncio.CancelledError

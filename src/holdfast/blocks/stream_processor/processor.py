@@ -11,7 +11,7 @@ from holdfast.vocabulary.errors import ErrorCode, ProviderError, SessionError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.parts import CompactionPart, Part
 from holdfast.vocabulary.settings import Limits
-from holdfast.vocabulary.stream_parts import StreamFinished, StreamPart
+from holdfast.vocabulary.stream_parts import StreamFinished, StreamOpened, StreamPart
 from holdfast.vocabulary.usage import Usage
 
 EventT = TypeVar("EventT", bound=Event)
@@ -42,6 +42,7 @@ class AnswerInterface(Protocol):
     """
 
     failure: ProviderError | None
+    opened: StreamOpened | None
     finished: StreamFinished | None
     unsaved_bytes: int
     """How much text no checkpoint or ended part has yet."""

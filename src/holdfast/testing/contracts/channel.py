@@ -8,7 +8,7 @@ from holdfast.testing.contracts.samples import other_tasks, run_contract
 from holdfast.testing.promises import Report, require, require_same
 from holdfast.vocabulary.commands import AbortQuery, Command, new_command_id
 from holdfast.vocabulary.errors import ErrorCode, SessionError
-from holdfast.vocabulary.events import Event, Instrumented, TextDelta
+from holdfast.vocabulary.events import Event, Idle, StatusChanged, TextDelta
 from holdfast.vocabulary.ids import PartId
 
 _MANY = 10_000
@@ -81,7 +81,7 @@ async def check_a_handler_can_ask_for_one_kind_and_leave(channel: ControlChannel
     """`on` filters; the function that it returns ends it."""
     seen: list[Event] = []
     leave = channel.on(TextDelta, seen.append)
-    channel.publish([Instrumented(name="x", facts={}), _delta(0)])
+    channel.publish([StatusChanged(status=Idle()), _delta(0)])
     leave()
     channel.publish([_delta(1)])
     await channel.drain()

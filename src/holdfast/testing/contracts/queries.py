@@ -13,7 +13,7 @@ from holdfast.testing.contracts.samples import SETTINGS, Stage, run_contract
 from holdfast.testing.promises import Report, require, require_same
 from holdfast.testing.scripted_provider import Gate, Step, calls, says
 from holdfast.vocabulary.commands import SendPrompt, new_command_id
-from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.events import QuerySummary
 from holdfast.vocabulary.ids import new_input_id, new_message_id
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import TextPart, ToolResultPart
@@ -84,10 +84,11 @@ async def check_a_summary_comes_before_every_turn(make: MakeRunner) -> None:
     wanted = [
         event.kind
         for event in stage.seen.events
-        if event.kind == "turn.started"
-        or (isinstance(event, Instrumented) and event.name == "query_summary")
+        if event.kind == "turn.started" or isinstance(event, QuerySummary)
     ]
-    require_same(wanted, ["instrumentation", "turn.started"] * 2, "a summary before every turn")
+    require_same(
+        wanted, ["instrumentation.summary", "turn.started"] * 2, "a summary before every turn"
+    )
 
 
 async def check_every_finish_has_its_stop_reason(make: MakeRunner) -> None:
