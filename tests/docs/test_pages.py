@@ -47,6 +47,9 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [says("Paris.")],
         [calls(("temperature", {"city": "Lisbon"})), says("It is 21.5 degrees.")],
     ],
+    "docs/interactive-programs.md": [[], [], [says("A ", "tower.")]],
+    "docs/serialising-events.md": [[says("Hel", "lo.")], []],
+    "docs/web-apps.md": [[]],
     "docs/queries.md": [[says('{"name": "Paris", "inhabitants": 2100000}')], [says("Milk.")], []],
     "docs/sessions.md": [
         [says("Hello.")],
