@@ -15,7 +15,7 @@ from holdfast.agent.option_checks import (
     settings_changes,
     takes,
 )
-from holdfast.agent.prompts import attach, make_prompt, make_query
+from holdfast.agent.prompts import attach, make_prompt, make_query, with_options
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.verbs import SessionVerbs
 from holdfast.ports.runner import QueryInput
@@ -33,6 +33,7 @@ from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, Idle, SessionStatus
 from holdfast.vocabulary.ids import SessionId, new_query_id
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
@@ -62,7 +63,7 @@ class AgentSession(SessionVerbs):
         closes_agent: bool = False,
     ) -> None:
         super().__init__(composition)
-        self._request = request
+        self._request = replace(request, bindings=replace(request.bindings, face=self))
         self._closes_after_query = closes_after_query
         self._closes_agent = closes_agent
         self._one_opens = asyncio.Lock()
@@ -129,7 +130,7 @@ class AgentSession(SessionVerbs):
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
         options = check_options(options, QueryOptions, door="session.chat()")
-        query = make_query(prompt, options)
+        query = make_query(prompt, options, self._settings_of(options))
 
         async def start() -> "QueryHandle":
             cwd = self._composition.configuration.cwd
@@ -143,23 +144,32 @@ class AgentSession(SessionVerbs):
     def resume(self, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Carry an unfinished query on; await it for its result, or iterate it.
 
+        Prompts that wait run after it. Without an unfinished query, the first of them is it.
+
         Raises:
-            SessionError: NOTHING_TO_SEND when every query has ended.
+            SessionError: NOTHING_TO_SEND when every query has ended and no prompt waits.
 
         """
         options = check_options(options, QueryOptions, door="session.resume()")
+        settings = self._settings_of(options)
 
         async def start() -> "QueryHandle":
-            return await self._submit(None, options)
+            live = await self._live_session()
+            query = resume_input(live.fold, live.recorder.waiting().values())
+            return await self._submit(with_options(query, options, settings), options)
 
         return QueryStream(start, None, options)
 
-    async def _submit(self, query: QueryInput | None, options: QueryOptions) -> "QueryHandle":
-        """Submit a query to the session; without one, carry on what is unfinished."""
+    def _settings_of(self, options: QueryOptions) -> JsonObject:
+        """Return the settings of one query, checked; one that is stopped already needs none."""
+        signal = options["signal"]
+        if signal is not None and signal.aborted:
+            return {}
+        return self._composition.configuration.changed(settings_changes(options))
+
+    async def _submit(self, query: QueryInput, options: QueryOptions) -> "QueryHandle":
         live = await self._live_session()
-        total_timeout = options["total_timeout"]
-        query = query or resume_input(live.fold, live.recorder.waiting().values())
-        handle = live.new_handle(query, total_timeout=total_timeout)
+        handle = live.new_handle(query, total_timeout=options["total_timeout"])
         await live.submit(handle, options["delivery"])
         return handle
 
@@ -175,7 +185,7 @@ class AgentSession(SessionVerbs):
         options = check_options(SendOptions(), SendOptions, door="session.count_tokens()")
         message = None if prompt is None else make_prompt(prompt, options, new_query_id())
         live = await self._live_session()
-        return await self._composition.count_tokens(live.fold, message)
+        return await self._composition.count_tokens(live, message)
 
     async def drain_queue(self) -> tuple[UserMessage, ...]:
         """Take every prompt that waits out of the queue and return them."""
@@ -226,8 +236,13 @@ class AgentSession(SessionVerbs):
         """
         fork = await (await self._branches()).fork(after)
         check_reference(name)
+        self._composition.keep(fork.parent)
         request = SessionRequest(
-            reference=name, owner=self._request.owner, project=self._request.project, fork=fork
+            reference=name,
+            owner=self._request.owner,
+            project=self._request.project,
+            fork=fork,
+            bindings=self._request.bindings,
         )
         return await AgentSession(self._composition, request).open()
 
@@ -281,7 +296,9 @@ class AgentSession(SessionVerbs):
             await _give_up(self._opening)
         if self._live is not None:
             await self._live.close(force=force)
-        self._composition.forget_closed()
+        await self._composition.forget_closed(
+            one_shot=self.session_id if self._closes_after_query else None
+        )
         if self._closes_agent:
             await self._composition.close()
 

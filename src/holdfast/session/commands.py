@@ -95,14 +95,14 @@ class SessionCommands:
                     return
                 await self._clock.sleep(_REST_SECONDS)
 
-    async def carry_out_pending(self) -> None:
-        """Carry out what is in the inbox now."""
+    async def carry_out_pending(self, *, opening: bool = False) -> None:
+        """Carry out what is in the inbox now; while the session is opened, prompts only wait."""
         for command in await self._inbox.pending(self._session.session_id):
             if command.id not in self._seen:
                 self._seen.add(command.id)
-                await self._take(command)
+                await self._take(command, opening=opening)
 
-    async def _take(self, command: Command) -> None:
+    async def _take(self, command: Command, *, opening: bool) -> None:
         """Carry out a command of the inbox, and see that it is consumed.
 
         Raises:
@@ -112,7 +112,11 @@ class SessionCommands:
         try:
             await self._queue.recover()
             try:
-                await self._do(command, consumed=(command.id,))
+                if opening and isinstance(command, SendPrompt):
+                    query = _query_of(command)
+                    await self._queue.take_in(query, command.delivery, consumed=(command.id,))
+                else:
+                    await self._do(command, consumed=(command.id,))
             except SessionError as error:
                 if error.code is ErrorCode.CLOSED:
                     raise
@@ -131,9 +135,8 @@ class SessionCommands:
                 self._session.abort(reason)
                 if consumed:
                     await self._recorder.commit((), consumed=consumed)
-            case SendPrompt(message=message, delivery=delivery):
-                query = QueryInput(query_id=message.query_id or new_query_id(), message=message)
-                await self._queue.admit(query, delivery, consumed=consumed)
+            case SendPrompt(delivery=delivery):
+                await self._queue.admit(_query_of(command), delivery, consumed=consumed)
             case ApproveCall(approval_id=approval_id, arguments=arguments, scope=scope):
                 decision = Approve(arguments=arguments, scope=scope, by=command.by)
                 # A caller that is here can mend its arguments; one that is gone cannot.
@@ -144,3 +147,9 @@ class SessionCommands:
             case DenyCall(approval_id=approval_id, reason=reason):
                 denial = Deny(reason, by=command.by)
                 await self._session.decide(approval_id, denial, consumed=consumed)
+
+
+def _query_of(command: SendPrompt) -> QueryInput:
+    message = command.message
+    query_id = message.query_id or new_query_id()
+    return QueryInput(query_id=query_id, message=message, sender=message.sender)

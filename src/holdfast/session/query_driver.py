@@ -6,6 +6,7 @@ from typing import Any
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.error_classification import to_agent_error
+from holdfast.blocks.tool_registry.registry import registry_of
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Clock, Stamp
@@ -80,8 +81,8 @@ class QueryDriver:
         return _judge(handle, worker)
 
     def _scope_of(self, handle: QueryHandle) -> QueryScope:
-        threshold, abort = self._recorder.fold.settings.loop_threshold, AbortController()
-        return QueryScope(
+        abort = AbortController()
+        scope = QueryScope(
             session=self._session,
             fold=self._session.fold,
             recorder=QueryRecorder(
@@ -91,8 +92,10 @@ class QueryDriver:
             input=handle.query,
             stamp=Stamp(self._clock, query_id=handle.query.query_id),
             started_at=self._clock.now(),
-            loop=LoopDetector(threshold),
+            registry=registry_of(handle.query.tools, self._session.registry),
         )
+        scope.loop = LoopDetector(scope.settings.loop_threshold)
+        return scope
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
         duration_ms = max(1, int((self._clock.now() - scope.started_at) * 1000))

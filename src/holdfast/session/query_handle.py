@@ -4,7 +4,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 from msgspec.structs import replace
@@ -45,6 +45,10 @@ class QueryHandle:
         self.waiting = waiting
         """What waits in its session's queue."""
         self.asker: QueryHandle | None = query_in_context()
+        self.context = copy_context()
+        """What the query runs in: a copy of its submitter's context."""
+        self.gives_way = False
+        """Whether prompts that wait go on also when it comes to rest on an approval."""
         self.total_timeout = total_timeout
         self.stream = Subscription(limit=buffer_size)
         self.input_id: InputId | None = None
@@ -115,6 +119,18 @@ class QueryHandle:
         self.stream.end(error)
         if self.timer is not None:
             self.timer.cancel()
+
+    def fail(self, error: AgentError) -> None:
+        """End a query that never ran, or whose end could not be recorded."""
+        result: AgentResult[Any] = AgentResult(text="", stop_reason="aborted")
+        if error.result is None:
+            error.result = result
+        self.finish(result, error)
+
+    def finish_like(self, other: "QueryHandle") -> None:
+        """End a prompt that joined another query as that query ended."""
+        if other.result is not None:
+            self.finish(other.result, other.error)
 
     async def wait(self) -> None:
         """Wait until it is at rest."""

@@ -28,6 +28,8 @@ from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.tools import Effect
 from holdfast.vocabulary.usage import Usage
 
+ChangeOrigin: TypeAlias = Literal["opening", "configure"]
+
 FORMAT_VERSION = 1
 """The version of the log format that this code writes."""
 
@@ -60,6 +62,20 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
         return alias_of(self.kind)
 
 
+class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a query was told beside its prompt, as far as a log can keep it.
+
+    Functions, objects and the type of an answer are not kept: they live in the program.
+    """
+
+    settings: JsonObject = msgspec.field(default_factory=dict)
+    """Settings of this query alone, laid over those of the session."""
+    reminders: tuple[str, ...] = ()
+    """Kept only while the prompt waits in the queue."""
+    require_tool: str | None = None
+    timeout: float | None = None
+
+
 class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     """A session begins, new or as a branch of another."""
 
@@ -79,6 +95,8 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     """The last `seq` of the parent when it was forked. What it had recorded of tool calls by then
     belongs to this session wherever the calls do; None means everything that it has recorded."""
     settings: Settings = Settings()
+    configured: tuple[str, ...] = ()
+    """Names of settings that `configure` had set in the session that this one was forked from."""
     native_session_id: str | None = None
     history: tuple[Message, ...] = ()
     """The conversation that a restored session begins with."""
@@ -89,6 +107,9 @@ class SessionChanged(Entry, frozen=True, kw_only=True, tag="session.changed"):
 
     survives_rewind: ClassVar[bool] = True
     changes: JsonObject
+    origin: ChangeOrigin = "configure"
+    """What changed it. A change made at an opening ranks like what the session was opened with;
+    what `configure` set is not changed by the options of an `Agent` any more."""
 
 
 class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):
@@ -99,6 +120,7 @@ class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):
     message: UserMessage
     delivery: Delivery
     sender: Sender | None = None
+    options: KeptOptions = KeptOptions()
 
 
 class InputPromoted(Entry, frozen=True, kw_only=True, tag="input.promoted"):
@@ -123,6 +145,7 @@ class QueryStarted(Entry, frozen=True, kw_only=True, tag="query.started"):
     message: UserMessage | None = None
     """The prompt; None when an earlier query goes on."""
     resumes: QueryId | None = None
+    options: KeptOptions = KeptOptions()
 
 
 class QueryEnded(Entry, frozen=True, kw_only=True, tag="query.ended"):

@@ -20,6 +20,7 @@ from holdfast.blocks.conversation.tool_calls import (
     heal_history,
     open_calls,
     readable_parts,
+    request_of,
     with_distinct_calls,
 )
 from holdfast.vocabulary.approvals import ApprovalRequest
@@ -33,6 +34,7 @@ from holdfast.vocabulary.entries import (
     InputDrained,
     InputPromoted,
     InputQueued,
+    KeptOptions,
     PartCheckpoint,
     PartEnded,
     PartStarted,
@@ -54,7 +56,7 @@ from holdfast.vocabulary.entries import (
 from holdfast.vocabulary.ids import ApprovalId, CallId, InputId, MessageId, QueryId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ReminderPart
-from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.settings import Settings, changed_settings
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.usage import Usage, add_costs
 
@@ -74,6 +76,11 @@ class SessionFold:
         self.title: str | None = None
         self.native_session_id: str | None = None
         self.settings = Settings()
+        self.configured: frozenset[str] = frozenset()
+        """Names of settings that were last set by `configure`, not at an opening."""
+        self.query_options = KeptOptions()
+        """What the last query was told beside its prompt, without what only its first turn needs
+        once that was answered."""
         self.conversation = Conversation()
         self.open_query: QueryStarted | None = None
         self.last_query: QueryEnded | None = None
@@ -145,19 +152,7 @@ class SessionFold:
     def pending_approvals(self) -> tuple[ApprovalRequest, ...]:
         """Return the approvals that wait for an answer."""
         session_id = self.opened.session_id if self.opened else None
-        return tuple(
-            ApprovalRequest(
-                id=entry.approval_id,
-                call_id=entry.call_id,
-                tool=entry.tool,
-                arguments=msgspec.to_builtins(entry.arguments),
-                arguments_hash=entry.arguments_hash,
-                session_id=session_id,
-                effect=entry.effect,
-                reason=entry.reason,
-            )
-            for entry in self.approvals.values()
-        )
+        return tuple(request_of(entry, session_id) for entry in self.approvals.values())
 
     def is_allowed(self, tool: str, query_id: QueryId) -> bool:
         """Whether this tool was approved for the whole query or session."""
@@ -169,6 +164,11 @@ class SessionFold:
             return self.open_query.query_id
         last = self.last_query
         return last.query_id if last is not None and last.stop_reason == "approval" else None
+
+    def approved_query(self) -> QueryId | None:
+        """Return the unfinished query that has calls which were approved and not run yet."""
+        approved = any(call.state == "approved" and call.may_run for call in self.calls.values())
+        return self.unfinished_query() if approved else None
 
     def is_resting(self) -> bool:
         """Whether the last query rests on approvals and was not carried on."""
@@ -242,6 +242,7 @@ class SessionFold:
         self.title = entry.title
         self.native_session_id = entry.native_session_id
         self.settings = entry.settings
+        self.configured = frozenset(entry.configured)
         if entry.parent is None:
             self.conversation.set_history(heal_history(entry.history))
         else:
@@ -254,9 +255,10 @@ class SessionFold:
         self.title = changes.get("title", self.title)
         self.native_session_id = changes.get("native_session_id", self.native_session_id)
         if "settings" in changes:
-            self.settings = msgspec.convert(
-                msgspec.to_builtins(self.settings) | changes["settings"], Settings
-            )
+            self.settings = changed_settings(self.settings, changes["settings"])
+            names = frozenset(changes["settings"])
+            is_configured = entry.origin == "configure"
+            self.configured = self.configured | names if is_configured else self.configured - names
 
     def _on_input_queued(self, entry: InputQueued) -> None:
         self.inputs[entry.input_id] = entry
@@ -271,6 +273,7 @@ class SessionFold:
 
     def _on_query_started(self, entry: QueryStarted) -> None:
         self.open_query = entry
+        self.query_options = entry.options
         if entry.resumes is not None:
             allowed = {tool for query_id, tool in self._standing if query_id == entry.resumes}
             self._standing.update((entry.query_id, tool) for tool in allowed)
@@ -295,6 +298,8 @@ class SessionFold:
         self.cost = add_costs(self.cost, entry.cost)
         turn, self.open_turn = self.open_turn, None
         self.last_finish = entry.finish
+        if self.query_options.require_tool is not None and not entry.interrupted:
+            self.query_options = msgspec.structs.replace(self.query_options, require_tool=None)
         if turn is None:
             return
         message = turn.message(

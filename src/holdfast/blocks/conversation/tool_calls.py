@@ -7,7 +7,9 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.vocabulary.ids import CallId, MessageId
+from holdfast.vocabulary.approvals import ApprovalRequest
+from holdfast.vocabulary.entries import ApprovalRequested
+from holdfast.vocabulary.ids import CallId, MessageId, SessionId
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
@@ -228,6 +230,20 @@ def with_distinct_calls(message: AssistantMessage) -> AssistantMessage:
         return replace(part, call_id=call_id)
 
     return replace(message, parts=tuple(map(distinct, message.parts)))
+
+
+def request_of(entry: ApprovalRequested, session_id: SessionId | None) -> ApprovalRequest:
+    """Return the question of an entry as those see it who answer it."""
+    return ApprovalRequest(
+        id=entry.approval_id,
+        call_id=entry.call_id,
+        tool=entry.tool,
+        arguments=msgspec.to_builtins(entry.arguments),
+        arguments_hash=entry.arguments_hash,
+        session_id=session_id,
+        effect=entry.effect,
+        reason=entry.reason,
+    )
 
 
 def readable_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
