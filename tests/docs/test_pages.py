@@ -36,6 +36,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
     "docs/queries.md": [[says('{"name": "Paris", "inhabitants": 2100000}')], [says("Milk.")], []],
     "docs/sessions.md": [
         [says("Hello.")],
+        [says("Hello."), says("Hard.")],
         [says("A long report.")],
         [says("Hello."), says("Noon.")],
     ],

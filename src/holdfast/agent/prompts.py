@@ -31,8 +31,8 @@ _FENCED = r"(?is)^\s*```(?:json)?\s*(.*?)\s*```\s*$"
 """JSON text in the fence that some models put around it."""
 
 
-def make_query(prompt: Prompt, options: QueryOptions, settings: JsonObject) -> QueryInput:
-    """Make the input of one query from its prompt, its checked options and its own settings.
+def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
+    """Make the input of one query from its prompt and its checked options.
 
     Raises:
         ConfigError: CONFIG_INVALID when the prompt is empty, or when the output type or a tool
@@ -42,11 +42,13 @@ def make_query(prompt: Prompt, options: QueryOptions, settings: JsonObject) -> Q
     query_id = new_query_id()
     message = make_prompt(prompt, options, query_id)
     query = QueryInput(query_id=query_id, message=message, sender=message.sender)
-    return with_options(query, options, settings)
+    return with_options(query, options)
 
 
-def with_options(query: QueryInput, options: QueryOptions, settings: JsonObject) -> QueryInput:
+def with_options(query: QueryInput, options: QueryOptions) -> QueryInput:
     """Return a query with what its options say; what they do not say stays as it is.
+
+    Settings among them are left out: what they come to depends on those of the session.
 
     Raises:
         ConfigError: CONFIG_INVALID when the output type or a tool cannot be used.
@@ -59,7 +61,6 @@ def with_options(query: QueryInput, options: QueryOptions, settings: JsonObject)
         "transform": options["transform"],
         "output": output_spec(options["output_type"]),
         "timeout": options["timeout"],
-        "settings": {**query.settings, **settings},
         "tools": None if tools is None else ToolRegistry(tools),
         "deps": options["deps"],
     }

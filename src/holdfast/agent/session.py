@@ -12,6 +12,7 @@ from holdfast.agent.option_checks import (
     check_options,
     check_reference,
     check_subscription,
+    named_settings,
     settings_changes,
     takes,
 )
@@ -21,6 +22,7 @@ from holdfast.agent.verbs import SessionVerbs
 from holdfast.ports.runner import QueryInput
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import (
+    NamedSettings,
     SessionRequest,
     SessionView,
     Unfinished,
@@ -33,7 +35,6 @@ from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, Idle, SessionStatus
 from holdfast.vocabulary.ids import SessionId, new_query_id
-from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
@@ -130,12 +131,12 @@ class AgentSession(SessionVerbs):
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
         options = check_options(options, QueryOptions, door="session.chat()")
-        query = make_query(prompt, options, self._settings_of(options))
+        query, named = make_query(prompt, options), self._named_by(options)
 
         async def start() -> "QueryHandle":
             cwd = self._composition.configuration.cwd
             message = query.message and await attach(query.message, options, cwd=cwd)
-            return await self._submit(replace(query, message=message), options)
+            return await self._submit(replace(query, message=message), options, named)
 
         finish = self.close if self._closes_after_query else None
         return QueryStream(start, finish, options)
@@ -151,25 +152,30 @@ class AgentSession(SessionVerbs):
 
         """
         options = check_options(options, QueryOptions, door="session.resume()")
-        settings = self._settings_of(options)
+        named = self._named_by(options)
 
         async def start() -> "QueryHandle":
             live = await self._live_session()
             query = resume_input(live.fold, live.recorder.waiting().values())
-            return await self._submit(with_options(query, options, settings), options)
+            return await self._submit(with_options(query, options), options, named)
 
         return QueryStream(start, None, options)
 
-    def _settings_of(self, options: QueryOptions) -> JsonObject:
+    def _named_by(self, options: QueryOptions) -> NamedSettings:
         """Return the settings of one query, checked; one that is stopped already needs none."""
         signal = options["signal"]
         if signal is not None and signal.aborted:
-            return {}
-        return self._composition.configuration.changed(settings_changes(options))
+            return NamedSettings()
+        return named_settings(options, self._composition.configuration)
 
-    async def _submit(self, query: QueryInput, options: QueryOptions) -> "QueryHandle":
+    async def _submit(
+        self, query: QueryInput, options: QueryOptions, named: NamedSettings
+    ) -> "QueryHandle":
         live = await self._live_session()
-        handle = live.new_handle(query, total_timeout=options["total_timeout"])
+        settings = query.settings | named.over(live.fold.settings)
+        handle = live.new_handle(
+            replace(query, settings=settings), total_timeout=options["total_timeout"]
+        )
         await live.submit(handle, options["delivery"])
         return handle
 
@@ -292,13 +298,13 @@ class AgentSession(SessionVerbs):
     async def close(self, *, force: bool = False) -> None:
         """Close the session: a running query may end by itself for a while, or not with `force`."""
         self._closed = True
-        if self._live is None and self._opening is not None:
-            await _give_up(self._opening)
-        if self._live is not None:
-            await self._live.close(force=force)
-        await self._composition.forget_closed(
-            one_shot=self.session_id if self._closes_after_query else None
-        )
+        live = self._live
+        if live is None and self._opening is not None:
+            live = await _give_up(self._opening)
+        elif live is not None:
+            await live.close(force=force)
+        if live is not None:
+            await self._composition.forget(live, is_one_shot=self._closes_after_query)
         if self._closes_agent:
             await self._composition.close()
 
@@ -360,12 +366,15 @@ class AgentSession(SessionVerbs):
                 self._live = live
 
 
-async def _give_up(opening: "asyncio.Task[LiveSession]") -> None:
-    """Cancel an opening, and close the session if it was open already."""
+async def _give_up(opening: "asyncio.Task[LiveSession]") -> "LiveSession | None":
+    """Cancel an opening; close and return the session if it was open already."""
     if opening.cancel():
         await asyncio.wait({opening})
-    if not opening.cancelled() and opening.exception() is None:
-        await opening.result().close(force=True)
+    if opening.cancelled() or opening.exception() is not None:
+        return None
+    live = opening.result()
+    await live.close(force=True)
+    return live
 
 
 def _not_open(*, closed: bool) -> AgentError:

@@ -97,21 +97,19 @@ class Composition:
             live.channel.on(Instrumented, self._inputs.instrumentation)
         return live
 
-    async def forget_closed(self, *, one_shot: SessionId | None = None) -> None:
-        """Keep nothing of sessions that were closed.
+    async def forget(self, live: LiveSession, *, is_one_shot: bool) -> None:
+        """Keep nothing of a session that was closed.
 
         The session of a single call is gone from the agent's own memory, too, unless it rests:
         then it is gone when it was answered and is closed again.
         """
-        closed = [live for live in self._sessions if live.closed]
-        self._sessions = [live for live in self._sessions if not live.closed]
-        if one_shot is not None and self._inputs.store == "memory":
-            self._one_shots.add(one_shot)
+        self._sessions = [other for other in self._sessions if not other.closed]
+        if is_one_shot and self._inputs.store == "memory":
+            self._one_shots.add(live.session_id)
         over = self._one_shots - self._kept
-        for live in closed:
-            if live.session_id in over and not live.has_unfinished:
-                self._one_shots.discard(live.session_id)
-                await self.store.log.delete(live.session_id)
+        if live.session_id in over and not live.has_unfinished:
+            self._one_shots.discard(live.session_id)
+            await self.store.log.delete(live.session_id)
 
     def keep(self, session_id: SessionId) -> None:
         """Keep the session of a single call as long as the agent: another was forked from it."""

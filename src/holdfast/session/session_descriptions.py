@@ -51,14 +51,19 @@ class NamedSettings(msgspec.Struct, frozen=True, kw_only=True):
     implied: JsonObject = msgspec.field(default_factory=dict)
     """What comes with the model by its short name; counts only where the model is changed."""
 
-    def changes_to(self, settings: Settings, *, but: Collection[str] = ()) -> JsonObject:
-        """Return what these settings change; a table in them is laid over what is there."""
+    def over(self, settings: Settings, *, but: Collection[str] = ()) -> JsonObject:
+        """Return the settings that are named, each as a whole: a table is laid over the old one."""
         now = plain_value(settings)
         values = {name: value for name, value in self.values.items() if name not in but}
         if values.get("model", now["model"]) != now["model"]:
             implied = {name: value for name, value in self.implied.items() if name not in but}
             values = implied | values
-        laid = {name: _laid_over(now[name], plain_value(value)) for name, value in values.items()}
+        return {name: _laid_over(now[name], value) for name, value in values.items()}
+
+    def changes_to(self, settings: Settings, *, but: Collection[str] = ()) -> JsonObject:
+        """Return those of them that are others than the settings have."""
+        now = plain_value(settings)
+        laid = self.over(settings, but=but)
         return {name: value for name, value in laid.items() if value != now[name]}
 
 
