@@ -99,7 +99,8 @@ class QueryDriver:
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
         duration_ms = max(1, int((self._clock.now() - scope.started_at) * 1000))
-        ended, outcome = await self._record_end(scope, outcome, duration_ms)
+        rests = outcome.stop_reason == "approval" and not handle.gives_way
+        ended, outcome = await self._record_end(scope, outcome, duration_ms, rests=rests)
         error = outcome.error
         result: Any = _result_of(scope, ended)
         if error is not None and error.result is None:
@@ -113,13 +114,13 @@ class QueryDriver:
         self._session.set_status(Failed(error=error.report) if error and failed else Idle())
 
     async def _record_end(
-        self, scope: QueryScope, outcome: QueryOutcome, duration_ms: int
+        self, scope: QueryScope, outcome: QueryOutcome, duration_ms: int, *, rests: bool
     ) -> tuple[QueryEnded, QueryOutcome]:
         """Record the end; a store that cannot take it makes the end an error, still shown once."""
         try:
             await self._recorder.commit(())  # what a cancelled worker had staged comes first
             ended = _query_ended(scope, outcome, duration_ms=duration_ms)
-            await self._recorder.commit([*_closing_events(scope, outcome), ended])
+            await self._recorder.commit([*_closing_events(scope, outcome, rests=rests), ended])
         except StoreError as error:
             if outcome.error is None or not isinstance(outcome.error, StoreError):
                 outcome = QueryOutcome(stop_reason="error", error=error)
@@ -174,7 +175,7 @@ def _first_of(failure: BaseException) -> BaseException:
     return failure
 
 
-def _closing_events(scope: QueryScope, outcome: QueryOutcome) -> list[Event]:
+def _closing_events(scope: QueryScope, outcome: QueryOutcome, *, rests: bool) -> list[Event]:
     """Return what is to be recorded before the end, so that the query is at rest.
 
     What was streamed is kept and marked as interrupted. A tool that was running is recorded as
@@ -188,7 +189,6 @@ def _closing_events(scope: QueryScope, outcome: QueryOutcome) -> list[Event]:
             scope.turn.answer.close(out)
         message_id = fold.open_turn.started.message_id
         out.append(TurnEnded(**scope.turn_stamp(), message_id=message_id, interrupted=True))
-    rests = outcome.stop_reason == "approval"
     resting = {asked.call_id for asked in fold.approvals.values()} if rests else set()
     out.extend(
         ToolEnded(

@@ -48,7 +48,7 @@ class QueryHandle:
         self.context = copy_context()
         """What the query runs in: a copy of its submitter's context."""
         self.gives_way = False
-        """Whether prompts that wait go on also when it comes to rest on an approval."""
+        """Whether approvals that it comes to rest on are void at once: prompts wait behind it."""
         self.total_timeout = total_timeout
         self.stream = Subscription(limit=buffer_size)
         self.input_id: InputId | None = None
