@@ -152,7 +152,7 @@ async def test_a_remote_reads_what_a_session_does() -> None:
     desk, gate = Desk(), Gate()
     agent, _ = desk.agent([gate, *says("done")])
     async with agent, agent.session("x") as session:
-        asking = asyncio.create_task(session.chat("go"))
+        asking = asyncio.ensure_future(session.chat("go"))
         await gate.reached.wait()
         remote = await desk.remote()
         assert await remote.status() == Busy()
@@ -175,9 +175,9 @@ async def left_waiting(desk: Desk, **options: Any) -> list[InputQueued]:
     runtime = RuntimeSettings(close_drain_seconds=0)
     agent, _ = desk.agent([gate], runtime=runtime)
     async with agent, agent.session("x") as session:
-        asking = [asyncio.create_task(session.chat("first"))]
+        asking = [asyncio.ensure_future(session.chat("first"))]
         await gate.reached.wait()
-        asking.append(asyncio.create_task(session.chat("second", **options)))
+        asking.append(asyncio.ensure_future(session.chat("second", **options)))
         await until(lambda: session.snapshot().pending)
         await session.close(force=True)
         await asyncio.gather(*asking, return_exceptions=True)
@@ -232,7 +232,7 @@ async def test_a_query_that_was_cut_off_is_resumed_with_its_own_settings() -> No
     agent, _ = desk.agent([gate])
     async with agent:
         session: AgentSession = agent.session("x")
-        asking = asyncio.create_task(session.chat("go", thinking="high", require_tool="pay"))
+        asking = asyncio.ensure_future(session.chat("go", thinking="high", require_tool="pay"))
         await gate.reached.wait()
         log = await desk.store.log.read(session.session_id or (await desk.remote()).session_id)
         lost = Desk()  # a store with what was written so far, as after a crash

@@ -1,4 +1,4 @@
-"""Which settings hold when a session is opened again: what a program names, and what it does not."""
+"""Which settings hold when a session is opened again: those that a program names, and others."""
 
 from pathlib import Path
 from typing import Any
@@ -49,14 +49,14 @@ class Programs:
         config.write_text(file or "# nothing")
         options: Any = {"config_path": config, "environment": environment or {}, **agent}
         self.provider.add(says("ok"))
-        async with Agent(providers=[self.provider], store=self._store, **options) as one:
-            async with one.session("kept", **(session or {})) as held:
-                if configure:
-                    await held.configure(**configure)
-                await held.chat("go")
-                log = await self._store.log.read(held.session_id or SessionId(""))
-                self.changes = [entry for entry in log if isinstance(entry, SessionChanged)]
-                return held.settings
+        one = Agent(providers=[self.provider], store=self._store, **options)
+        async with one, one.session("kept", **(session or {})) as held:
+            if configure:
+                await held.configure(**configure)
+            await held.chat("go")
+            log = await self._store.log.read(held.session_id or SessionId(""))
+            self.changes = [entry for entry in log if isinstance(entry, SessionChanged)]
+            return held.settings
 
 
 @pytest.fixture

@@ -93,9 +93,9 @@ async def test_two_users_on_one_session_each_have_their_own_context_and_deps(nam
     first, *others = steps(name, name, name)
     script: Sequence[Step] = [[gate, *first], *others]  # type: ignore[misc]
     async with playing(script, tools=watch.tools, deps=Deps("shared.db")) as (session, _):
-        ana = asyncio.create_task(ask_as("ana", session))
+        ana = asyncio.ensure_future(ask_as("ana", session))
         await gate.reached.wait()
-        ben = asyncio.create_task(ask_as("ben", session))
+        ben = asyncio.ensure_future(ask_as("ben", session))
         await until(lambda: session.snapshot().pending)
         gate.open()
         await asyncio.gather(ana, ben)
@@ -119,9 +119,9 @@ async def test_a_prompt_that_was_only_sent_runs_in_the_context_of_its_sender() -
 
     script: Sequence[Step] = [[gate, *first], *others]  # type: ignore[misc]
     async with playing(script, tools=watch.tools) as (session, _):
-        ana = asyncio.create_task(ask_as("ana", session))
+        ana = asyncio.ensure_future(ask_as("ana", session))
         await gate.reached.wait()
-        await asyncio.create_task(send(session))
+        await asyncio.ensure_future(send(session))
         gate.open()
         await ana
         await session.wait_idle()

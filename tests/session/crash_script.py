@@ -1,8 +1,9 @@
 """A session in several acts, each played by a process of its own that may die at any write.
 
 Together they approve, deny, answer twice, steer, send from outside, go back, take that back, fork,
-open with other settings, and carry on after a crash. Tests start this program as `crash_script KIND` and ask it line by line
-to have an act played in a folder and killed: `NUMBER ACT FOLDER` is answered with `CODE CALLS`.
+open with other settings, and carry on after a crash. Tests start this program as
+`crash_script KIND` and ask it line by line to have an act played in a folder and killed:
+`NUMBER ACT FOLDER` is answered with `CODE CALLS`.
 """
 
 import asyncio
@@ -255,7 +256,6 @@ class Script:
             await trunk.until_idle()
             await trunk.steer("write end")
             await trunk.until_idle()
-
 
     async def open_anew(self) -> None:
         """Open a session with other settings, and with what was approved and sent meanwhile."""

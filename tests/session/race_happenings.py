@@ -321,7 +321,15 @@ HAPPENINGS = (*_HAPPENINGS, "result", "error", "timeout")
 
 THEMES: dict[str, Sequence[str]] = {
     "anything": (),
-    "answers": ("approve", "deny", "two answers", "remote approve", "remote deny", "resume", "look"),
+    "answers": (
+        "approve",
+        "deny",
+        "two answers",
+        "remote approve",
+        "remote deny",
+        "resume",
+        "look",
+    ),
     "prompts": ("prompt", "steer", "remote prompt", "drain", "close", "reopen", "cancelled open"),
     "openings": ("reopen", "configure", "remote prompt", "approve", "remote approve", "prompt"),
     "branches": ("rewind", "undo", "fork", "resume", "approve", "two answers"),

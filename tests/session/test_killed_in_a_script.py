@@ -235,7 +235,16 @@ def _forged_effect(line: str) -> Forge:
         (_forged_effect("a"), "came twice"),
         (_forged_effect("c"), "start of 'c'"),
     ],
-    ids=["prompt", "answer", "decision", "move", "fork", "setting", "effect twice", "effect unasked"],
+    ids=[
+        "prompt",
+        "answer",
+        "decision",
+        "move",
+        "fork",
+        "setting",
+        "effect twice",
+        "effect unasked",
+    ],
 )
 async def test_a_broken_promise_would_be_noticed(
     forge: Forge, complaint: str, tmp_path: Path

@@ -7,9 +7,8 @@ import pytest
 
 from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.conversation import paths
-from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.conversation.tool_calls import CallRecord
-from holdfast.session import opening
+from holdfast.session import opening, prompt_queue
 from holdfast.session.commands import SessionCommands
 from holdfast.session.live_session import LiveSession
 from holdfast.session.prompt_queue import PromptQueue
@@ -82,10 +81,15 @@ def test_a_command_that_is_consumed_before_its_effect_is_found(
     admit = PromptQueue.admit
 
     async def consume_first(
-        self: PromptQueue, query: Any, delivery: Any, *, consumed: Sequence[CommandId] = ()
+        self: PromptQueue,
+        query: Any,
+        delivery: Any,
+        *,
+        consumed: Sequence[CommandId] = (),
+        starts: bool = True,
     ) -> None:
         await self._recorder.commit((), consumed=consumed)
-        await admit(self, query, delivery)
+        await admit(self, query, delivery, starts=starts)
 
     monkeypatch.setattr(PromptQueue, "admit", consume_first)
     _find("a command that is consumed before its effect", "prompts", report)
@@ -115,7 +119,7 @@ def test_a_prompt_that_joined_a_query_and_still_waits_is_found(
 def test_a_prompt_that_overtakes_what_was_approved_is_found(
     monkeypatch: pytest.MonkeyPatch, report: Report
 ) -> None:
-    monkeypatch.setattr(SessionFold, "approved_query", lambda self: None)
+    monkeypatch.setattr(prompt_queue, "has_approved_calls", lambda fold: False)
     _find("a prompt before an approved call", "openings", report)
 
 

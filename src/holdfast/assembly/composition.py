@@ -106,8 +106,9 @@ class Composition:
         self._sessions = [other for other in self._sessions if not other.closed]
         if is_one_shot and self._inputs.store == "memory":
             self._one_shots.add(live.session_id)
-        over = self._one_shots - self._kept
-        if live.session_id in over and not live.has_unfinished:
+        fold = live.fold
+        is_over = fold.unfinished_query() is None and not fold.inputs
+        if is_over and live.session_id in self._one_shots - self._kept:
             self._one_shots.discard(live.session_id)
             await self.store.log.delete(live.session_id)
 

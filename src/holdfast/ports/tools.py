@@ -1,7 +1,6 @@
 """The ports around tools: what a tool can do and know, who is asked before it runs, and hooks."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -19,12 +18,15 @@ from holdfast.ports.abort import AbortSignal
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.ids import CallId, QueryId, SessionId
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.messages import Message, Sender
 from holdfast.vocabulary.parts import ResultContent, ToolCallPart
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import typing_extensions
 
 
@@ -67,7 +69,7 @@ class ToolCaller(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     sender: Sender | None = None
     deps: Any = None
     session: ToolSession | None = None
-    cwd: Path = Path()
+    cwd: "str | Path" = "."
 
 
 _NO_CALLER = ToolCaller()
@@ -116,9 +118,10 @@ class ToolContext(Generic[DepsT_co]):
         return self._caller.session
 
     @property
-    def cwd(self) -> Path:
+    def cwd(self) -> "Path":
         """The folder that the agent takes relative paths from."""
-        return self._caller.cwd
+        folder: Path = late_module("pathlib").Path(self._caller.cwd)
+        return folder
 
     def progress(self, value: Json) -> None:
         """Show consumers how far the tool is; safe from a tool's own thread."""

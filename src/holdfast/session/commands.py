@@ -112,11 +112,7 @@ class SessionCommands:
         try:
             await self._queue.recover()
             try:
-                if opening and isinstance(command, SendPrompt):
-                    query = _query_of(command)
-                    await self._queue.take_in(query, command.delivery, consumed=(command.id,))
-                else:
-                    await self._do(command, consumed=(command.id,))
+                await self._do(command, consumed=(command.id,), starts=not opening)
             except SessionError as error:
                 if error.code is ErrorCode.CLOSED:
                     raise
@@ -128,15 +124,19 @@ class SessionCommands:
                 self._seen.discard(command.id)
             raise
 
-    async def _do(self, command: Command, *, consumed: Sequence[CommandId]) -> None:
+    async def _do(
+        self, command: Command, *, consumed: Sequence[CommandId], starts: bool = True
+    ) -> None:
         """Do what a command says; what comes of it and its consumption are one append."""
         match command:
             case AbortQuery(reason=reason):
                 self._session.abort(reason)
                 if consumed:
                     await self._recorder.commit((), consumed=consumed)
-            case SendPrompt(delivery=delivery):
-                await self._queue.admit(_query_of(command), delivery, consumed=consumed)
+            case SendPrompt(message=message, delivery=delivery):
+                query_id = message.query_id or new_query_id()
+                query = QueryInput(query_id=query_id, message=message, sender=message.sender)
+                await self._queue.admit(query, delivery, consumed=consumed, starts=starts)
             case ApproveCall(approval_id=approval_id, arguments=arguments, scope=scope):
                 decision = Approve(arguments=arguments, scope=scope, by=command.by)
                 # A caller that is here can mend its arguments; one that is gone cannot.
@@ -147,9 +147,3 @@ class SessionCommands:
             case DenyCall(approval_id=approval_id, reason=reason):
                 denial = Deny(reason, by=command.by)
                 await self._session.decide(approval_id, denial, consumed=consumed)
-
-
-def _query_of(command: SendPrompt) -> QueryInput:
-    message = command.message
-    query_id = message.query_id or new_query_id()
-    return QueryInput(query_id=query_id, message=message, sender=message.sender)

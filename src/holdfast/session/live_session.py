@@ -79,6 +79,7 @@ class LiveSession:
         resources: SessionResources,
         lease: Lease,
         fold: SessionFold,
+        *,
         bindings: SessionBindings,
     ) -> None:
         self._resources = resources
@@ -106,20 +107,7 @@ class LiveSession:
             unanswered=self.recorder.unanswered, commit=self.recorder.commit, clock=resources.clock
         )
         self._shown_status = self.status
-        scope = SessionScope(
-            session_id=self.session_id,
-            fold=fold,
-            waiting=self.recorder.waiting,
-            approvals=self._approvals,
-            tasks=self._tasks,
-            set_status=self._set_status,
-            registry=self.registry,
-            approver=resources.approver,
-            unanswered=resources.unanswered,
-            deps=resources.deps if bindings.deps is None else bindings.deps,
-            face=bindings.face,
-            cwd=resources.cwd,
-        )
+        scope = self._new_scope(fold, bindings)
         driver = QueryDriver(
             runner=resources.runner,
             session=scope,
@@ -143,6 +131,23 @@ class LiveSession:
             stamp=self.stamp,
         )
         self.commands = self._new_commands()
+
+    def _new_scope(self, fold: SessionFold, bindings: SessionBindings) -> SessionScope:
+        resources = self._resources
+        return SessionScope(
+            session_id=self.session_id,
+            fold=fold,
+            waiting=self.recorder.waiting,
+            approvals=self._approvals,
+            tasks=self._tasks,
+            set_status=self._set_status,
+            registry=self.registry,
+            approver=resources.approver,
+            unanswered=resources.unanswered,
+            deps=resources.deps if bindings.deps is None else bindings.deps,
+            face=bindings.face,
+            cwd=resources.cwd,
+        )
 
     def _new_commands(self) -> SessionCommands:
         return SessionCommands(
@@ -172,11 +177,6 @@ class LiveSession:
         if not isinstance(self._status, Idle):
             return self._status
         return Idle(approvals=len(self.fold.approvals), waiting=len(self.fold.inputs))
-
-    @property
-    def has_unfinished(self) -> bool:
-        """Whether a query of it can be carried on, or a prompt waits."""
-        return self.fold.unfinished_query() is not None or bool(self.fold.inputs)
 
     def new_handle(self, query: QueryInput, *, total_timeout: float | None = None) -> QueryHandle:
         """Make the handle of a query that is to be submitted."""

@@ -72,7 +72,7 @@ async def _open(
     except BaseException:
         await _to_its_end(resources.store.leases.release(lease))
         raise
-    live = LiveSession(resources, lease, fold, request.bindings)
+    live = LiveSession(resources, lease, fold, bindings=request.bindings)
     try:
         if not is_new and (changes := _changes_at_opening(fold, request)):
             await live.change({"settings": changes}, origin="opening")

@@ -12,17 +12,22 @@ from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.query_scope import SessionScope
 from holdfast.ports.clock import Stamp
 from holdfast.ports.runner import QueryInput
-from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
+from holdfast.session.query_handle import (
+    QueryHandle,
+    finish_like,
+    finish_without_running,
+    refuse_waiting_for,
+)
 from holdfast.session.recorder import SessionRecorder
-from holdfast.session.session_descriptions import kept_options, queued_input, resume_input
+from holdfast.session.session_descriptions import (
+    has_approved_calls,
+    kept_options,
+    queued_input,
+    resume_input,
+)
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry, InputDrained, InputQueued
-from holdfast.vocabulary.errors import (
-    AgentError,
-    ErrorCode,
-    RequestError,
-    SessionError,
-)
+from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
 from holdfast.vocabulary.ids import InputId, new_input_id
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.settings import Delivery
@@ -78,7 +83,7 @@ class PromptQueue:
     def _has_line(self) -> bool:
         """Whether something is before a new prompt: prompts that wait, calls that were approved."""
         is_waited = bool(self._waiting or self._recorder.waiting())
-        return is_waited or self._recorder.fold.approved_query() is not None
+        return is_waited or has_approved_calls(self._recorder.fold)
 
     async def submit(self, handle: QueryHandle, delivery: Delivery) -> None:
         """Run a query now, or let it wait as its delivery says."""
@@ -89,17 +94,29 @@ class PromptQueue:
             await self._begin(handle)
 
     async def admit(
-        self, query: QueryInput, delivery: Delivery, *, consumed: Sequence[CommandId] = ()
+        self,
+        query: QueryInput,
+        delivery: Delivery,
+        *,
+        consumed: Sequence[CommandId] = (),
+        starts: bool = True,
     ) -> None:
         """Take in a prompt whose answer nothing waits for; it is in the log when this returns.
 
         What it makes void (approvals that the session rests on) and the command that it came with
-        are settled by the same append.
+        are settled by the same append. One that `starts` nothing makes nothing void, either: it
+        waits until a query is resumed or sent.
 
         Raises:
             SessionError: CLOSED, or BUSY when it is not to wait.
 
         """
+        if not starts:
+            if delivery == "reject" and self._has_line:
+                raise _busy()
+            queued = self._queued(query, new_input_id(), "queue")
+            await self._recorder.commit([queued], consumed=consumed)
+            return
         handle = self._new_handle(query)
         handle.stream.abandon()
         await self._admit(handle, delivery, consumed)
@@ -122,27 +139,13 @@ class PromptQueue:
                 void=self._approvals.cancellations(NEW_PROMPT),
                 consumed=consumed,
             )
-        if self._recorder.fold.approved_query() is None:
+        if not has_approved_calls(self._recorder.fold):
             self._start_next()
         else:
             # If it comes to rest on another approval, the prompts behind it make that void.
             carrying_on = self._unwatched(resume_input(self._recorder.fold, ()))
             carrying_on.gives_way = True
             self._start(carrying_on)
-
-    async def take_in(
-        self, query: QueryInput, delivery: Delivery, *, consumed: Sequence[CommandId] = ()
-    ) -> None:
-        """Let a prompt wait in the log and start nothing; resuming or the next prompt does.
-
-        Raises:
-            SessionError: BUSY when it is not to wait and something is before it.
-
-        """
-        if delivery == "reject" and self._has_line:
-            raise _busy()
-        queued = self._queued(query, new_input_id(), "queue")
-        await self._recorder.commit([queued], consumed=consumed)
 
     async def _begin(self, handle: QueryHandle) -> None:
         """Run a query in an idle session."""
@@ -296,7 +299,7 @@ class PromptQueue:
     def refuse_waiting(self, error: AgentError) -> None:
         """Fail the callers that wait; their prompts stay in the log."""
         while self._waiting:
-            self._waiting.popleft().fail(error)
+            finish_without_running(self._waiting.popleft(), error)
 
     async def wait_idle(self) -> None:
         """Wait until no query runs; raises BUSY when the one that runs waits for the caller."""
@@ -324,7 +327,7 @@ class PromptQueue:
         except BaseException as error:
             # A caller that waits for this query must get its end, also one that was not foreseen.
             failure = to_agent_error(error)
-            handle.fail(failure)
+            finish_without_running(handle, failure)
             if isinstance(error, asyncio.CancelledError):
                 self.refuse_waiting(failure)  # the event loop is ending: nothing can start in it
             if not isinstance(error, AgentError):
@@ -338,7 +341,7 @@ class PromptQueue:
         """Start the next query, after telling the steering prompts that went into this one."""
         for joined in [item for item in self._waiting if not self._is_queued(item)]:
             self._waiting.remove(joined)
-            joined.finish_like(ended)
+            finish_like(joined, ended)
         resting = ended.result is not None and ended.result.stop_reason == "approval"
         if resting and not ended.gives_way:
             self._rest()
@@ -388,7 +391,7 @@ class PromptQueue:
         finally:
             for item in handles:
                 error = RequestError(ErrorCode.ABORTED, f"not sent: {reason}")
-                item.fail(item.stop_error or error)
+                finish_without_running(item, item.stop_error or error)
 
 
 def _busy() -> SessionError:

@@ -120,18 +120,6 @@ class QueryHandle:
         if self.timer is not None:
             self.timer.cancel()
 
-    def fail(self, error: AgentError) -> None:
-        """End a query that never ran, or whose end could not be recorded."""
-        result: AgentResult[Any] = AgentResult(text="", stop_reason="aborted")
-        if error.result is None:
-            error.result = result
-        self.finish(result, error)
-
-    def finish_like(self, other: "QueryHandle") -> None:
-        """End a prompt that joined another query as that query ended."""
-        if other.result is not None:
-            self.finish(other.result, other.error)
-
     async def wait(self) -> None:
         """Wait until it is at rest."""
         await self._ended.wait()
@@ -159,6 +147,20 @@ class QueryHandle:
     def promote(self) -> None:
         """Turn a waiting prompt into a query: its message is in the log already."""
         self.query = replace(self.query, message=None, input_id=self.input_id)
+
+
+def finish_without_running(handle: QueryHandle, error: AgentError) -> None:
+    """End a query that never ran, or whose end could not be recorded."""
+    result: AgentResult[object] = AgentResult(text="", stop_reason="aborted")
+    if error.result is None:
+        error.result = result
+    handle.finish(result, error)
+
+
+def finish_like(handle: QueryHandle, other: QueryHandle) -> None:
+    """Give a prompt that joined another query the same end."""
+    if other.result is not None:
+        handle.finish(other.result, other.error)
 
 
 def query_in_context() -> QueryHandle | None:

@@ -259,6 +259,12 @@ def resume_input(fold: "SessionFold", waiting: Iterable[InputQueued]) -> QueryIn
     raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is no unfinished query")
 
 
+def has_approved_calls(fold: "SessionFold") -> bool:
+    """Whether the unfinished query has calls that were approved and did not run yet."""
+    approved = any(call.state == "approved" and call.may_run for call in fold.calls.values())
+    return approved and fold.unfinished_query() is not None
+
+
 def queued_input(queued: InputQueued) -> QueryInput:
     """Return the input of a prompt that waits in the log, with what the log kept of its options."""
     return QueryInput(

@@ -266,7 +266,9 @@ def changed_settings(settings: Settings, changes: JsonObject) -> Settings:
         msgspec.ValidationError: when a value does not fit its setting.
 
     """
-    return msgspec.convert(msgspec.to_builtins(settings) | changes, Settings) if changes else settings
+    return (
+        msgspec.convert(msgspec.to_builtins(settings) | changes, Settings) if changes else settings
+    )
 
 
 class RuntimeSettings(_Values, frozen=True, kw_only=True):

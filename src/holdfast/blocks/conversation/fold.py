@@ -165,11 +165,6 @@ class SessionFold:
         last = self.last_query
         return last.query_id if last is not None and last.stop_reason == "approval" else None
 
-    def approved_query(self) -> QueryId | None:
-        """Return the unfinished query that has calls which were approved and not run yet."""
-        approved = any(call.state == "approved" and call.may_run for call in self.calls.values())
-        return self.unfinished_query() if approved else None
-
     def is_resting(self) -> bool:
         """Whether the last query rests on approvals and was not carried on."""
         return self.open_query is None and self.unfinished_query() is not None
