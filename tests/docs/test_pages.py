@@ -33,7 +33,12 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [],
         [],
     ],
-    "docs/queries.md": [[says('{"name": "Paris", "inhabitants": 2100000}')], [says("Milk.")], []],
+    "docs/queries.md": [
+        [says("Deep, still water."), says("Deep and still, the fjord.")],
+        [says('{"name": "Paris", "inhabitants": 2100000}')],
+        [says("Milk.")],
+        [],
+    ],
     "docs/sessions.md": [
         [says("Hello.")],
         [says("Hello."), says("Hard.")],
@@ -48,6 +53,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
             calls(("weather", {"city": "Oslo"}), ("crawl", {"pages": 2}), ("count", {"to": 3})),
             says("21 degrees, two pages, three."),
         ],
+        [calls(("balance", {})), says("20."), calls(("balance", {})), says("7.")],
         [calls(("ping", {"host": "example.com"})), says("It is.")],
         [calls(("pay", {"amount": 20, "to": "Anna"})), says("Ana has it.")],
     ],
