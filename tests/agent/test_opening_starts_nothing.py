@@ -4,13 +4,14 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Agent, AgentSession, ErrorCode, QueryStarted, tool
 from holdfast.agent.verbs import AgentRemote
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.entries import InputQueued
+from holdfast.vocabulary.entries import InputQueued, KeptOptions
 from holdfast.vocabulary.events import Busy, Failed, Idle
 from holdfast.vocabulary.settings import RuntimeSettings
 from tests.attacks.moments import until
@@ -215,6 +216,23 @@ async def test_a_prompt_that_waits_keeps_its_options_over_a_restart() -> None:
     assert (third.model, third.temperature) == ("one", None)
     assert [entry.options.timeout for entry in started] == [7, 7, None]
     assert started[0].options.reminders == ()
+
+
+async def test_settings_that_cannot_be_read_do_not_keep_a_prompt_from_being_answered() -> None:
+    desk = Desk()
+    (queued,) = await left_waiting(desk, seed=3)
+    session_id = (await desk.remote()).session_id
+    log = await desk.store.log.read(session_id)
+    options = KeptOptions(settings={"seed": "later"}, require_tool="pay")
+    log[queued.seq - 1] = replace(queued, options=options)
+    other = Desk()
+    lease = await other.store.leases.acquire(session_id, "me")
+    await other.store.log.append(lease, log)
+    await other.store.leases.release(lease)
+    agent, provider = other.agent(says("done"))
+    async with agent, agent.session("x") as session:
+        assert (await session.resume()).text == "done"
+    assert (provider.requests[0].seed, provider.requests[0].require_tool) == (None, "pay")
 
 
 async def test_options_of_resuming_win_over_what_was_kept() -> None:

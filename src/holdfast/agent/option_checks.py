@@ -209,11 +209,16 @@ def named_settings(options: SettingsOptions, configuration: "Configuration") -> 
         ConfigError: CONFIG_INVALID naming the setting.
 
     """
-    given = {STORED_AS.get(name, name): value for name, value in options.items()}
-    if not given.get("model"):
-        given.pop("model", None)  # without one, the model is found elsewhere
-        options = {name: value for name, value in options.items() if name != "model"}  # type: ignore[assignment]
-    changed = configuration.changed(settings_changes(options))
+    given = {
+        setting: value
+        for name, value in options.items()
+        if (setting := STORED_AS.get(name, name)) in Settings.__struct_fields__
+        and (value or setting != "model")  # without one, the model is found elsewhere
+    }
+    if not given:
+        return NamedSettings()
+    named = {name: value for name, value in settings_changes(options).items() if name in given}
+    changed = configuration.changed(named)
     normal = plain_value(msgspec.convert(changed, Settings))
     values = {
         name: {key: normal[name][key] for key in value}

@@ -20,7 +20,7 @@ from holdfast.vocabulary.events import Busy, Failed, Idle, SessionStatus
 from holdfast.vocabulary.ids import CallId, InputId, MessageId, QueryId, SessionId, new_query_id
 from holdfast.vocabulary.json_types import Json, JsonObject, plain_value
 from holdfast.vocabulary.messages import Message, Sender, UserMessage
-from holdfast.vocabulary.settings import Delivery, Settings, Thinking
+from holdfast.vocabulary.settings import Delivery, Settings, Thinking, changed_settings
 
 if TYPE_CHECKING:
     from holdfast.blocks.conversation.fold import SessionFold
@@ -53,8 +53,10 @@ class NamedSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def over(self, settings: Settings, *, but: Collection[str] = ()) -> JsonObject:
         """Return the settings that are named, each as a whole: a table is laid over the old one."""
-        now = plain_value(settings)
         values = {name: value for name, value in self.values.items() if name not in but}
+        if not values:
+            return {}
+        now = plain_value(settings)
         if values.get("model", now["model"]) != now["model"]:
             implied = {name: value for name, value in self.implied.items() if name not in but}
             values = implied | values
@@ -281,7 +283,13 @@ def kept_options(query: QueryInput) -> KeptOptions:
 
 
 def _kept(options: KeptOptions) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in KeptOptions.__struct_fields__}
+    """Return what a log kept as fields of a query; settings that cannot be read are left out."""
+    kept = {name: getattr(options, name) for name in KeptOptions.__struct_fields__}
+    try:
+        changed_settings(Settings(), options.settings)
+    except msgspec.ValidationError:  # another version wrote them, or another program
+        kept["settings"] = {}
+    return kept
 
 
 def _sender_of(fold: "SessionFold", query_id: QueryId) -> Sender | None:
