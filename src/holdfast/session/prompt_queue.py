@@ -21,12 +21,12 @@ from holdfast.session.query_handle import (
 from holdfast.session.recorder import SessionRecorder
 from holdfast.session.session_descriptions import (
     has_approved_calls,
-    kept_options,
+    queued_entry,
     queued_input,
     resume_input,
 )
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import Entry, InputDrained, InputQueued
+from holdfast.vocabulary.entries import Entry, InputDrained
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
 from holdfast.vocabulary.ids import InputId, new_input_id
 from holdfast.vocabulary.messages import UserMessage
@@ -114,7 +114,9 @@ class PromptQueue:
         if not starts:
             if delivery == "reject" and self._has_line:
                 raise _busy()
-            queued = self._queued(query, new_input_id(), "queue")
+            queued = queued_entry(
+                query, stamp=self._stamp, input_id=new_input_id(), delivery="queue"
+            )
             await self._recorder.commit([queued], consumed=consumed)
             return
         handle = self._new_handle(query)
@@ -139,13 +141,7 @@ class PromptQueue:
                 void=self._approvals.cancellations(NEW_PROMPT),
                 consumed=consumed,
             )
-        if not has_approved_calls(self._recorder.fold):
-            self._start_next()
-        else:
-            # If it comes to rest on another approval, the prompts behind it make that void.
-            carrying_on = self._unwatched(resume_input(self._recorder.fold, ()))
-            carrying_on.gives_way = True
-            self._start(carrying_on)
+        self._start_approved_or_next()
 
     async def _begin(self, handle: QueryHandle) -> None:
         """Run a query in an idle session."""
@@ -153,10 +149,28 @@ class PromptQueue:
             await self._recorder.resynchronise()
             if handle.query.message is None:
                 self._adopt(but=handle.query.input_id)
-            elif void := self._approvals.cancellations(NEW_PROMPT):
-                await self._recorder.commit(void)
+            else:
+                # An answer may be on its way to the log: it is there when this returns.
+                await self._recorder.commit(self._approvals.cancellations(NEW_PROMPT))
                 self._refuse_when_closed()
-        self._start(handle)
+                if has_approved_calls(self._recorder.fold):
+                    await self._let_wait(handle, "queue")
+        if handle.input_id is None:
+            self._start(handle)
+        else:
+            self._start_approved_or_next()
+
+    def _start_approved_or_next(self) -> None:
+        """Let what was approved run before the prompts that wait.
+
+        If it comes to rest on another approval, they make that void.
+        """
+        if not has_approved_calls(self._recorder.fold):
+            self._start_next()
+            return
+        carrying_on = self._unwatched(resume_input(self._recorder.fold, ()))
+        carrying_on.gives_way = True
+        self._start(carrying_on)
 
     @contextmanager
     def _claim(self) -> Generator[None, None, None]:
@@ -202,23 +216,10 @@ class PromptQueue:
         self._let_withdraw(handle, input_id)
         first, running = delivery == "interrupt", self.current
         self._waiting.appendleft(handle) if first else self._waiting.append(handle)
-        queued = self._queued(handle.query, input_id, delivery)
+        queued = queued_entry(handle.query, stamp=self._stamp, input_id=input_id, delivery=delivery)
         await self._record(handle, [*void, queued], consumed)
         if first and running is not None:
             running.abort("interrupted by a new prompt")
-
-    def _queued(self, query: QueryInput, input_id: InputId, delivery: Delivery) -> InputQueued:
-        """Return the entry of a prompt that waits, with what of its options can be kept."""
-        if query.message is None:
-            raise _busy()
-        return InputQueued(
-            **self._stamp(),
-            input_id=input_id,
-            message=query.message,
-            delivery=delivery,
-            sender=query.message.sender,
-            options=kept_options(query),
-        )
 
     def _let_withdraw(self, handle: QueryHandle, input_id: InputId) -> None:
         handle.wait_in(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.ports.clock import Stamp
 from holdfast.ports.runner import QueryInput
 from holdfast.ports.tools import ToolSession, ToolSource
 from holdfast.serialization.session_state import SessionState
@@ -277,9 +278,26 @@ def queued_input(queued: InputQueued) -> QueryInput:
     )
 
 
-def kept_options(query: QueryInput) -> KeptOptions:
-    """Return what a log keeps of the options of a prompt that waits."""
-    return KeptOptions(**{name: getattr(query, name) for name in KeptOptions.__struct_fields__})
+def queued_entry(
+    query: QueryInput, *, stamp: Stamp, input_id: InputId, delivery: Delivery
+) -> InputQueued:
+    """Return the entry of a prompt that waits, with what of its options a log can keep.
+
+    Raises:
+        SessionError: NOTHING_TO_SEND when the query has no prompt.
+
+    """
+    if query.message is None:
+        raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is no prompt that could wait")
+    options = {name: getattr(query, name) for name in KeptOptions.__struct_fields__}
+    return InputQueued(
+        **stamp(),
+        input_id=input_id,
+        message=query.message,
+        delivery=delivery,
+        sender=query.message.sender,
+        options=KeptOptions(**options),
+    )
 
 
 def _kept(options: KeptOptions) -> dict[str, Any]:
