@@ -33,6 +33,10 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [],
         [],
     ],
+    "docs/observability.md": [
+        [says("Paris.")],
+        [calls(("temperature", {"city": "Lisbon"})), says("It is 21.5 degrees.")],
+    ],
     "docs/queries.md": [
         [says("Deep, still water."), says("Deep and still, the fjord.")],
         [says('{"name": "Paris", "inhabitants": 2100000}')],

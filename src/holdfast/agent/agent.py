@@ -36,10 +36,12 @@ from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionBindings, SessionRequest
 from holdfast.vocabulary.json_types import writable
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings, changed_settings
 
 if TYPE_CHECKING:
+    from holdfast.agent.sessions import AgentSessions
     from holdfast.assembly.composition import Composition
 
 
@@ -57,6 +59,15 @@ class Agent:
         if model:
             options["model"] = model
         self._composition, self._new_session = _prepare(options)
+        self._sessions: AgentSessions | None = None
+
+    @property
+    def sessions(self) -> "AgentSessions":
+        """The sessions of the store: to list, search, change, export, import and delete them."""
+        if self._sessions is None:
+            sessions = late_module("holdfast.agent.sessions")
+            self._sessions = sessions.AgentSessions(self._composition, self._new_session)
+        return self._sessions
 
     @property
     def settings(self) -> Settings:

@@ -35,6 +35,7 @@ from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, Idle, SessionStatus
 from holdfast.vocabulary.ids import SessionId, new_query_id
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
@@ -89,6 +90,11 @@ class AgentSession(SessionVerbs):
     def session_id(self) -> SessionId | None:
         """The session's id; None until it is open."""
         return self._live.session_id if self._live else None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed or (self._live is not None and self._live.closed)
 
     @property
     def status(self) -> SessionStatus:
@@ -242,7 +248,7 @@ class AgentSession(SessionVerbs):
         """
         fork = await (await self._branches()).fork(after)
         check_reference(name)
-        self._composition.keep(fork.parent)
+        self._composition.kept.add(fork.parent)
         request = SessionRequest(
             reference=name,
             owner=self._request.owner,
@@ -307,6 +313,13 @@ class AgentSession(SessionVerbs):
             await self._composition.forget(live, is_one_shot=self._closes_after_query)
         if self._closes_agent:
             await self._composition.close()
+
+    async def delete(self) -> None:
+        """Close the session by force and delete it, as `agent.sessions.delete()` does."""
+        session_id = (await self._live_session()).session_id
+        await self.close(force=True)
+        sessions = late_module("holdfast.agent.sessions").AgentSessions
+        await sessions(self._composition, self._request).delete(session_id)
 
     async def open(self) -> Self:
         """Open the session if it is not open yet, and return it.

@@ -22,9 +22,8 @@ from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, open_session
 from holdfast.session.session_descriptions import SessionGlimpse, SessionRequest, glimpse_of
-from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
-from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.events import Event, Instrumented
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import media_of
@@ -60,7 +59,8 @@ class Composition:
         self._sessions: list[LiveSession] = []
         self._one_shots: set[SessionId] = set()
         """Sessions of single calls that are to be forgotten when they are over."""
-        self._kept: set[SessionId] = set()
+        self.kept: set[SessionId] = set()
+        """Sessions that are not forgotten, because others were forked from them."""
         self._openings = OwnedTasks()
         self._closed = False
         turns = TurnRunner(
@@ -97,7 +97,14 @@ class Composition:
             live.channel.on(Instrumented, self._inputs.instrumentation)
         return live
 
-    async def forget(self, live: LiveSession, *, is_one_shot: bool) -> None:
+    def held(self, session_id: SessionId) -> LiveSession | None:
+        """Return the session if this agent has it open."""
+        for live in self._sessions:
+            if live.session_id == session_id and not live.closed:
+                return live
+        return None
+
+    async def forget(self, live: LiveSession, *, is_one_shot: bool = False) -> None:
         """Keep nothing of a session that was closed.
 
         The session of a single call is gone from the agent's own memory, too, unless it rests:
@@ -108,13 +115,9 @@ class Composition:
             self._one_shots.add(live.session_id)
         fold = live.fold
         is_over = fold.unfinished_query() is None and not fold.inputs
-        if is_over and live.session_id in self._one_shots - self._kept:
+        if is_over and live.session_id in self._one_shots - self.kept:
             self._one_shots.discard(live.session_id)
             await self.store.log.delete(live.session_id)
-
-    def keep(self, session_id: SessionId) -> None:
-        """Keep the session of a single call as long as the agent: another was forked from it."""
-        self._kept.add(session_id)
 
     async def find(self, request: SessionRequest) -> SessionId:
         """Find a session, also one that another process holds.
@@ -134,7 +137,13 @@ class Composition:
         commands = await self.store.inbox.pending(session_id)
         return glimpse_of(await fold_log(self.store.log, entries), commands)
 
-    def follow(self, session_id: SessionId, *, after: int) -> AsyncGenerator[Entry, None]:
+    async def require(self, session_id: SessionId) -> None:
+        """Raise NOT_FOUND when a session of this owner is not there any more."""
+        owner = self.configuration.resolved.agent.owner
+        if await self.store.index.find(owner, None, session_id=session_id) is None:
+            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {session_id!r}")
+
+    def follow(self, session_id: SessionId, *, after: int) -> AsyncGenerator[Event, None]:
         """Read a session's entries after a `seq`, then what happens, whoever holds it."""
         return follow_entries(self.store.log, session_id, after=after)
 
@@ -158,6 +167,7 @@ class Composition:
             unanswered=self._inputs.unanswered,
             deps=self._inputs.deps,
             cwd=self.configuration.cwd,
+            telemetry=self._inputs.telemetry,
         )
 
     async def count_tokens(self, live: LiveSession, message: UserMessage | None) -> TokenCount:

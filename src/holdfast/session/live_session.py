@@ -18,6 +18,7 @@ from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryInput, Runner
 from holdfast.ports.session_store import Lease, Store
+from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.tools import Approver, Unanswered
 from holdfast.session.branching import Branches
 from holdfast.session.commands import SessionCommands
@@ -65,6 +66,7 @@ class SessionResources(msgspec.Struct, frozen=True, kw_only=True):
     unanswered: Unanswered = "stop"
     deps: object = None
     cwd: Path = Path()
+    telemetry: Telemetry | None = None
 
 
 class LiveSession:
@@ -147,6 +149,7 @@ class LiveSession:
             deps=resources.deps if bindings.deps is None else bindings.deps,
             face=bindings.face,
             cwd=resources.cwd,
+            telemetry=resources.telemetry,
         )
 
     def _new_commands(self) -> SessionCommands:
@@ -244,12 +247,18 @@ class LiveSession:
                 ErrorCode.NOT_FOUND, f"no approval {approval_id!r} waits for an answer"
             )
 
-    async def change(self, changes: JsonObject, *, origin: ChangeOrigin = "configure") -> None:
+    async def change(
+        self,
+        changes: JsonObject,
+        *,
+        origin: ChangeOrigin = "configure",
+        consumed: Sequence[CommandId] = (),
+    ) -> None:
         """Change settings or facts of the session, from the next turn on."""
         self.check_open()
         await self.queue.recover()
         changed = SessionChanged(**self.stamp(), changes=changes, origin=origin)
-        await self.recorder.commit([changed])
+        await self.recorder.commit([changed], consumed=consumed)
 
     def abort(self, reason: str | None = None) -> None:
         """Stop the running query, from any thread; nothing happens when none runs."""

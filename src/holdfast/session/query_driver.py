@@ -7,11 +7,13 @@ from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.blocks.tool_registry.registry import registry_of
+from holdfast.engine.measurements import QueryMeasurement
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryOutcome, Runner
+from holdfast.ports.telemetry import QueryBegun
 from holdfast.session.query_handle import QueryHandle
 from holdfast.session.recorder import QueryRecorder, SessionRecorder
 from holdfast.vocabulary.entries import QueryEnded, ToolEnded, TurnEnded
@@ -21,6 +23,7 @@ from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import ProviderPart, TextPart
 from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.settings import changed_settings
 
 _logger = scrubbed_logger(__name__)
 
@@ -61,14 +64,15 @@ class QueryDriver:
         self._session.set_status(Busy())
         _logger.info("query %s started in session %s", scope.query_id, self._session.session_id)
         handle.phase = "connecting"
-        try:
-            await self._recorder.resynchronise()
-            await self._runner.start(scope)
-        except AgentError as error:
-            outcome = QueryOutcome(stop_reason="error", error=error)
-        else:
-            outcome = await self._work(handle, scope)
-        await self._close(handle, scope, outcome)
+        with scope.measurement.span:
+            try:
+                await self._recorder.resynchronise()
+                await self._runner.start(scope)
+            except AgentError as error:
+                outcome = QueryOutcome(stop_reason="error", error=error)
+            else:
+                outcome = await self._work(handle, scope)
+            await self._close(handle, scope, outcome)
 
     async def _work(self, handle: QueryHandle, scope: QueryScope) -> QueryOutcome:
         """Let the query run in a task that can be stopped without stopping this one."""
@@ -81,8 +85,15 @@ class QueryDriver:
         return _judge(handle, worker)
 
     def _scope_of(self, handle: QueryHandle) -> QueryScope:
+        settings = changed_settings(self._recorder.fold.settings, handle.query.settings)
         abort = AbortController()
-        scope = QueryScope(
+        begun = QueryBegun(
+            session_id=self._session.session_id,
+            query_id=handle.query.query_id,
+            model=settings.model,
+            prompt=handle.query.message,
+        )
+        return QueryScope(
             session=self._session,
             fold=self._session.fold,
             recorder=QueryRecorder(
@@ -92,15 +103,18 @@ class QueryDriver:
             input=handle.query,
             stamp=Stamp(self._clock, query_id=handle.query.query_id),
             started_at=self._clock.now(),
+            measurement=QueryMeasurement(
+                begun, clock=self._clock, telemetry=self._session.telemetry
+            ),
             registry=registry_of(handle.query.tools, self._session.registry),
+            loop=LoopDetector(settings.loop_threshold),
         )
-        scope.loop = LoopDetector(scope.settings.loop_threshold)
-        return scope
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
         duration_ms = max(1, int((self._clock.now() - scope.started_at) * 1000))
         rests = outcome.stop_reason == "approval" and not handle.gives_way
         ended, outcome = await self._record_end(scope, outcome, duration_ms, rests=rests)
+        scope.measurement.finish()
         error = outcome.error
         result: Any = _result_of(scope, ended)
         if error is not None and error.result is None:
@@ -120,12 +134,13 @@ class QueryDriver:
         try:
             await self._recorder.commit(())  # what a cancelled worker had staged comes first
             ended = _query_ended(scope, outcome, duration_ms=duration_ms)
-            await self._recorder.commit([*_closing_events(scope, outcome, rests=rests), ended])
+            closing = _closing_events(scope, outcome, rests=rests)
+            await self._recorder.commit([*closing, *scope.measurement.end(ended), ended])
         except StoreError as error:
             if outcome.error is None or not isinstance(outcome.error, StoreError):
                 outcome = QueryOutcome(stop_reason="error", error=error)
             ended = _query_ended(scope, outcome, duration_ms=duration_ms)
-            self._recorder.show([ended])
+            self._recorder.show([*scope.measurement.end(ended), ended])
         return ended, outcome
 
 
