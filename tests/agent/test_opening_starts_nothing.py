@@ -90,8 +90,9 @@ async def test_the_next_prompt_lets_what_was_approved_and_what_waits_run_first(
 async def test_what_was_approved_and_is_asked_anew_does_not_hold_the_next_prompt_up() -> None:
     desk = Desk()
     first, second = await desk.rest(1, 2)
+    await (await desk.remote()).send("one")
     again = calls(("pay", {"amount": 3}))
-    agent, provider = desk.agent(again, says("fine"))
+    agent, provider = desk.agent(again, says("1"), says("fine"))
     async with agent, agent.session("x") as session:
         await session.approve(first)
         assert (await session.chat("stop that")).text == "fine"
@@ -100,6 +101,17 @@ async def test_what_was_approved_and_is_asked_anew_does_not_hold_the_next_prompt
     assert desk.paid == [1]
     told = [(name, outcome) for name, outcome, _ in outcomes_in(provider.requests[1])]
     assert told == [("pay", "ok"), ("pay", "denied"), ("pay", "denied")]
+
+
+async def test_a_new_prompt_where_none_waits_goes_on_without_what_was_approved() -> None:
+    desk = Desk()
+    (asked,) = await desk.rest(20)
+    agent, provider = desk.agent(says("as you like"))
+    async with agent, agent.session("x") as session:
+        await session.approve(asked)
+        assert (await session.chat("never mind")).text == "as you like"
+    assert desk.paid == []
+    assert [outcome for _, outcome, _ in outcomes_in(provider.requests[0])] == ["interrupted"]
 
 
 async def test_a_prompt_that_came_while_a_session_was_closed_waits_in_it() -> None:

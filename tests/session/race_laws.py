@@ -98,7 +98,6 @@ def check_log(log: Sequence[Entry]) -> None:
     starts = Counter(_steps_started(log))
     assert all(count == 1 for count in starts.values()), f"calls started twice: {starts}"
     _check_permissions(log)
-    _check_order(log)
 
 
 def check_all_settled(log: Sequence[Entry]) -> None:
@@ -139,26 +138,6 @@ def _check_permissions(log: Sequence[Entry]) -> None:
             allowed.discard(entry.arguments_hash)
         elif isinstance(entry, Rewound):
             allowed.clear()
-
-
-def _check_order(log: Sequence[Entry]) -> None:
-    """Check that no prompt overtakes a call that was approved and can still run."""
-    asked: dict[str, str] = {}
-    approved: set[str] = set()
-    for entry in log:
-        match entry:
-            case ApprovalRequested():
-                asked[entry.approval_id] = entry.arguments_hash
-            case ApprovalSettled(decision="approved"):
-                approved.add(asked[entry.approval_id])
-            case ToolStarted():
-                approved.discard(entry.arguments_hash)
-            case Rewound():
-                approved.clear()
-            case QueryEnded() if entry.stop_reason != "approval":
-                approved.clear()
-            case QueryStarted(resumes=None):
-                assert not approved, "a prompt was answered before a call that was approved ran"
 
 
 def _check_settings(story: Story, log: Sequence[Entry]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.conversation import paths
 from holdfast.blocks.conversation.tool_calls import CallRecord
-from holdfast.session import opening, prompt_queue
+from holdfast.session import opening
 from holdfast.session.commands import SessionCommands
 from holdfast.session.live_session import LiveSession
 from holdfast.session.prompt_queue import PromptQueue
@@ -114,13 +114,6 @@ def test_a_prompt_that_joined_a_query_and_still_waits_is_found(
 ) -> None:
     monkeypatch.setattr(PromptQueue, "_is_queued", lambda self, handle: True)
     _find("a prompt that leaves the queue twice", "prompts", report)
-
-
-def test_a_prompt_that_overtakes_what_was_approved_is_found(
-    monkeypatch: pytest.MonkeyPatch, report: Report
-) -> None:
-    monkeypatch.setattr(prompt_queue, "has_approved_calls", lambda fold: False)
-    _find("a prompt before an approved call", "openings", report)
 
 
 def test_an_opening_that_ignores_what_is_named_is_found(

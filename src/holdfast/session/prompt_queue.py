@@ -40,7 +40,7 @@ class PromptQueue:
     prompt that its query did not take in becomes a query of its own. Prompts behind a query that
     rests on an approval, and those that wait when a session is opened, wait until a query is
     resumed, or until a new prompt makes the approval void and gets in line behind them. Calls that
-    were approved and did not run yet run before any of them.
+    were approved and did not run yet run before the prompts that wait.
     """
 
     def __init__(
@@ -81,9 +81,8 @@ class PromptQueue:
 
     @property
     def _has_line(self) -> bool:
-        """Whether something is before a new prompt: prompts that wait, calls that were approved."""
-        is_waited = bool(self._waiting or self._recorder.waiting())
-        return is_waited or has_approved_calls(self._recorder.fold)
+        """Whether prompts wait that were here before a new one."""
+        return bool(self._waiting or self._recorder.waiting())
 
     async def submit(self, handle: QueryHandle, delivery: Delivery) -> None:
         """Run a query now, or let it wait as its delivery says."""
@@ -141,7 +140,14 @@ class PromptQueue:
                 void=self._approvals.cancellations(NEW_PROMPT),
                 consumed=consumed,
             )
-        self._start_approved_or_next()
+        if len(self._waiting) > 1 and has_approved_calls(self._recorder.fold):
+            # What was approved runs before the prompts that waited for it. If its query comes to
+            # rest on another approval, they make that void.
+            carrying_on = self._unwatched(resume_input(self._recorder.fold, ()))
+            carrying_on.gives_way = True
+            self._start(carrying_on)
+        else:
+            self._start_next()
 
     async def _begin(self, handle: QueryHandle) -> None:
         """Run a query in an idle session."""
@@ -149,28 +155,10 @@ class PromptQueue:
             await self._recorder.resynchronise()
             if handle.query.message is None:
                 self._adopt(but=handle.query.input_id)
-            else:
-                # An answer may be on its way to the log: it is there when this returns.
-                await self._recorder.commit(self._approvals.cancellations(NEW_PROMPT))
+            elif void := self._approvals.cancellations(NEW_PROMPT):
+                await self._recorder.commit(void)
                 self._refuse_when_closed()
-                if has_approved_calls(self._recorder.fold):
-                    await self._let_wait(handle, "queue")
-        if handle.input_id is None:
-            self._start(handle)
-        else:
-            self._start_approved_or_next()
-
-    def _start_approved_or_next(self) -> None:
-        """Let what was approved run before the prompts that wait.
-
-        If it comes to rest on another approval, they make that void.
-        """
-        if not has_approved_calls(self._recorder.fold):
-            self._start_next()
-            return
-        carrying_on = self._unwatched(resume_input(self._recorder.fold, ()))
-        carrying_on.gives_way = True
-        self._start(carrying_on)
+        self._start(handle)
 
     @contextmanager
     def _claim(self) -> Generator[None, None, None]:
