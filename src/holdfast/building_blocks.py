@@ -207,6 +207,7 @@ class Blocks:
         self.tool_registry = joined.tool_registry
         self.turn_runner = joined.turn_runner
         self.query_runner = joined.query_runner
+        self._joined = joined
         self.settings = settings
         """What a held conversation starts with, unless it is given settings of its own."""
         self._clients = clients
@@ -226,7 +227,7 @@ class Blocks:
         `DenyCall` that is submitted to the channel.
         """
         return HeldConversation(
-            self.query_runner,
+            self._joined,
             settings=self.settings if settings is None else settings,
             clock=self._clock,
             conversation=conversation,

@@ -4,6 +4,7 @@ import asyncio
 import builtins
 import json
 import re
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,8 @@ _SyncAgent = holdfast.sync.Agent
 
 
 def _block(page: str, place: int) -> str:
-    return re.findall(r"```python\n(.*?)```", (_ROOT / page).read_text(), re.DOTALL)[place]
+    found = re.findall(r"```python\n(.*?)```", (_ROOT / page).read_text(), re.DOTALL)
+    return str(found[place])
 
 
 class Browser:
@@ -149,6 +151,6 @@ def _interrupting(when: Iterator[bool]) -> Any:
     def show(*values: object, **more: Any) -> None:
         if more.get("flush") and next(when, False):
             raise KeyboardInterrupt
-        builtins.print(*values, **more)
+        sys.stdout.write(f"{' '.join(map(str, values))}{more.get('end', chr(10))}")
 
     return show

@@ -61,6 +61,7 @@ def run_pyright(folder: Path, files: Mapping[str, str]) -> list[Said]:
         "reportUnusedVariable": False,
         "reportUnusedExpression": False,
         "reportUnusedClass": False,
+        "reportUnusedImport": False,
     }
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
     command = [str(Path(sys.executable).with_name("basedpyright")), "--outputjson"]

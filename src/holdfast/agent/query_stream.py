@@ -4,7 +4,7 @@ import asyncio
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from holdfast.agent.agent_options import QueryOptions
 from holdfast.blocks.control_channel.subscription import Subscription
@@ -17,12 +17,10 @@ from holdfast.vocabulary.errors import (
     shortened,
 )
 from holdfast.vocabulary.events import Event, TextDelta
-from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.results import AgentResult, OutputT
 
 if TYPE_CHECKING:
     from holdfast.session.query_handle import QueryHandle
-
-OutputT = TypeVar("OutputT")
 
 
 class QueryStream(Generic[OutputT]):
@@ -41,7 +39,7 @@ class QueryStream(Generic[OutputT]):
         self,
         start: Callable[[], Awaitable["QueryHandle"]],
         finish: Callable[[], Awaitable[None]] | None,
-        options: QueryOptions,
+        options: QueryOptions[Any],
     ) -> None:
         self._start = start
         self._finish = finish

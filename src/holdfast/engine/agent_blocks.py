@@ -59,7 +59,6 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         dispatcher=ToolDispatcher(
             execution=ToolExecution(clock=inputs.clock), before_tool=inputs.before_tool
         ),
-        registry=inputs.tool_registry,
         clock=inputs.clock,
     )
     return AgentBlocks(

@@ -10,13 +10,14 @@ from holdfast.blocks.control_channel.channel import ControlChannel, ControlChann
 from holdfast.blocks.conversation.conversation import Conversation, ConversationInterface
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
+from holdfast.engine.agent_blocks import AgentBlocks
 from holdfast.engine.measurements import QueryMeasurement
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_end import closing_events, outcome_of, query_ended, until_over
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.abort import AbortController, AbortSignal, query_stopped
 from holdfast.ports.clock import Clock, Stamp
-from holdfast.ports.runner import QueryInput, QueryOutcome, Runner
+from holdfast.ports.runner import QueryInput, QueryOutcome
 from holdfast.ports.telemetry import QueryBegun
 from holdfast.ports.tools import Approver, OutputTransform
 from holdfast.vocabulary.approvals import ApprovalRequest, Approve, Decision, Deny
@@ -53,7 +54,7 @@ class HeldConversation:
 
     def __init__(
         self,
-        runner: Runner[QueryScope],
+        blocks: AgentBlocks,
         *,
         settings: Settings,
         clock: Clock,
@@ -64,7 +65,7 @@ class HeldConversation:
         self.conversation = Conversation() if conversation is None else conversation
         self.channel = ControlChannel() if channel is None else channel
         self.channel.receiver = self._receive
-        self._runner = runner
+        self._blocks = blocks
         self._clock = clock
         self._fold = SessionFold(self.conversation)
         self._fold.settings = settings
@@ -80,6 +81,7 @@ class HeldConversation:
             approvals=self.approvals,
             tasks=self._tasks,
             set_status=self._show_status,
+            registry=blocks.tool_registry,
             approver=approver or _wait_for_command,
         )
 
@@ -149,6 +151,7 @@ class HeldConversation:
             stamp=Stamp(self._clock, query_id=query.query_id),
             started_at=self._clock.now(),
             measurement=QueryMeasurement(begun, clock=self._clock, telemetry=None),
+            registry=self._blocks.tool_registry,
             loop=LoopDetector(self._fold.settings.loop_threshold),
         )
 
@@ -168,15 +171,17 @@ class HeldConversation:
         outcome = outcome_of(worker, running.stop_error)
         duration_ms = max(1, int((self._clock.now() - scope.started_at) * 1000))
         ended = query_ended(scope, outcome, duration_ms=duration_ms)
-        self.apply([*closing_events(scope, outcome), *scope.measurement.end(ended), ended])
+        self.apply(
+            [*closing_events(scope, outcome, rests=False), *scope.measurement.end(ended), ended]
+        )
         self._show_status(Idle())
         if cancelled:
             raise asyncio.CancelledError
         return outcome
 
     async def _answer(self, scope: QueryScope) -> QueryOutcome:
-        await self._runner.start(scope)
-        return await self._runner.run(scope)
+        await self._blocks.query_runner.start(scope)
+        return await self._blocks.query_runner.run(scope)
 
     def apply(self, events: Sequence[Event]) -> None:
         """Let events happen: fold the entries among them, then publish all of them."""

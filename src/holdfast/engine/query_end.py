@@ -69,7 +69,7 @@ def _first_of(failure: BaseException) -> BaseException:
     return failure
 
 
-def closing_events(scope: QueryScope, outcome: QueryOutcome) -> list[Event]:
+def closing_events(scope: QueryScope, outcome: QueryOutcome, *, rests: bool) -> list[Event]:
     """Return what is to be recorded before the end, so that the query is at rest.
 
     What was streamed is kept and marked as interrupted. A tool that was running is recorded as
@@ -83,7 +83,6 @@ def closing_events(scope: QueryScope, outcome: QueryOutcome) -> list[Event]:
             scope.turn.answer.close(out)
         message_id = fold.open_turn.started.message_id
         out.append(TurnEnded(**scope.turn_stamp(), message_id=message_id, interrupted=True))
-    rests = outcome.stop_reason == "approval"
     resting = {asked.call_id for asked in fold.approvals.values()} if rests else set()
     out.extend(
         ToolEnded(

@@ -177,7 +177,7 @@ class ToolDispatcher:
         call = candidate.call
         row = scope.loop.judge(call.call_id, candidate.arguments_hash)
         looping = row != "fresh"
-        if looping and (scope.session.approver is None or scope.fold.settings.on_loop == "deny"):
+        if looping and (scope.session.approver is None or scope.settings.on_loop == "deny"):
             if row == "insisting":
                 return _loop_of(scope, call)
             scope.loop.refuse()
@@ -224,7 +224,7 @@ class ToolDispatcher:
         self, scope: QueryScope, call: ToolCallPart, changed: Json | None
     ) -> _Candidate | None:
         """Find the tool and parse the input once; a call that cannot run is answered here."""
-        settings = scope.fold.settings
+        settings = scope.settings
         offered = scope.tools.view(settings.allowed_tools, settings.denied_tools)
         resolution = offered.resolve(call, arguments=changed)
         if isinstance(resolution, Ready):
@@ -279,7 +279,7 @@ class ToolDispatcher:
             for _ in asking:
                 candidate, answer = await arrivals.get()
                 work = self._act(scope, candidate, answer)
-                if scope.fold.settings.parallel_tools:
+                if scope.settings.parallel_tools:
                     group.create_task(work)
                 else:
                     await work
@@ -324,7 +324,7 @@ class ToolDispatcher:
             await self._run(scope, approved)
 
     async def _run_all(self, scope: QueryScope, candidates: Iterable[_Candidate]) -> None:
-        if not scope.fold.settings.parallel_tools:
+        if not scope.settings.parallel_tools:
             for item in candidates:
                 await self._run(scope, item)
             return

@@ -1,7 +1,7 @@
 """Agent and the functions beside it, blocking: each is its async twin, waited for."""
 
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 from holdfast import administration
 from holdfast.agent import agent as asynchronous
@@ -18,7 +18,7 @@ from holdfast.sync.background_loop import LoopAccess, background_loop
 from holdfast.sync.session import AgentRemote, AgentSession, QueryStream
 from holdfast.sync.sessions import AgentSessions
 from holdfast.vocabulary.local_models import LocalModel, OnPull
-from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings
 
 
@@ -47,12 +47,14 @@ class Agent:
         self.close()
 
     @takes(QueryOptions)
-    def run(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
+    def run(self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]) -> AgentResult[OutputT]:
         """Answer one prompt in a session of its own."""
         return self._access.call(self._inner.run(prompt, **options))
 
     @takes(QueryOptions)
-    def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
+    def stream(
+        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+    ) -> QueryStream[OutputT]:
         """Answer one prompt in a session of its own, and watch the answer come."""
         return QueryStream(self._inner.stream(prompt, **options), self._access)
 
@@ -73,13 +75,15 @@ class Agent:
 
 
 @takes(OneCallOptions)
-def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentResult[Any]:
+def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]) -> AgentResult[OutputT]:
     """Answer one prompt."""
     return LoopAccess().call(asynchronous.run_agent(prompt, **options))
 
 
 @takes(OneCallOptions)
-def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> QueryStream[Any]:
+def run_agent_stream(
+    prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]
+) -> QueryStream[OutputT]:
     """Answer one prompt and watch the answer come."""
     return QueryStream(asynchronous.run_agent_stream(prompt, **options), LoopAccess())
 

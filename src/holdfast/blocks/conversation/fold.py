@@ -20,6 +20,7 @@ from holdfast.blocks.conversation.tool_calls import (
     StandingApprovals,
     answer_message,
     approval_request,
+    edited_history,
     heal_history,
     open_calls,
     readable_parts,
@@ -32,10 +33,12 @@ from holdfast.vocabulary.entries import (
     Compaction,
     ContextNoted,
     Entry,
+    HistoryEdited,
     HookMessage,
     InputDrained,
     InputPromoted,
     InputQueued,
+    KeptOptions,
     PartCheckpoint,
     PartEnded,
     PartStarted,
@@ -57,7 +60,7 @@ from holdfast.vocabulary.entries import (
 from holdfast.vocabulary.ids import ApprovalId, CallId, InputId, MessageId, QueryId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ReminderPart
-from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.settings import Settings, changed_settings
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.usage import Usage, add_costs
 
@@ -77,6 +80,10 @@ class SessionFold:
         self.title: str | None = None
         self.native_session_id: str | None = None
         self.settings = Settings()
+        self.configured: frozenset[str] = frozenset()
+        """Names of settings that were last set by `configure`, not at an opening."""
+        self.query_options = KeptOptions()
+        """What the last query was told, without what its first turn needed once that was over."""
         self.conversation = Conversation() if conversation is None else conversation
         self.open_query: QueryStarted | None = None
         self.last_query: QueryEnded | None = None
@@ -233,6 +240,7 @@ class SessionFold:
         self.title = entry.title
         self.native_session_id = entry.native_session_id
         self.settings = entry.settings
+        self.configured = frozenset(entry.configured)
         if entry.parent is None:
             self.conversation.set_history(heal_history(entry.history))
         else:
@@ -245,9 +253,10 @@ class SessionFold:
         self.title = changes.get("title", self.title)
         self.native_session_id = changes.get("native_session_id", self.native_session_id)
         if "settings" in changes:
-            self.settings = msgspec.convert(
-                msgspec.to_builtins(self.settings) | changes["settings"], Settings
-            )
+            self.settings = changed_settings(self.settings, changes["settings"])
+            names = frozenset(changes["settings"])
+            is_configured = entry.origin == "configure"
+            self.configured = self.configured | names if is_configured else self.configured - names
 
     def _on_input_queued(self, entry: InputQueued) -> None:
         self.inputs[entry.input_id] = entry
@@ -262,6 +271,7 @@ class SessionFold:
 
     def _on_query_started(self, entry: QueryStarted) -> None:
         self.open_query = entry
+        self.query_options = entry.options
         if entry.resumes is not None:
             self._standing.carry_over(entry.resumes, entry.query_id)
         if entry.message is not None:
@@ -285,6 +295,8 @@ class SessionFold:
         self.cost = add_costs(self.cost, entry.cost)
         turn, self.open_turn = self.open_turn, None
         self.last_finish = entry.finish
+        if self.query_options.require_tool is not None and not entry.interrupted:
+            self.query_options = msgspec.structs.replace(self.query_options, require_tool=None)
         if turn is None:
             return
         message = turn.message(
@@ -338,6 +350,14 @@ class SessionFold:
         if self.opened is not None and entry.to_seq == self.opened.seq:
             self._keep_through(entry.message_id)
 
+    def _on_history_edited(self, entry: HistoryEdited) -> None:
+        self._settle()
+        tip = self.conversation.tip
+        self.conversation.set_history(edited_history(self.conversation.messages, entry))
+        if self.conversation.tip is not tip:
+            self.last_finish = None
+        self._before_merge = None
+
     def _change_nothing(self, entry: Entry) -> None:
         """Pass over what is for people, or for a later version."""
 
@@ -361,6 +381,7 @@ class SessionFold:
         ToolEnded: _on_tool_ended,
         Compaction: _on_compaction,
         Rewound: _on_rewound,
+        HistoryEdited: _on_history_edited,
         RetryScheduled: _change_nothing,
         Snapshot: _change_nothing,
         ContextNoted: _change_nothing,

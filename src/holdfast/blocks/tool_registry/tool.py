@@ -4,10 +4,10 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Generic,
-    ParamSpec,
     Protocol,
     TypeAlias,
     TypedDict,
@@ -26,8 +26,9 @@ from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.option_declarations import Option, declared_keys, showing, unknown_name
 from holdfast.vocabulary.tools import ApprovalMode, Effect, ToolRules, ToolSpec
 
-P = ParamSpec("P")
-R = TypeVar("R")
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+FunctionT_co = TypeVar("FunctionT_co", covariant=True)
+"""The function of a tool. Without a bound, so that a list of several tools has a common type."""
 
 _NAME = r"[A-Za-z0-9_-]{1,128}"
 
@@ -64,10 +65,10 @@ class ToolOptions(TypedDict, total=False):
 TOOL_OPTIONS = declared_keys(ToolOptions.__annotations__)
 
 
-class Tool(msgspec.Struct, Generic[P, R], frozen=True, kw_only=True):
+class Tool(msgspec.Struct, Generic[FunctionT_co], frozen=True, kw_only=True):
     """A function that a model may call. Calling the tool itself calls the function."""
 
-    function: Callable[P, R]
+    function: FunctionT_co
     spec: ToolSpec
     rules: ToolRules
     signature: Signature
@@ -85,29 +86,37 @@ class Tool(msgspec.Struct, Generic[P, R], frozen=True, kw_only=True):
             given = {name: getattr(parsed, name) for name in parsed.__struct_fields__}
             if self.signature.context_parameter is not None:
                 given[self.signature.context_parameter] = context
-            return call_function(self.function, given, context)
+            function: Any = self.function
+            return call_function(function, given, context)
 
         return run
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function, as if it were no tool."""
-        return self.function(*args, **kwargs)
+    if TYPE_CHECKING:  # a tool is called as its function is
+
+        @property
+        def __call__(self) -> FunctionT_co:
+            """The function."""
+    else:
+
+        def __call__(self, *args: object, **kwargs: object) -> object:
+            """Call the function, as if it were no tool."""
+            return self.function(*args, **kwargs)
 
 
-AnyTool: TypeAlias = Tool[..., Any]
+AnyTool: TypeAlias = Tool[Any]
 """A tool of any function."""
 
 
 class ToolMaker(Protocol):
     """What `tool(...)` with options returns: it makes a tool of a function."""
 
-    def __call__(self, function: Callable[P, R], /) -> Tool[P, R]:
+    def __call__(self, function: FunctionT, /) -> Tool[FunctionT]:
         """Make the tool."""
         ...
 
 
 @overload
-def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+def tool(function: FunctionT, /) -> Tool[FunctionT]: ...
 @overload
 def tool(**options: Unpack[ToolOptions]) -> ToolMaker: ...
 
@@ -120,13 +129,13 @@ def tool(
     if function is not None:
         return make_tool(function, options)
 
-    def make(decorated: Callable[P, R], /) -> Tool[P, R]:
+    def make(decorated: FunctionT, /) -> Tool[FunctionT]:
         return make_tool(decorated, options)
 
     return make
 
 
-def make_tool(function: Callable[P, R], options: ToolOptions) -> Tool[P, R]:
+def make_tool(function: FunctionT, options: ToolOptions) -> Tool[FunctionT]:
     """Read a function once and check what it was told.
 
     Raises:

@@ -80,8 +80,10 @@ class Stage:
             random=_Half(),
             turn_runner=turn_runner,
         )
-        runner = make_runner(inputs) if make_runner else join_blocks(inputs).query_runner
-        self.held = HeldConversation(runner, settings=settings, clock=clock)
+        blocks = join_blocks(inputs)
+        if make_runner is not None:
+            blocks = msgspec.structs.replace(blocks, query_runner=make_runner(inputs))
+        self.held = HeldConversation(blocks, settings=settings, clock=clock)
         self.seen = EventRecorder()
         self.held.channel.subscribe(self.seen)
 
