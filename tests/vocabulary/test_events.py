@@ -49,6 +49,7 @@ ENTRY_KINDS = {
 LIVE_KINDS = {
     "text.delta",
     "reasoning.delta",
+    "compaction.delta",
     "tool.input.delta",
     "tool.progress",
     "tool.failed",

@@ -48,7 +48,10 @@ _STOP_REASONS: dict[FinishKind, StopReason] = {
     "refusal": "refusal",
     "other": "complete",
 }
-"""Why a query rests when a turn ends so; `pause` and `compaction` go on instead."""
+"""Why a query rests when a turn ends so; `pause` goes on instead.
+
+So does `compaction`, unless the settings say that an answer ends after it.
+"""
 
 _CUT_OFF: frozenset[FinishKind] = frozenset({"length", "context_window", "refusal"})
 """Finishes after which a tool call may be half of one and is not run."""
@@ -190,6 +193,8 @@ class QueryRunner:
         self, scope: QueryScope, turn: TurnOutcome, progress: _Progress
     ) -> StopReason | None:
         """Return why the query rests now, or None when it goes on."""
+        if turn.finish == "compaction" and scope.fold.settings.compaction.pause_after:
+            return "complete"
         if turn.finish in ("pause", "compaction"):
             return None
         if turn.finish not in _CUT_OFF and (scope.fold.calls or turn.finish == "tool_calls"):

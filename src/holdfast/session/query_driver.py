@@ -223,12 +223,14 @@ def _query_ended(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int) 
 def _result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
     """Return what the caller gets."""
     fold, turn = scope.fold, scope.turn
-    messages = _messages_of(scope, fold.messages())
-    answers = [item for item in messages if isinstance(item, AssistantMessage)]
+    messages = fold.messages()
+    new_messages = _added_by(scope, messages)
+    answers = [item for item in new_messages if isinstance(item, AssistantMessage)]
     return AgentResult(
         text=_text_of(answers[-1]) if answers else "",
         output=scope.output,
         messages=messages,
+        new_messages=new_messages,
         tool_calls=tuple(call for answer in answers for call in answer.tool_calls),
         usage=ended.usage,
         cost=ended.cost,
@@ -259,7 +261,7 @@ def _refusal_in(payload: JsonObject) -> str:
     return "".join(str(place.get("refusal") or "") for place in places)
 
 
-def _messages_of(scope: QueryScope, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def _added_by(scope: QueryScope, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return the tail of the conversation that this query, or the one it resumes, added."""
     own = {scope.query_id, scope.input.resumes, *scope.joined}
     first = len(messages)

@@ -50,7 +50,7 @@ _PART_TYPES: dict[str, type[StreamPart]] = {
 _PART_NAMES = {kind: name for name, kind in _PART_TYPES.items()}
 _NOT_SENT = ("timeouts", "reply_bytes", "fresh_media")
 """What a request holds that its client reads and no model sees."""
-_NOT_SAID = ("id", "query_id", "turn_id", "usage")
+_NOT_SAID = ("id", "query_id", "turn_id", "time", "usage", "cost", "stop_reason")
 """What a message holds that a model does not see and that is new in every session."""
 
 

@@ -8,6 +8,7 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ToolResultPart
+from holdfast.vocabulary.usage import Usage, add_costs
 
 
 class Conversation:
@@ -21,6 +22,8 @@ class Conversation:
         self._messages: list[Message] = []
         self._tags: list[str | None] = []
         self._view_start = 0
+        self._whole: tuple[Message, ...] | None = None
+        """The whole history as it was given out last; None when it has changed since."""
         self.set_history(messages)
 
     def __len__(self) -> int:
@@ -28,8 +31,13 @@ class Conversation:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The whole history; nothing is ever dropped from it by a compaction."""
-        return tuple(self._messages)
+        """The whole history; nothing is ever dropped from it by a compaction.
+
+        The messages themselves, not copies, in one tuple for as long as nothing changes.
+        """
+        if self._whole is None:
+            self._whole = tuple(self._messages)
+        return self._whole
 
     @property
     def tip(self) -> Message | None:
@@ -47,6 +55,7 @@ class Conversation:
         """
         if not isinstance(message, UserMessage | AssistantMessage):
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"{message!r} is not a message")
+        self._whole = None
         if kept_from is not None and self._put_before(kept_from, message):
             return
         tip = self.tip
@@ -108,7 +117,7 @@ class Conversation:
 
         The view is an immutable slice of frozen messages; nothing is copied but references.
         """
-        return tuple(self._messages[self._view_start :])
+        return self.messages[self._view_start :]
 
     def _place_of(self, tag: str) -> int | None:
         for place in range(len(self._tags) - 1, -1, -1):
@@ -138,7 +147,7 @@ class Conversation:
         return True
 
     def _find_view_start(self) -> None:
-        self._view_start = 0
+        self._view_start, self._whole = 0, None
         for place in range(len(self._messages) - 1, -1, -1):
             if _is_compaction(self._messages[place]):
                 self._view_start = place
@@ -161,4 +170,8 @@ def joined(view: tuple[Message, ...], message: Message) -> tuple[Message, ...]:
 
 def merged(first: AssistantMessage, second: AssistantMessage) -> AssistantMessage:
     """Join an answer with the one that goes on with it."""
-    return msgspec.structs.replace(second, parts=first.parts + second.parts)
+    usage = second.usage if first.usage is None else first.usage + (second.usage or Usage())
+    cost = second.cost if first.usage is None else add_costs(first.cost, second.cost)
+    return msgspec.structs.replace(
+        second, parts=first.parts + second.parts, usage=usage, cost=cost
+    )

@@ -180,7 +180,7 @@ class SessionFold:
         assistant, calls = self._tip_assistant(), list(self.calls.values())
         if assistant is not None and calls:
             added.append(answer_message(assistant, calls))
-        partial = self.open_turn.message(interrupted=True) if self.open_turn else None
+        partial = self.open_turn.message() if self.open_turn else None
         if partial is not None:
             partial = with_distinct_calls(partial)
             added.append(partial)
@@ -226,10 +226,11 @@ class SessionFold:
     def _open_calls(self, records: Iterable[CallRecord]) -> None:
         self.calls = {record.part.call_id: record for record in records}
 
-    def _push_prompt(self, message: UserMessage) -> None:
+    def _push_prompt(self, message: UserMessage, *, time: int) -> None:
         """Let a prompt in; what waited for something is settled by it."""
         self._settle()
-        self._push(msgspec.structs.replace(message, parts=readable_parts(message.parts)))
+        parts = readable_parts(message.parts)
+        self._push(msgspec.structs.replace(message, parts=parts, time=message.time or time))
 
     def _tip_assistant(self) -> AssistantMessage | None:
         tip = self.conversation.tip
@@ -264,7 +265,7 @@ class SessionFold:
     def _on_input_promoted(self, entry: InputPromoted) -> None:
         queued = self.inputs.pop(entry.input_id, None)
         if queued is not None:
-            self._push_prompt(queued.message)
+            self._push_prompt(queued.message, time=queued.time)
 
     def _on_input_drained(self, entry: InputDrained) -> None:
         self.inputs.pop(entry.input_id, None)
@@ -275,11 +276,15 @@ class SessionFold:
             allowed = {tool for query_id, tool in self._standing if query_id == entry.resumes}
             self._standing.update((entry.query_id, tool) for tool in allowed)
         if entry.message is not None:
-            self._push_prompt(entry.message)
+            self._push_prompt(entry.message, time=entry.time)
 
     def _on_query_ended(self, entry: QueryEnded) -> None:
         self.open_query = None
         self.last_query = entry
+        tip = self._tip_assistant()
+        if tip is not None and tip.interrupted and entry.stop_reason in {"aborted", "error"}:
+            self.conversation.remove_last()
+            self.conversation.push(msgspec.structs.replace(tip, stop_reason=entry.stop_reason))
 
     def _on_turn_started(self, entry: TurnStarted) -> None:
         self._settle()
@@ -297,9 +302,7 @@ class SessionFold:
         self.last_finish = entry.finish
         if turn is None:
             return
-        message = turn.message(
-            usage=entry.usage, finish_reason=entry.finish_reason, interrupted=entry.interrupted
-        )
+        message = turn.message(entry)
         if message is not None:
             self._push(with_distinct_calls(message))
             self._open_calls(open_calls(message))
@@ -339,14 +342,15 @@ class SessionFold:
     def _on_tool_ended(self, entry: ToolEnded) -> None:
         call = self.calls.get(entry.call_id)
         if call is not None:
-            call.end(entry.outcome, entry.content)
+            call.end(entry.outcome, entry.content, time=entry.time)
 
     def _on_compaction(self, entry: Compaction) -> None:
         self._settle()
         summary = CompactionPart(text=entry.summary)
         message_id = MessageId(f"{entry.id}_summary")
         self.conversation.push(
-            UserMessage(id=message_id, parts=(summary,)), kept_from=entry.kept_from
+            UserMessage(id=message_id, parts=(summary,), time=entry.time),
+            kept_from=entry.kept_from,
         )
 
     def _on_rewound(self, entry: Rewound) -> None:
