@@ -98,9 +98,13 @@ async def test_changed_arguments_that_do_not_fit_are_invalid_input() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, True, "yes"])
-async def test_an_answer_that_is_no_decision_is_a_denial(answer: Any) -> None:
-    _, provider = await run_script([ERASE, says("ok")], **answered(answer))
-    assert (RAN, outcomes_in(provider.requests[1])[0][1]) == ([], "denied")
+async def test_an_answer_that_is_no_decision_is_an_error_to_the_program(answer: Any) -> None:
+    async with playing([ERASE], **answered(answer)) as (session, provider):
+        error = await failure_of(session.chat("go"))
+    assert (error.code, RAN, len(provider.requests)) == (ErrorCode.HOOK_FAILED, [], 1)
+    assert error.message == (
+        f"the approver returned {type(answer).__name__}; it must return Approve or Deny"
+    )
 
 
 async def test_an_approver_can_decide_by_what_a_tool_does_to_the_world() -> None:

@@ -45,6 +45,7 @@ def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
         require_tool=options["require_tool"],
         transform=options["transform"],
         output=output_spec(options["output_type"]),
+        wants_text=options["output_type"] is str,
         timeout=options["timeout"],
     )
 

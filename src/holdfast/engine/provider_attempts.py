@@ -83,7 +83,9 @@ class ProviderAttempts:
         course = _Course(settings=next(models), later=models)
         while True:
             try:
-                return await work(await self._next_attempt(course))
+                result = await work(await self._next_attempt(course))
+                scope.trouble = None
+                return result
             except Exception as error:  # noqa: BLE001 - a client of the user's may raise anything
                 failure = _failure_of(error, scope, course.plan)
             # Out here, so that nothing leads back to the frames of a client with its headers.
@@ -111,6 +113,7 @@ class ProviderAttempts:
                     *(course.settings.model, failure.code, failure.message),
                     *(decision.seconds, course.plan.attempt + 1),
                 )
+                scope.trouble = f"while {failure.code}: {failure.message} was being retried"
                 await self._discard(scope, failure)
                 await self._wait(scope, decision, attempt=course.plan.attempt, error=failure)
                 return
@@ -123,6 +126,7 @@ class ProviderAttempts:
             "%s failed (%s: %s); falling back to %s",
             *(failed, failure.code, failure.message, course.settings.model),
         )
+        scope.trouble = f"after {failed} failed with {failure.code}: {failure.message}"
         await self._discard(scope, failure)
 
     async def _discard(self, scope: QueryScope, error: AgentError) -> None:

@@ -75,6 +75,9 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     """The tool call for which the query ends as a loop, for people."""
     tools: ToolSet = ToolSet()
     """What is offered in the turn."""
+    trouble: str | None = None
+    """Why a model call is being repeated or made elsewhere, for the error of a query whose time is
+    up; None while nothing has failed."""
     turn: Turn | None = None
     """The turn that runs, or ran last; None before the first one."""
     turns: int = 0

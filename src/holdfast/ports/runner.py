@@ -60,6 +60,8 @@ class QueryInput(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     transform: OutputTransform | None = None
     """Changes tool output before it is encoded, in this query only."""
     output: OutputSpec | None = None
+    wants_text: bool = False
+    """Whether the output is the text of the answer as it is."""
     timeout: float | None = None
     """Seconds that a model may take for one attempt of one turn; a consumer's time is not its."""
     resumes: QueryId | None = None

@@ -364,7 +364,12 @@ def _busy() -> SessionError:
 
 def finish_without_running(handle: QueryHandle, error: AgentError) -> None:
     """End a query that never ran, or whose end could not be recorded."""
-    result: AgentResult[object] = AgentResult(text="", stop_reason="aborted")
+    result: AgentResult[object] = AgentResult(
+        text="",
+        stop_reason="aborted" if error.code is ErrorCode.ABORTED else "error",
+        session_id=handle.session_id,
+        duration_ms=handle.duration_ms,
+    )
     if error.result is None:
         error.result = result
     handle.finish(result, error)

@@ -72,7 +72,7 @@ class QueryDriver:
     async def _work(self, handle: QueryHandle, scope: QueryScope) -> QueryOutcome:
         """Let the query run in a task that can be stopped without stopping this one."""
         worker = self._session.tasks.start(self._runner.run(scope), name="holdfast-query")
-        handle.begin(worker, scope.abort)
+        handle.begin(worker, scope.abort, lambda: scope.trouble)
         try:
             await _until_over(handle, worker)
         finally:
@@ -95,7 +95,7 @@ class QueryDriver:
         )
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
-        duration_ms = max(1, int((self._clock.now() - scope.started_at) * 1000))
+        duration_ms = handle.duration_ms
         ended, outcome = await self._record_end(scope, outcome, duration_ms)
         error = outcome.error
         result: Any = _result_of(scope, ended)
@@ -226,9 +226,10 @@ def _result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
     messages = fold.messages()
     new_messages = _added_by(scope, messages)
     answers = [item for item in new_messages if isinstance(item, AssistantMessage)]
+    text = _text_of(answers[-1]) if answers else ""
     return AgentResult(
-        text=_text_of(answers[-1]) if answers else "",
-        output=scope.output,
+        text=text,
+        output=text if answers and scope.input.wants_text else scope.output,
         messages=messages,
         new_messages=new_messages,
         tool_calls=tuple(call for answer in answers for call in answer.tool_calls),

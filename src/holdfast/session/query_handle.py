@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.abort import AbortController
+from holdfast.ports.clock import Clock
 from holdfast.ports.runner import QueryInput
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
 from holdfast.vocabulary.events import StreamPhase
@@ -38,9 +39,12 @@ class QueryHandle:
         session_id: SessionId,
         waiting: "Callable[[], Sequence[QueryHandle]]",
         buffer_size: int,
+        clock: Clock,
         total_timeout: float | None = None,
     ) -> None:
         self.query = query
+        self._clock = clock
+        self._submitted_at = clock.now()
         self.session_id = session_id
         self.waiting = waiting
         """What waits in its session's queue."""
@@ -52,6 +56,7 @@ class QueryHandle:
         self._thread = threading.get_ident()
         self._worker: asyncio.Task[Any] | None = None
         self._work: AbortController | None = None
+        self._trouble: Callable[[], str | None] = _no_trouble
         self._ended = asyncio.Event()
         self._result: AgentResult[Any] | None = None
         self._error: AgentError | None = None
@@ -90,9 +95,17 @@ class QueryHandle:
         """Say that the current task, and whatever it starts, works for this query."""
         _worked_for.set(weakref.ref(self))
 
-    def begin(self, worker: "asyncio.Task[Any]", work: AbortController) -> None:
-        """Note what works on it now; a stop that came before takes effect at once."""
-        self._worker, self._work = worker, work
+    def begin(
+        self,
+        worker: "asyncio.Task[Any]",
+        work: AbortController,
+        trouble: Callable[[], str | None],
+    ) -> None:
+        """Note what works on it now; a stop that came before takes effect at once.
+
+        `trouble` says what keeps it from its answer, if anything does.
+        """
+        self._worker, self._work, self._trouble = worker, work, trouble
         if self.stop_error is not None:
             self._stop_now()
 
@@ -102,8 +115,16 @@ class QueryHandle:
         self._from_any_thread(RequestError(ErrorCode.ABORTED, message))
 
     def expire(self, seconds: float) -> None:
-        """Stop the query because its time is up."""
-        self._stop(RequestError(ErrorCode.TIMEOUT, f"the query took longer than {seconds:g} s"))
+        """Stop the query because its time is up; the error says what it was waiting for."""
+        is_queued = self._worker is None and self.input_id is not None
+        cause = "while it waited in the queue" if is_queued else self._trouble()
+        message = f"the query took longer than {seconds:g} s"
+        self._stop(RequestError(ErrorCode.TIMEOUT, f"{message} {cause}" if cause else message))
+
+    @property
+    def duration_ms(self) -> int:
+        """How long it has taken so far, from when it was submitted; 1 at least."""
+        return max(1, int((self._clock.now() - self._submitted_at) * 1000))
 
     def finish(self, result: AgentResult[Any], error: AgentError | None) -> None:
         """Note how it ended; the stream ends, too."""
@@ -111,6 +132,7 @@ class QueryHandle:
             self.phase = "closed" if error is None else "error"
         self._result, self._error = result, error
         self._worker = self._work = self.asker = None
+        self._trouble = _no_trouble
         self._ended.set()
         self.stream.end(error)
         if self.timer is not None:
@@ -143,6 +165,10 @@ class QueryHandle:
     def promote(self) -> None:
         """Turn a waiting prompt into a query: its message is in the log already."""
         self.query = replace(self.query, message=None, input_id=self.input_id)
+
+
+def _no_trouble() -> None:
+    return None
 
 
 def query_in_context() -> QueryHandle | None:

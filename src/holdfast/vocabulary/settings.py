@@ -67,7 +67,12 @@ class ModelStep(_Values, frozen=True, kw_only=True):
 
     model: Annotated[str, Option("`provider/model`, or a short name of the configuration file.")]
     thinking: Annotated[Thinking | None, Option("How much this model thinks first.")] = None
-    max_attempts: Annotated[int, Option("Calls in all, the first included.")] = 2
+    max_attempts: Annotated[
+        int,
+        Option(
+            "Calls in all, the first included: 1 means no repeat, 0 the default.", least=0, most=100
+        ),
+    ] = 2
 
 
 class Limits(_Values, frozen=True, kw_only=True):
@@ -148,7 +153,8 @@ class CompactionSettings(_Values, frozen=True, kw_only=True):
 
     enabled: Annotated[bool, Option("Whether the provider may compact.")] = False
     input_tokens: Annotated[
-        int | None, Option("Tokens of input from which on it does; None is the provider's own.")
+        int | None,
+        Option("Tokens of input from which on it does; None is the provider's own.", least=1),
     ] = None
     pause_after: Annotated[bool, Option("Whether the answer ends after a compaction.")] = False
 
@@ -282,7 +288,7 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
         int, Option("Streamed bytes after which they are stored.", least=1)
     ] = 4096
     checkpoint_seconds: Annotated[
-        float, Option("Seconds after which streamed text is stored.", least=0)
+        float, Option("Seconds after which streamed text is stored.", least=0.001)
     ] = 1.0
     close_drain_seconds: Annotated[
         float,

@@ -5,6 +5,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -339,7 +340,7 @@ class Weather:
         (Weather(3), '{"celsius":3}'),
         (Money(amount=4), '{"amount":4}'),
         ([Money(amount=4)], '[{"amount":4}]'),
-        (complex(1, 2), '"(1+2j)"'),
+        (Path("a/b"), '"a/b"'),
     ],
     ids=repr,
 )

@@ -7,6 +7,7 @@ import contextvars
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import PurePath
 
 import msgspec
 from msgspec.structs import replace
@@ -128,6 +129,7 @@ def _is_content(value: object) -> bool:
 
 
 def _to_json(value: object) -> str:
+    """Write a value as JSON; raises TypeError naming what in it has no JSON form."""
     if hasattr(value, "model_dump_json"):
         return str(value.model_dump_json())
     try:
@@ -141,4 +143,9 @@ def _to_json(value: object) -> str:
 def _encode_foreign(value: object) -> object:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
-    return str(value)
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(
+        f"the tool returned {type(value).__qualname__!r}, which has no JSON form; "
+        "return text, plain values, a dataclass, a struct or a pydantic model"
+    )
