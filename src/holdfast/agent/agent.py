@@ -33,8 +33,9 @@ from holdfast.assembly.agent_inputs import split_model
 from holdfast.ports.abort import query_stopped
 from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionRequest
+from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.json_types import writable
-from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.results import AgentResult, Err, Ok
 from holdfast.vocabulary.settings import Settings
 
 if TYPE_CHECKING:
@@ -122,6 +123,17 @@ async def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentR
 
     """
     return await run_agent_stream(prompt, **options).result()
+
+
+@takes(OneCallOptions)
+async def run_agent_result(
+    prompt: Prompt, **options: Unpack[OneCallOptions]
+) -> Ok[AgentResult[Any]] | Err:
+    """Answer one prompt; an `AgentError` comes back as a value instead of being raised."""
+    try:
+        return Ok(await run_agent(prompt, **options))
+    except AgentError as error:
+        return Err(error)
 
 
 @takes(OneCallOptions)

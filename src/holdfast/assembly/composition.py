@@ -71,7 +71,8 @@ class Composition:
             ),
             turns=turns,
             dispatcher=ToolDispatcher(
-                execution=ToolExecution(clock=self.clock), before_tool=inputs.before_tool
+                execution=ToolExecution(clock=self.clock, random=inputs.random),
+                before_tool=inputs.before_tool,
             ),
             registry=self.registry,
             clock=self.clock,

@@ -238,9 +238,8 @@ class ToolDispatcher:
         return None
 
     def _must_ask(self, scope: QueryScope, candidate: _Candidate) -> bool:
-        return candidate.ready.rules.approval == "ask" and not scope.fold.is_allowed(
-            candidate.call.name, scope.query_id
-        )
+        asks = "ask" in (candidate.ready.rules.approval, scope.fold.settings.approval)
+        return asks and not scope.fold.is_allowed(candidate.call.name, scope.query_id)
 
     async def _ask_all(self, scope: QueryScope, questions: Iterable[_Question]) -> None:
         """Record every question at once, unless an earlier query asked it already."""

@@ -259,7 +259,7 @@ class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
 
 
 class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
-    """A failed model call will be repeated."""
+    """A failed model call, or a failed run of a tool, will be repeated."""
 
     survives_rewind: ClassVar[bool] = False
     attempt: int
@@ -268,6 +268,9 @@ class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
     next_at: int
     error: ErrorReport
     account_limited: bool = False
+    call_id: CallId | None = None
+    """For a tool: the call that is repeated."""
+    tool: str | None = None
 
 
 class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):

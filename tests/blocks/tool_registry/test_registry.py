@@ -393,7 +393,9 @@ async def test_a_tool_that_raises_fails_with_the_name_and_text_of_the_error() ->
     def fail() -> None:
         raise KeyError("missing")
 
-    assert await run(fail) == FunctionFailed("KeyError: 'missing'")
+    outcome = await run(fail)
+    assert isinstance(outcome, FunctionFailed)
+    assert (outcome.message, type(outcome.error)) == ("KeyError: 'missing'", KeyError)
 
 
 async def test_a_transform_that_raises_fails_the_call() -> None:
@@ -403,7 +405,9 @@ async def test_a_transform_that_raises_fails_the_call() -> None:
     def broken(_name: str, _value: object) -> object:
         raise ValueError("no")
 
-    assert await run(fine, broken) == FunctionFailed("ValueError: no")
+    outcome = await run(fine, broken)
+    assert isinstance(outcome, FunctionFailed)
+    assert (outcome.message, type(outcome.error)) == ("ValueError: no", ValueError)
 
 
 async def test_a_plain_function_that_runs_out_fails_and_does_not_hang() -> None:

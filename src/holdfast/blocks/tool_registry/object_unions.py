@@ -6,10 +6,10 @@ several of them unless each has a tag. What it can parse one by one is tried one
 A module of its own because it knows nothing of JSON Schema or of the union's other readers.
 """
 
-import dataclasses
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     NotRequired,
@@ -23,6 +23,11 @@ from typing import (
 )
 
 import msgspec
+
+from holdfast.vocabulary.late_names import late_module
+
+if TYPE_CHECKING:
+    import dataclasses
 
 Hint: TypeAlias = Any
 """A type hint, which may be any value."""
@@ -76,7 +81,7 @@ def fields_of(hint: Hint) -> dict[str, Hint] | None:
         return None
     if issubclass(hint, msgspec.Struct):
         return {field.encode_name: field.type for field in msgspec.structs.fields(hint)}
-    if is_typeddict(hint) or dataclasses.is_dataclass(hint):
+    if is_typeddict(hint) or hasattr(hint, "__dataclass_fields__"):
         return get_type_hints(hint, include_extras=True)
     models: Mapping[str, Any] | None = getattr(hint, "model_fields", None)
     return None if models is None else {name: each.annotation for name, each in models.items()}
@@ -104,9 +109,9 @@ def mirror_of(kind: type, understand: Callable[[Hint], Hint]) -> Mirror | None:
         required: frozenset[str] = getattr(kind, "__required_keys__", frozenset())
         hints = get_type_hints(kind, include_extras=True)
         facts, names = [(name, hint, name in required) for name, hint in hints.items()], {}
-    elif dataclasses.is_dataclass(kind):
+    elif hasattr(kind, "__dataclass_fields__"):
         hints = get_type_hints(kind, include_extras=True)
-        items = [item for item in dataclasses.fields(kind) if item.init]
+        items = [item for item in late_module("dataclasses").fields(kind) if item.init]
         facts, names = [(item.name, hints[item.name], _is_required(item)) for item in items], {}
     else:
         return None
@@ -129,7 +134,8 @@ def mirror_of(kind: type, understand: Callable[[Hint], Hint]) -> Mirror | None:
 
 
 def _is_required(item: "dataclasses.Field[Any]") -> bool:
-    return item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+    missing = late_module("dataclasses").MISSING
+    return item.default is missing and item.default_factory is missing
 
 
 def _bare(hint: Hint, *, keeps_notes: bool = False) -> Hint:

@@ -5,9 +5,9 @@ import base64
 import contextlib
 import contextvars
 import inspect
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import PurePath
 
 import msgspec
 from msgspec.structs import replace
@@ -143,8 +143,8 @@ def _to_json(value: object) -> str:
 def _encode_foreign(value: object) -> object:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
-    if isinstance(value, PurePath):
-        return str(value)
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
     raise TypeError(
         f"the tool returned {type(value).__qualname__!r}, which has no JSON form; "
         "return text, plain values, a dataclass, a struct or a pydantic model"
