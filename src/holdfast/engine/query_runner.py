@@ -179,6 +179,8 @@ class QueryRunner:
             require_tool=progress.require_tool if tools else None,
             output_schema=scope.input.output.schema if scope.input.output else None,
             fresh_media=progress.fresh_media,
+            # With tools a later turn repeats the request, also in a session of one query.
+            caches_tail=bool(tools) or not scope.input.is_only,
         )
         facts = {
             "system_prompts": len(settings.system_prompts),

@@ -62,6 +62,8 @@ class QueryInput(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     output: OutputSpec | None = None
     wants_text: bool = False
     """Whether the output is the text of the answer as it is."""
+    is_only: bool = False
+    """Whether its session ends with it, so that no later query repeats what it sends."""
     timeout: float | None = None
     """Seconds that a model may take for one attempt of one turn; a consumer's time is not its."""
     resumes: QueryId | None = None
