@@ -102,7 +102,12 @@ class ProviderAttempts:
 
     async def _recover(self, scope: QueryScope, course: _Course, failure: AgentError) -> None:
         """Wait for the next attempt, or go on to the next model; raises when nothing is left."""
-        if course.plan is not None:
+        if course.plan is not None and _is_absent(failure, course.plan, scope):
+            _logger.warning(
+                "%s failed (%s: %s); not retrying, nothing listens there",
+                *(course.settings.model, failure.code, failure.message),
+            )
+        elif course.plan is not None:
             course.failures = course.failures.after(failure)
             decision = decide_retry(
                 failure, course.failures, course.settings.retry, jitter=self._random.random()
@@ -164,6 +169,14 @@ class ProviderAttempts:
         )
         await self._clock.sleep(decision.seconds)
         scope.session.set_status(Busy())
+
+
+def _is_absent(failure: AgentError, plan: ModelPlan, scope: QueryScope) -> bool:
+    """Whether a server on this machine was never there: waiting for it would help nobody.
+
+    One that has answered in this query may be starting again.
+    """
+    return failure.refused_locally and plan.attempt == 1 and not scope.turns
 
 
 def _failure_of(error: Exception, scope: QueryScope, plan: ModelPlan | None) -> AgentError:
