@@ -109,7 +109,9 @@ async def test_one_switch_asks_for_every_tool_until_it_is_turned_back() -> None:
     async with playing(script, tools=[peek], approval="ask") as (session, _):
         resting = await session.chat("go")
         assert (resting.stop_reason, RAN) == ("approval", [])
-        assert [(item.tool, item.arguments) for item in resting.pending] == [("peek", {"path": "b"})]
+        assert [(item.tool, item.arguments) for item in resting.pending] == [
+            ("peek", {"path": "b"})
+        ]
         await session.deny(resting.pending[0].id)
         await session.configure(approval="by_tool")
         assert (await session.resume()).text == "done"

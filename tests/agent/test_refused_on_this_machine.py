@@ -8,6 +8,7 @@ import pytest
 from holdfast import Agent, ErrorCode, RequestError, RetryScheduled, RetrySettings, tool
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.testing.clocks import AutoClock
+from holdfast.testing.scripted_provider import Step
 from tests.scripted_agents import events_of, failure_of, playing
 
 ABSENT = RequestError(ErrorCode.NETWORK, "refused", basis="type", refused_locally=True)
@@ -57,13 +58,13 @@ async def look() -> str:
 
 
 async def test_a_server_that_has_answered_in_this_query_is_waited_for() -> None:
-    script = [calls(("look", {})), ABSENT, ABSENT, says("back again")]
+    script: list[Step] = [calls(("look", {})), ABSENT, ABSENT, says("back again")]
     options = {"clock": AutoClock(), "retry": STEADY, "tools": [look]}
     async with playing(script, **options) as (session, _):
         assert (await session.chat("go")).text == "back again"
 
 
 async def test_a_server_that_goes_away_between_two_attempts_is_waited_for() -> None:
-    script = [AWAY, ABSENT, says("there")]
+    script: list[Step] = [AWAY, ABSENT, says("there")]
     async with playing(script, clock=AutoClock(), retry=STEADY) as (session, _):
         assert (await session.chat("go")).text == "there"

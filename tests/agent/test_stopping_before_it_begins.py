@@ -8,7 +8,6 @@ import pytest
 
 import holdfast
 import holdfast.sync
-
 from holdfast import AbortController, AbortSignal, AgentResult, ErrorCode, Event
 from holdfast.agent.query_stream import QueryStream
 from holdfast.testing import says

@@ -70,9 +70,10 @@ async def test_a_query_that_times_out_inside_a_repeated_attempt_names_what_was_r
         clock.advance(2)
         await gate.reached.wait()
         clock.advance(3)
-        assert "while NETWORK: connection refused was being retried" in (
-            await failure_of(asked)
-        ).message
+        assert (
+            "while NETWORK: connection refused was being retried"
+            in (await failure_of(asked)).message
+        )
 
 
 async def test_a_query_that_times_out_on_a_fallback_names_what_came_before() -> None:
@@ -89,9 +90,8 @@ async def test_a_query_that_times_out_on_a_fallback_names_what_came_before() -> 
 async def test_trouble_that_is_over_is_not_named() -> None:
     clock, gate = AutoClock(), Gate()
     provider = ScriptedProvider([REFUSED, says("fine"), [gate]])
-    options = {"clock": clock, "retry": STEADY, "environment": {}}
-    async with Agent("scripted/one", providers=[provider], **options) as agent:
-        async with agent.session() as session:
-            await session.chat("go")
-            error = await failure_of(session.chat("on", total_timeout=5))
-            assert error.message == "the query took longer than 5 s"
+    agent = Agent("scripted/one", providers=[provider], clock=clock, retry=STEADY, environment={})
+    async with agent, agent.session() as session:
+        await session.chat("go")
+        error = await failure_of(session.chat("on", total_timeout=5))
+        assert error.message == "the query took longer than 5 s"

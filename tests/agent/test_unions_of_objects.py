@@ -160,4 +160,3 @@ async def test_a_type_that_comes_back_to_itself_through_such_a_union_is_refused(
     with pytest.raises(ConfigError, match="Tree refers to itself through a union of objects"):
         agent.stream("go", output_type=Tree)
     await agent.close()
-

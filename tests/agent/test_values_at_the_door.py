@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import ConfigError, ErrorCode, ModelStep, tool
 from holdfast.testing import calls, says
@@ -13,7 +14,7 @@ NAN, INFINITE = float("nan"), float("inf")
 
 IMPOSSIBLE: list[tuple[str, dict[str, Any]]] = [
     *(
-        (f"runtime.{name}", {"runtime": RuntimeSettings(**{name: value})})
+        (f"runtime.{name}", {"runtime": replace(RuntimeSettings(), **{name: value})})
         for name in ("observer_buffer", "checkpoint_bytes", "checkpoint_seconds")
         for value in (0, -1, NAN, INFINITE)
     ),

@@ -46,7 +46,10 @@ def test_a_guess_is_never_repeated() -> None:
     ("settings", "expected"),
     [
         (RetrySettings(), [2, 4, 8, 16, 30]),
-        (RetrySettings.RATE_LIMIT, [5, 7.5, 11.25, 16.875, 25.3125, 37.96875, 56.953125, 60, 60, 60]),
+        (
+            RetrySettings.RATE_LIMIT,
+            [5, 7.5, 11.25, 16.875, 25.3125, 37.96875, 56.953125, 60, 60, 60],
+        ),
         (RetrySettings.NETWORK, [1, 2, 4]),
         (RetrySettings(max_retries=0), []),
         (RetrySettings(max_retries=1), [2]),

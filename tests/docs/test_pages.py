@@ -33,7 +33,14 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [],
         [],
     ],
-    "docs/queries.md": [[says('{"name": "Paris", "inhabitants": 2100000}')], [says("Milk.")], []],
+    "docs/queries.md": [
+        [says('{"name": "Paris", "inhabitants": 2100000}')],
+        [says("Milk.")],
+        [],
+        [],
+        [says("Paris.")],
+    ],
+    "docs/logging.md": [[]],
     "docs/sessions.md": [
         [says("Hello.")],
         [says("A long report.")],
@@ -74,6 +81,8 @@ async def test_the_code_of_a_page_runs(
     provider = ScriptedProvider(_SCRIPTS[page][place], provider="anthropic")
     monkeypatch.setattr(holdfast, "Agent", functools.partial(_scripted, provider))
     monkeypatch.setattr(holdfast.sync, "Agent", functools.partial(_scripted_sync, provider))
+    once = functools.partial(holdfast.run_agent_result, providers=[provider])
+    monkeypatch.setattr(holdfast, "run_agent_result", once)
     source = "async def _run():\n" + textwrap.indent(_blocks(page)[place], "    ")
     names: dict[str, Any] = {}
     exec(compile(ast.parse(source), page, "exec"), names)  # noqa: S102 - our own pages

@@ -35,7 +35,8 @@ from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.json_types import writable
-from holdfast.vocabulary.results import AgentResult, Err, Ok
+from holdfast.vocabulary.outcomes import Err, Ok
+from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
 
 if TYPE_CHECKING:

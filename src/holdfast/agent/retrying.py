@@ -88,7 +88,11 @@ async def _wait(clock: Clock, seconds: float, signal: AbortSignal | None) -> Non
         await clock.sleep(seconds)
         return
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    forget = signal.add_listener(lambda: loop.call_soon_threadsafe(stopped.set))
+
+    def stop() -> None:
+        loop.call_soon_threadsafe(stopped.set)
+
+    forget = signal.add_listener(stop)
     waits = {
         asyncio.ensure_future(clock.sleep(seconds)),
         asyncio.ensure_future(stopped.wait()),

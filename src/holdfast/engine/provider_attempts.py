@@ -84,10 +84,11 @@ class ProviderAttempts:
         while True:
             try:
                 result = await work(await self._next_attempt(course))
-                scope.trouble = None
-                return result
             except Exception as error:  # noqa: BLE001 - a client of the user's may raise anything
                 failure = _failure_of(error, scope, course.plan)
+            else:
+                scope.trouble = None
+                return result
             # Out here, so that nothing leads back to the frames of a client with its headers.
             await self._recover(scope, course, failure)
 

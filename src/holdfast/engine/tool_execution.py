@@ -26,7 +26,6 @@ from holdfast.vocabulary.events import Event, ToolFailed, ToolProgress
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import ResultContent, TextPart, ToolCallPart
 
-
 _logger = scrubbed_logger(__name__)
 
 
@@ -90,14 +89,14 @@ class ToolExecution:
             if isinstance(outcome, Succeeded):
                 return outcome
             failures = failures.after(outcome.cause)
-            decision = self._decide(scope, ready, outcome.cause, failures)
+            decision = self._decide(scope, ready, outcome.cause, failures=failures)
             if isinstance(decision, GiveUp):
                 return outcome.told
             await self._wait(scope, call, decision, attempt=attempt, cause=outcome.cause)
             attempt, ready = attempt + 1, ready.afresh()
 
     def _decide(
-        self, scope: QueryScope, ready: Ready, cause: AgentError, failures: FailureCount
+        self, scope: QueryScope, ready: Ready, cause: AgentError, *, failures: FailureCount
     ) -> RetryDecision:
         """Apply the session's retry policy, with as many repeats as the tool allows.
 

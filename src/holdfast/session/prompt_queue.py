@@ -11,7 +11,7 @@ from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.query_scope import SessionScope
 from holdfast.ports.clock import Stamp
 from holdfast.ports.runner import QueryInput
-from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
+from holdfast.session.query_handle import QueryHandle, duration_ms_of, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry, InputDrained, InputQueued
@@ -368,7 +368,7 @@ def finish_without_running(handle: QueryHandle, error: AgentError) -> None:
         text="",
         stop_reason="aborted" if error.code is ErrorCode.ABORTED else "error",
         session_id=handle.session_id,
-        duration_ms=handle.duration_ms,
+        duration_ms=duration_ms_of(handle),
     )
     if error.result is None:
         error.result = result

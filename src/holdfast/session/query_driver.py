@@ -11,7 +11,7 @@ from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryOutcome, Runner
-from holdfast.session.query_handle import QueryHandle
+from holdfast.session.query_handle import QueryHandle, duration_ms_of
 from holdfast.session.recorder import QueryRecorder, SessionRecorder
 from holdfast.vocabulary.entries import QueryEnded, ToolEnded, TurnEnded
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
@@ -95,7 +95,7 @@ class QueryDriver:
         )
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
-        duration_ms = handle.duration_ms
+        duration_ms = duration_ms_of(handle)
         ended, outcome = await self._record_end(scope, outcome, duration_ms)
         error = outcome.error
         result: Any = _result_of(scope, ended)

@@ -43,8 +43,8 @@ class QueryHandle:
         total_timeout: float | None = None,
     ) -> None:
         self.query = query
-        self._clock = clock
-        self._submitted_at = clock.now()
+        self.clock = clock
+        self.submitted_at = clock.now()
         self.session_id = session_id
         self.waiting = waiting
         """What waits in its session's queue."""
@@ -121,11 +121,6 @@ class QueryHandle:
         message = f"the query took longer than {seconds:g} s"
         self._stop(RequestError(ErrorCode.TIMEOUT, f"{message} {cause}" if cause else message))
 
-    @property
-    def duration_ms(self) -> int:
-        """How long it has taken so far, from when it was submitted; 1 at least."""
-        return max(1, int((self._clock.now() - self._submitted_at) * 1000))
-
     def finish(self, result: AgentResult[Any], error: AgentError | None) -> None:
         """Note how it ended; the stream ends, too."""
         if not self.ended:
@@ -165,6 +160,11 @@ class QueryHandle:
     def promote(self) -> None:
         """Turn a waiting prompt into a query: its message is in the log already."""
         self.query = replace(self.query, message=None, input_id=self.input_id)
+
+
+def duration_ms_of(handle: QueryHandle) -> int:
+    """Return how long a query has taken so far, from when it was submitted; 1 at least."""
+    return max(1, int((handle.clock.now() - handle.submitted_at) * 1000))
 
 
 def _no_trouble() -> None:

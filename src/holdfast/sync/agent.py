@@ -23,7 +23,8 @@ from holdfast.ports.clock import Clock, Random
 from holdfast.sync.background_loop import LoopAccess, background_loop
 from holdfast.sync.session import AgentRemote, AgentSession, QueryStream
 from holdfast.vocabulary.local_models import LocalModel, OnPull
-from holdfast.vocabulary.results import AgentResult, Err, Ok
+from holdfast.vocabulary.outcomes import Err, Ok
+from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import RetrySettings, Settings
 
 ValueT = TypeVar("ValueT")

@@ -9,7 +9,6 @@ from holdfast.vocabulary.ids import MessageId, QueryId, TurnId
 from holdfast.vocabulary.parts import Part, ToolCallPart, text_of
 from holdfast.vocabulary.usage import Usage
 
-
 AnswerStop: TypeAlias = Literal[
     "complete",
     "tool_calls",

@@ -6,7 +6,6 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.vocabulary.approvals import ApprovalRequest
-from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.ids import MessageId, SessionId
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import ToolCallPart
@@ -18,9 +17,6 @@ StopReason: TypeAlias = Literal[
     "complete", "max_tokens", "aborted", "error", "approval", "limit", "loop", "refusal"
 ]
 """Why a query came to rest. It is data; failures raise."""
-
-
-ValueT = TypeVar("ValueT")
 
 
 class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, omit_defaults=True):
@@ -55,15 +51,3 @@ class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, o
     """Approvals that wait for an answer."""
     resumed: bool = False
     """Whether this query went on with an earlier one."""
-
-
-class Ok(msgspec.Struct, Generic[ValueT], frozen=True):
-    """Success, as a value: what `run_agent_result` returns when there is an answer."""
-
-    value: ValueT
-
-
-class Err(msgspec.Struct, frozen=True):
-    """Failure, as a value: the error that would have been raised."""
-
-    error: AgentError

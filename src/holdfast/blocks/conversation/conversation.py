@@ -172,6 +172,4 @@ def merged(first: AssistantMessage, second: AssistantMessage) -> AssistantMessag
     """Join an answer with the one that goes on with it."""
     usage = second.usage if first.usage is None else first.usage + (second.usage or Usage())
     cost = second.cost if first.usage is None else add_costs(first.cost, second.cost)
-    return msgspec.structs.replace(
-        second, parts=first.parts + second.parts, usage=usage, cost=cost
-    )
+    return msgspec.structs.replace(second, parts=first.parts + second.parts, usage=usage, cost=cost)

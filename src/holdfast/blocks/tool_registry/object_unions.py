@@ -118,7 +118,7 @@ def mirror_of(kind: type, understand: Callable[[Hint], Hint]) -> Mirror | None:
     fields: list[Any] = []
     for name, hint, must_be_there in facts:
         own = understand(_bare(hint, keeps_notes=True))
-        optional = (name, Union[own, msgspec.UnsetType], msgspec.UNSET)
+        optional = (name, own | msgspec.UnsetType, msgspec.UNSET)
         fields.append((name, own) if must_be_there else optional)
     config = getattr(kind, "__struct_config__", None)
     struct = msgspec.defstruct(

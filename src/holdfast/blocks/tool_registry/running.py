@@ -5,7 +5,6 @@ import base64
 import contextlib
 import contextvars
 import inspect
-import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -143,8 +142,8 @@ def _to_json(value: object) -> str:
 def _encode_foreign(value: object) -> object:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
-    if isinstance(value, os.PathLike):
-        return os.fsdecode(value)
+    if hasattr(value, "__fspath__"):  # a path
+        return str(value)
     raise TypeError(
         f"the tool returned {type(value).__qualname__!r}, which has no JSON form; "
         "return text, plain values, a dataclass, a struct or a pydantic model"

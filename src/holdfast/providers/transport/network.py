@@ -123,9 +123,7 @@ def connection_error(error: Exception, *, host: str, limits: Timeouts) -> AgentE
         case _:
             message = f"the connection to {host} failed before a reply: {type(error).__name__}"
     refused = isinstance(error, aiohttp.ClientConnectorError) and _is_refused(error.os_error)
-    return error_of(
-        code, message, basis="type", refused_locally=refused and _is_this_machine(host)
-    )
+    return error_of(code, message, basis="type", refused_locally=refused and _is_this_machine(host))
 
 
 def _is_refused(error: OSError) -> bool:
