@@ -112,3 +112,15 @@ async def test_a_log_with_such_repeats_is_read_back(tmp_path: Any) -> None:
     reopened, _ = make_agent([], store=store)
     async with reopened, reopened.session("ana") as session:
         assert session.messages[-1].text == "done"
+
+
+class UnprintableError(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+async def test_an_error_that_cannot_be_printed_is_repeated_like_any_other() -> None:
+    repeats, outcome, _ = await repeats_of(Shaky(UnprintableError()))
+    assert ([item.error.message for item in repeats], outcome) == (["UnprintableError"], "ok")

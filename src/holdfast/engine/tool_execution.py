@@ -30,15 +30,16 @@ _logger = scrubbed_logger(__name__)
 
 
 class _Failure(NamedTuple):
-    """A run that failed: what the model is told, and what it was, for the retry policy."""
+    """A run that failed: what the model is told, and what the tool raised, if it raised."""
 
     told: ToolError
-    cause: AgentError
+    raised: Exception | None = None
 
-
-def _failure(code: ErrorCode, message: str) -> _Failure:
-    """Make the failure of a run that may go well the next time."""
-    return _Failure(ToolError(code, message), ToolError(code, message, basis="fallback"))
+    def classify(self) -> AgentError:
+        """Return what it was, for the retry policy; without an error nothing is known of it."""
+        if self.raised is None:
+            return ToolError(self.told.code, self.told.message, basis="fallback")
+        return to_agent_error(self.raised, ToolError)
 
 
 class ToolExecution:
@@ -88,11 +89,14 @@ class ToolExecution:
             outcome = await self._run_once(scope, call, ready)
             if isinstance(outcome, Succeeded):
                 return outcome
-            failures = failures.after(outcome.cause)
-            decision = self._decide(scope, ready, outcome.cause, failures=failures)
+            if not ready.rules.retries:
+                return outcome.told
+            cause = outcome.classify()
+            failures = failures.after(cause)
+            decision = self._decide(scope, ready, cause, failures=failures)
             if isinstance(decision, GiveUp):
                 return outcome.told
-            await self._wait(scope, call, decision, attempt=attempt, cause=outcome.cause)
+            await self._wait(scope, call, decision, attempt=attempt, cause=cause)
             attempt, ready = attempt + 1, ready.afresh()
 
     def _decide(
@@ -158,18 +162,18 @@ class ToolExecution:
             async with asyncio.timeout(limit):
                 await asyncio.wait({running})
             if running.cancelled():
-                return _failure(ErrorCode.TOOL_FAILED, "the tool cancelled itself")
+                return _Failure(ToolError(ErrorCode.TOOL_FAILED, "the tool cancelled itself"))
             outcome = running.result()
         except TimeoutError:
-            return _failure(ErrorCode.TOOL_TIMEOUT, f"the tool took longer than {limit:g} s")
+            message = f"the tool took longer than {limit:g} s"
+            return _Failure(ToolError(ErrorCode.TOOL_TIMEOUT, message))
         finally:
             # What still works for this call, in a thread perhaps, sees that it has ended.
             abort.abort("the call has ended")
             forget()
             running.cancel()
         if isinstance(outcome, FunctionFailed):
-            told = ToolError(ErrorCode.TOOL_FAILED, outcome.message)
-            return _Failure(told, to_agent_error(outcome.error, ToolError))
+            return _Failure(ToolError(ErrorCode.TOOL_FAILED, outcome.message), outcome.error)
         return outcome
 
 
