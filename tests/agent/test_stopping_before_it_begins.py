@@ -75,14 +75,14 @@ async def test_an_abort_ends_the_wait_for_a_session_that_somebody_else_holds(
 
 @pytest.mark.parametrize("door", ["run_agent", "run_agent_stream", "sync"])
 async def test_a_signal_that_is_aborted_already_wins_over_a_broken_configuration(
-    door: str, tmp_path: Path
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "config.toml"
     broken.write_text("model = [")
+    monkeypatch.setenv("HOLDFAST_MAX_TURNS", "many")
     options: dict[str, Any] = {
         "signal": _aborted(),
         "config_path": broken,
-        "environment": {"HOLDFAST_MAX_TURNS": "many"},
         "model": "nobody/knows-it",
     }
     if door == "run_agent":
