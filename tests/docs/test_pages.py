@@ -33,6 +33,11 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [],
         [],
     ],
+    "docs/observability.md": [
+        [says("Paris.")],
+        [calls(("temperature", {"city": "Lisbon"})), says("It is 21.5 degrees.")],
+    ],
+    "docs/logging.md": [[]],
     "docs/queries.md": [
         [says('{"name": "Paris", "inhabitants": 2100000}')],
         [says("Milk.")],
@@ -40,7 +45,6 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [],
         [says("Paris.")],
     ],
-    "docs/logging.md": [[]],
     "docs/sessions.md": [
         [says("Hello.")],
         [says("A long report.")],

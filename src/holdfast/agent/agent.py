@@ -35,11 +35,13 @@ from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.json_types import writable
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
 
 if TYPE_CHECKING:
+    from holdfast.agent.sessions import AgentSessions
     from holdfast.assembly.composition import Composition
     from holdfast.session.query_handle import QueryHandle
 
@@ -58,6 +60,15 @@ class Agent:
         if model:
             options["model"] = model
         self._composition, self._new_session = _prepare(options)
+        self._sessions: AgentSessions | None = None
+
+    @property
+    def sessions(self) -> "AgentSessions":
+        """The sessions of the store: to list, search, change, export, import and delete them."""
+        if self._sessions is None:
+            sessions = late_module("holdfast.agent.sessions")
+            self._sessions = sessions.AgentSessions(self._composition, self._new_session)
+        return self._sessions
 
     @property
     def settings(self) -> Settings:

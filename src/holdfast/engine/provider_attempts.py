@@ -89,6 +89,8 @@ class ProviderAttempts:
             else:
                 scope.trouble = None
                 return result
+            if scope.turn is not None and not scope.abort.signal.aborted:
+                scope.recorder.show(scope.turn.measurement.fail(failure))
             # Out here, so that nothing leads back to the frames of a client with its headers.
             await self._recover(scope, course, failure)
 
