@@ -27,8 +27,7 @@ class RetrySettings(_Values, frozen=True, kw_only=True):
     """How a failed model call is repeated within one turn. Has presets."""
 
     RATE_LIMIT: ClassVar["RetrySettings"]
-    """For accounts that are often limited: 10 repeats, from 5 s to 60 s, each wait half as long
-    again."""
+    """For accounts that are often limited: 10 repeats, after 5 s to 60 s."""
     NETWORK: ClassVar["RetrySettings"]
     """For connections that often fail: 3 repeats, after 1, 2 and 4 s."""
     QUICK: ClassVar["RetrySettings"]
@@ -67,9 +66,7 @@ class RetrySettings(_Values, frozen=True, kw_only=True):
 RetrySettings.RATE_LIMIT = RetrySettings(
     max_retries=10, first_delay=5.0, factor=1.5, longest_delay=60.0
 )
-RetrySettings.NETWORK = RetrySettings(
-    max_retries=3, first_delay=1.0, factor=2.0, longest_delay=10.0
-)
+RetrySettings.NETWORK = RetrySettings(max_retries=3, first_delay=1.0, longest_delay=10.0)
 RetrySettings.QUICK = RetrySettings(max_retries=2, first_delay=0.1, factor=2.0, jitter=0.0)
 
 

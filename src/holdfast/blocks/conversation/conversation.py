@@ -9,6 +9,7 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ReasoningPart, ToolResultPart
+from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.usage import Usage, add_costs
 
 
@@ -186,6 +187,14 @@ class Conversation:
 
 def _is_compaction(message: Message) -> bool:
     return any(isinstance(part, CompactionPart) and part.text for part in message.parts)
+
+
+def end_last(conversation: Conversation, stop_reason: StopReason) -> None:
+    """Say of a last answer that was cut off how its query ended, if that says why."""
+    tip, says_why = conversation.tip, stop_reason in {"aborted", "error"}
+    if isinstance(tip, AssistantMessage) and tip.interrupted and says_why:
+        conversation.remove_last()
+        conversation.push(msgspec.structs.replace(tip, stop_reason=stop_reason))
 
 
 def joined(view: tuple[Message, ...], message: Message) -> tuple[Message, ...]:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from holdfast.blocks.conversation.conversation import Conversation, joined, merged
+from holdfast.blocks.conversation.conversation import Conversation, end_last, joined, merged
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.blocks.conversation.tool_calls import (
@@ -22,7 +22,7 @@ from holdfast.blocks.conversation.tool_calls import (
     edited_history,
     heal_history,
     open_calls,
-    readable_parts,
+    said_at,
     with_distinct_calls,
 )
 from holdfast.vocabulary.approvals import ApprovalRequest
@@ -221,8 +221,7 @@ class SessionFold:
     def _push_prompt(self, message: UserMessage, *, time: int) -> None:
         """Let a prompt in; what waited for something is settled by it."""
         self._settle()
-        parts = readable_parts(message.parts)
-        self._push(msgspec.structs.replace(message, parts=parts, time=message.time or time))
+        self._push(said_at(message, time))
 
     def _tip_assistant(self) -> AssistantMessage | None:
         tip = self.conversation.tip
@@ -272,10 +271,7 @@ class SessionFold:
     def _on_query_ended(self, entry: QueryEnded) -> None:
         self.open_query = None
         self.last_query = entry
-        tip = self._tip_assistant()
-        if tip is not None and tip.interrupted and entry.stop_reason in {"aborted", "error"}:
-            self.conversation.remove_last()
-            self.conversation.push(msgspec.structs.replace(tip, stop_reason=entry.stop_reason))
+        end_last(self.conversation, entry.stop_reason)
 
     def _on_turn_started(self, entry: TurnStarted) -> None:
         self._settle()

@@ -325,6 +325,11 @@ def with_distinct_calls(message: AssistantMessage) -> AssistantMessage:
     return replace(message, parts=tuple(map(distinct, message.parts)))
 
 
+def said_at(message: UserMessage, time: int) -> UserMessage:
+    """Return a prompt as the conversation keeps it: with its time, and what can be read of it."""
+    return replace(message, parts=readable_parts(message.parts), time=message.time or time)
+
+
 def readable_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Return parts without media that no provider could read; a text says what was there."""
     return tuple(
