@@ -39,6 +39,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
     ],
     "docs/logging.md": [[]],
     "docs/queries.md": [
+        [says("Deep, still water."), says("Deep and still, the fjord.")],
         [says('{"name": "Paris", "inhabitants": 2100000}')],
         [says("Milk.")],
         [],
@@ -47,6 +48,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
     ],
     "docs/sessions.md": [
         [says("Hello.")],
+        [says("Hello."), says("Hard.")],
         [says("A long report.")],
         [says("Hello."), says("Noon.")],
     ],
@@ -58,6 +60,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
             calls(("weather", {"city": "Oslo"}), ("crawl", {"pages": 2}), ("count", {"to": 3})),
             says("21 degrees, two pages, three."),
         ],
+        [calls(("balance", {})), says("20."), calls(("balance", {})), says("7.")],
         [calls(("ping", {"host": "example.com"})), says("It is.")],
         [calls(("pay", {"amount": 20, "to": "Anna"})), says("Ana has it.")],
     ],

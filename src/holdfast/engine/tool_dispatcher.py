@@ -176,7 +176,7 @@ class ToolDispatcher:
         call = candidate.call
         row = scope.loop.judge(call.call_id, candidate.arguments_hash)
         looping = row != "fresh"
-        if looping and (scope.session.approver is None or scope.fold.settings.on_loop == "deny"):
+        if looping and (scope.session.approver is None or scope.settings.on_loop == "deny"):
             if row == "insisting":
                 return _loop_of(scope, call)
             scope.loop.refuse()
@@ -223,7 +223,7 @@ class ToolDispatcher:
         self, scope: QueryScope, call: ToolCallPart, changed: Json | None
     ) -> _Candidate | None:
         """Find the tool and parse the input once; a call that cannot run is answered here."""
-        settings = scope.fold.settings
+        settings = scope.settings
         offered = scope.tools.view(settings.allowed_tools, settings.denied_tools)
         resolution = offered.resolve(call, arguments=changed)
         if isinstance(resolution, Ready):
@@ -238,7 +238,7 @@ class ToolDispatcher:
         return None
 
     def _must_ask(self, scope: QueryScope, candidate: _Candidate) -> bool:
-        asks = "ask" in (candidate.ready.rules.approval, scope.fold.settings.approval)
+        asks = "ask" in (candidate.ready.rules.approval, scope.settings.approval)
         return asks and not scope.fold.is_allowed(candidate.call.name, scope.query_id)
 
     async def _ask_all(self, scope: QueryScope, questions: Iterable[_Question]) -> None:
@@ -277,7 +277,7 @@ class ToolDispatcher:
             for _ in asking:
                 candidate, answer = await arrivals.get()
                 work = self._act(scope, candidate, answer)
-                if scope.fold.settings.parallel_tools:
+                if scope.settings.parallel_tools:
                     group.create_task(work)
                 else:
                     await work
@@ -322,7 +322,7 @@ class ToolDispatcher:
             await self._run(scope, approved)
 
     async def _run_all(self, scope: QueryScope, candidates: Iterable[_Candidate]) -> None:
-        if not scope.fold.settings.parallel_tools:
+        if not scope.settings.parallel_tools:
             for item in candidates:
                 await self._run(scope, item)
             return

@@ -117,7 +117,7 @@ class ToolExecution:
         if cause.basis != "fallback" and not cause.retryable:
             return GiveUp(f"{cause.code} does not go away")
         allowed = replace(
-            scope.fold.settings.retry,
+            scope.settings.retry,
             max_retries=ready.rules.retries,
             interruption_retries=ready.rules.retries,
         )
@@ -155,11 +155,12 @@ class ToolExecution:
         scope.measurement.count_run(call.call_id)
         abort = AbortController()
         forget = scope.abort.signal.add_listener(lambda: abort.abort(scope.abort.signal.reason))
-        context = ToolContext(
+        context: ToolContext[object] = ToolContext(
             session_id=scope.session.session_id,
             call_id=call.call_id,
             signal=abort.signal,
             report=_reporter(scope, call, abort.signal),
+            caller=scope.caller,
         )
         limit = ready.rules.timeout or None
         # A task of its own, so that the query goes on when a tool ignores its cancellation.

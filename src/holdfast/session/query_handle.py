@@ -4,7 +4,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 from msgspec.structs import replace
@@ -42,18 +42,19 @@ class QueryHandle:
         clock: Clock,
         total_timeout: float | None = None,
     ) -> None:
-        self.query = query
-        self.clock = clock
-        self.submitted_at = clock.now()
-        self.session_id = session_id
+        self.query, self.session_id = query, session_id
+        self.clock, self.submitted_at = clock, clock.now()
         self.waiting = waiting
         """What waits in its session's queue."""
         self.asker: QueryHandle | None = query_in_context()
+        self.context = copy_context()
+        """What the query runs in: a copy of its submitter's context."""
+        self.gives_way = False
+        """Whether approvals that it comes to rest on are void at once: prompts wait behind it."""
         self.total_timeout = total_timeout
         self.stream = Subscription(limit=buffer_size)
         self.input_id: InputId | None = None
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._worker: asyncio.Task[Any] | None = None
         self._work: AbortController | None = None
         self._trouble: Callable[[], str | None] = _no_trouble
@@ -165,6 +166,25 @@ class QueryHandle:
 def duration_ms_of(handle: QueryHandle) -> int:
     """Return how long a query has taken so far, from when it was submitted; 1 at least."""
     return max(1, int((handle.clock.now() - handle.submitted_at) * 1000))
+
+
+def finish_without_running(handle: QueryHandle, error: AgentError) -> None:
+    """End a query that never ran, or whose end could not be recorded."""
+    result: AgentResult[object] = AgentResult(
+        text="",
+        stop_reason="aborted" if error.code is ErrorCode.ABORTED else "error",
+        session_id=handle.session_id,
+        duration_ms=duration_ms_of(handle),
+    )
+    if error.result is None:
+        error.result = result
+    handle.finish(result, error)
+
+
+def finish_like(handle: QueryHandle, other: QueryHandle) -> None:
+    """Give a prompt that joined another query the same end."""
+    if other.result is not None:
+        handle.finish(other.result, other.error)
 
 
 def _no_trouble() -> None:

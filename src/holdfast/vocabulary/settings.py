@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.option_declarations import Option
 
 Thinking: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -283,6 +284,18 @@ class Settings(_Values, frozen=True, kw_only=True):
         tuple[ModelStep, ...], Option("Models to go on with when one fails, in their order.")
     ] = ()
     timeouts: Annotated[Timeouts, Option("How long a provider may be silent.")] = Timeouts()
+
+
+def changed_settings(settings: Settings, changes: JsonObject) -> Settings:
+    """Return settings with some of them replaced; a nested one is replaced as a whole.
+
+    Raises:
+        msgspec.ValidationError: when a value does not fit its setting.
+
+    """
+    return (
+        msgspec.convert(msgspec.to_builtins(settings) | changes, Settings) if changes else settings
+    )
 
 
 class RuntimeSettings(_Values, frozen=True, kw_only=True):

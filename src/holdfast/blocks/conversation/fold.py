@@ -37,6 +37,7 @@ from holdfast.vocabulary.entries import (
     InputDrained,
     InputPromoted,
     InputQueued,
+    KeptOptions,
     PartCheckpoint,
     PartEnded,
     PartStarted,
@@ -58,7 +59,7 @@ from holdfast.vocabulary.entries import (
 from holdfast.vocabulary.ids import ApprovalId, CallId, InputId, MessageId, QueryId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ReminderPart
-from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.settings import Settings, changed_settings
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.usage import Usage, add_costs
 
@@ -78,6 +79,11 @@ class SessionFold:
         self.title: str | None = None
         self.native_session_id: str | None = None
         self.settings = Settings()
+        self.configured: frozenset[str] = frozenset()
+        """Names of settings that were last set by `configure`, not at an opening."""
+        self.query_options = KeptOptions()
+        """What the last query was told beside its prompt, without what only its first turn needs
+        once that was answered."""
         self.conversation = Conversation()
         self.open_query: QueryStarted | None = None
         self.last_query: QueryEnded | None = None
@@ -234,6 +240,7 @@ class SessionFold:
         self.title = entry.title
         self.native_session_id = entry.native_session_id
         self.settings = entry.settings
+        self.configured = frozenset(entry.configured)
         if entry.parent is None:
             self.conversation.set_history(heal_history(entry.history))
         else:
@@ -246,9 +253,10 @@ class SessionFold:
         self.title = changes.get("title", self.title)
         self.native_session_id = changes.get("native_session_id", self.native_session_id)
         if "settings" in changes:
-            self.settings = msgspec.convert(
-                msgspec.to_builtins(self.settings) | changes["settings"], Settings
-            )
+            self.settings = changed_settings(self.settings, changes["settings"])
+            names = frozenset(changes["settings"])
+            is_configured = entry.origin == "configure"
+            self.configured = self.configured | names if is_configured else self.configured - names
 
     def _on_input_queued(self, entry: InputQueued) -> None:
         self.inputs[entry.input_id] = entry
@@ -263,6 +271,7 @@ class SessionFold:
 
     def _on_query_started(self, entry: QueryStarted) -> None:
         self.open_query = entry
+        self.query_options = entry.options
         if entry.resumes is not None:
             self._standing.carry_over(entry.resumes, entry.query_id)
         if entry.message is not None:
@@ -287,6 +296,8 @@ class SessionFold:
         self.cost = add_costs(self.cost, entry.cost)
         turn, self.open_turn = self.open_turn, None
         self.last_finish = entry.finish
+        if self.query_options.require_tool is not None and not entry.interrupted:
+            self.query_options = msgspec.structs.replace(self.query_options, require_tool=None)
         if turn is None:
             return
         message = turn.message(entry)
