@@ -289,7 +289,7 @@ class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
 
 
 class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
-    """A failed model call, or a failed run of a tool, will be repeated."""
+    """A failed model call, or with `tool` a failed run of that tool, will be repeated."""
 
     survives_rewind: ClassVar[bool] = False
     attempt: int
@@ -299,7 +299,6 @@ class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
     error: ErrorReport
     account_limited: bool = False
     call_id: CallId | None = None
-    """For a tool: the call that is repeated."""
     tool: str | None = None
 
 
