@@ -46,10 +46,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     raw: msgspec.Raw | None = None
     """The stored bytes, kept only when they hold more than this version understands."""
     survives_rewind: ClassVar[bool]
-    """Whether an entry of this kind still counts when the conversation went back behind it.
-
-    What is true of the session does, what was said does not. Each kind says it for itself.
-    """
+    """Whether an entry of this kind still counts when the conversation went back behind it: what is
+    true of the session does, what was said does not. Each kind says it for itself."""
 
     @property
     def kind(self) -> str:
