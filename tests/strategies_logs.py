@@ -29,7 +29,6 @@ from holdfast.vocabulary.entries import (
     InputDrained,
     InputPromoted,
     InputQueued,
-    KeptOptions,
     PartCheckpoint,
     PartEnded,
     PartStarted,
@@ -60,7 +59,7 @@ from holdfast.vocabulary.ids import (
     new_session_id,
     new_turn_id,
 )
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Message, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
     MediaPart,

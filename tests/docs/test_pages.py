@@ -50,11 +50,14 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
     "docs/interactive-programs.md": [[], [], [says("A ", "tower.")]],
     "docs/serialising-events.md": [[says("Hel", "lo.")], []],
     "docs/web-apps.md": [[]],
+    "docs/logging.md": [[]],
     "docs/queries.md": [
         [says("Deep, still water."), says("Deep and still, the fjord.")],
         [says('{"name": "Paris", "inhabitants": 2100000}')],
         [says("Milk.")],
         [],
+        [],
+        [says("Paris.")],
     ],
     "docs/sessions.md": [
         [says("Hello.")],
@@ -103,6 +106,8 @@ async def test_the_code_of_a_page_runs(
         lambda _model, **options: _make_blocks(provider, **options),
     )
     monkeypatch.setattr(holdfast.sync, "Agent", functools.partial(_scripted_sync, provider))
+    once = functools.partial(holdfast.run_agent_result, providers=[provider])
+    monkeypatch.setattr(holdfast, "run_agent_result", once)
     source = "async def _run():\n" + textwrap.indent(_blocks(page)[place], "    ")
     names: dict[str, Any] = {}
     exec(compile(ast.parse(source), page, "exec"), names)  # noqa: S102 - our own pages

@@ -59,7 +59,7 @@ class DropsHistory(Conversation):
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        return self.wire_view()
+        return tuple(self._messages[self._view_start :])
 
 
 class SendsEverything(Conversation):

@@ -147,10 +147,10 @@ class AgentSession(SessionVerbs, HistoryEditing):
         async def start() -> "QueryHandle":
             cwd = self._composition.configuration.cwd
             message = query.message and await attach(query.message, told, cwd=cwd)
-            return await self._submit(replace(query, message=message), told, named)
+            given = replace(query, message=message, is_only=self._closes_after_query)
+            return await self._submit(given, told, named)
 
-        finish = self.close if self._closes_after_query else None
-        return QueryStream(start, finish, told)
+        return QueryStream(start, self.close if self._closes_after_query else None, told)
 
     @takes(QueryOptions)
     def resume(self, **options: Unpack[QueryOptions[OutputT]]) -> QueryStream[OutputT]:

@@ -57,7 +57,8 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         attempts=ProviderAttempts(route=inputs.route, clock=inputs.clock, random=inputs.random),
         turns=turns,
         dispatcher=ToolDispatcher(
-            execution=ToolExecution(clock=inputs.clock), before_tool=inputs.before_tool
+            execution=ToolExecution(clock=inputs.clock, random=inputs.random),
+            before_tool=inputs.before_tool,
         ),
         clock=inputs.clock,
     )

@@ -19,14 +19,13 @@ from holdfast.vocabulary.entries import (
     Entry,
     InputPromoted,
     InputQueued,
-    KeptOptions,
     QueryStarted,
     TurnDiscarded,
 )
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, ToolError
 from holdfast.vocabulary.events import QuerySummary
 from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
-from holdfast.vocabulary.messages import AssistantMessage, Sender, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Sender, UserMessage
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, media_of
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import Limits
@@ -48,7 +47,10 @@ _STOP_REASONS: dict[FinishKind, StopReason] = {
     "refusal": "refusal",
     "other": "complete",
 }
-"""Why a query rests when a turn ends so; `pause` and `compaction` go on instead."""
+"""Why a query rests when a turn ends so; `pause` goes on instead.
+
+So does `compaction`, unless the settings say that an answer ends after it.
+"""
 
 _CUT_OFF: frozenset[FinishKind] = frozenset({"length", "context_window", "refusal"})
 """Finishes after which a tool call may be half of one and is not run."""
@@ -185,6 +187,8 @@ class QueryRunner:
             require_tool=progress.require_tool if tools else None,
             output_schema=scope.input.output.schema if scope.input.output else None,
             fresh_media=progress.fresh_media,
+            # With tools a later turn repeats the request, also in a session of one query.
+            caches_tail=bool(tools) or not scope.input.is_only,
         )
         scope.recorder.show([_summary_of(scope, extras)])
         return lambda plan: self._turns.run(scope, plan, extras)
@@ -193,6 +197,8 @@ class QueryRunner:
         self, scope: QueryScope, turn: TurnOutcome, progress: _Progress
     ) -> StopReason | None:
         """Return why the query rests now, or None when it goes on."""
+        if turn.finish == "compaction" and scope.settings.compaction.pause_after:
+            return "complete"
         if turn.finish in ("pause", "compaction"):
             return None
         if turn.finish not in _CUT_OFF and (scope.fold.calls or turn.finish == "tool_calls"):
@@ -300,7 +306,7 @@ def _summary_of(scope: QueryScope, extras: RequestExtras) -> QuerySummary:
     return QuerySummary(
         session_id=scope.session.session_id,
         query_id=scope.query_id,
-        system_prompts=len(scope.fold.settings.system_prompts),
+        system_prompts=len(scope.settings.system_prompts),
         user_messages=counts.user + bool(scope.fold.calls),
         assistant_messages=counts.assistant,
         thinking_blocks=counts.reasoning,

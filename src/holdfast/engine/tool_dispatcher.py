@@ -239,9 +239,8 @@ class ToolDispatcher:
         return None
 
     def _must_ask(self, scope: QueryScope, candidate: _Candidate) -> bool:
-        return candidate.ready.rules.approval == "ask" and not scope.fold.is_allowed(
-            candidate.call.name, scope.query_id
-        )
+        asks = "ask" in (candidate.ready.rules.approval, scope.settings.approval)
+        return asks and not scope.fold.is_allowed(candidate.call.name, scope.query_id)
 
     async def _ask_all(self, scope: QueryScope, questions: Iterable[_Question]) -> None:
         """Record every question at once, unless an earlier query asked it already."""
@@ -374,15 +373,26 @@ def _check_verdict(verdict: Verdict) -> Verdict:
 
 
 async def _ask_safely(answer: Awaitable[Decision]) -> Decision:
-    """Wait for an approver; one that fails has not approved."""
+    """Wait for an approver; one that fails has not approved.
+
+    Raises:
+        HookError: HOOK_FAILED when its answer is no decision: a mistake of the program, of which
+            the model is not told.
+
+    """
     try:
         decision = await answer
     except (Exception, SystemExit) as error:
         _logger.exception("an approver failed; the call is denied")
         return Deny(f"the approver failed: {type(error).__name__}")
     if not isinstance(decision, Approve | Deny):
-        return Deny(f"the approver gave {type(decision).__name__}, which is no decision")
+        raise HookError(
+            ErrorCode.HOOK_FAILED,
+            f"the approver returned {type(decision).__name__}; it must return Approve or Deny",
+        )
     try:
         return check_decision(decision)
     except ValueError as error:
-        return Deny(f"the approver gave what is no decision: {error}")
+        raise HookError(
+            ErrorCode.HOOK_FAILED, f"the approver returned what is no decision: {error}"
+        ) from error

@@ -20,7 +20,7 @@ from holdfast.vocabulary.ids import (
     TurnId,
 )
 from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.messages import Message, Sender, UserMessage
+from holdfast.vocabulary.messages import KeptOptions, Message, Sender, UserMessage
 from holdfast.vocabulary.parts import Part, PartKind, ResultContent
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import Delivery, Settings
@@ -46,10 +46,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     raw: msgspec.Raw | None = None
     """The stored bytes, kept only when they hold more than this version understands."""
     survives_rewind: ClassVar[bool]
-    """Whether an entry of this kind still counts when the conversation went back behind it.
-
-    What is true of the session does, what was said does not. Each kind says it for itself.
-    """
+    """Whether an entry of this kind still counts when the conversation went back behind it: what is
+    true of the session does, what was said does not. Each kind says it for itself."""
 
     @property
     def kind(self) -> str:
@@ -65,20 +63,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     def aliases(self) -> tuple[str, ...]:
         """All such names, of every system that has one for this event."""
         return aliases_of(self.kind, self)
-
-
-class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a query was told beside its prompt, as far as a log can keep it.
-
-    Functions, objects and the type of an answer are not kept: they live in the program.
-    """
-
-    settings: JsonObject = msgspec.field(default_factory=dict)
-    """Settings of this query alone, laid over those of the session."""
-    reminders: tuple[str, ...] = ()
-    """Kept only while the prompt waits in the queue."""
-    require_tool: str | None = None
-    timeout: float | None = None
 
 
 class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
@@ -115,8 +99,7 @@ class SessionChanged(Entry, frozen=True, kw_only=True, tag="session.changed"):
     survives_rewind: ClassVar[bool] = True
     changes: JsonObject
     origin: ChangeOrigin = "configure"
-    """What changed it. A change made at an opening ranks like what the session was opened with;
-    what `configure` set is not changed by the options of an `Agent` any more."""
+    """What changed it; a change at an opening ranks like what the session was opened with."""
 
 
 class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):
@@ -289,7 +272,7 @@ class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
 
 
 class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
-    """A failed model call will be repeated."""
+    """A failed model call, or with `tool` a failed run of that tool, will be repeated."""
 
     survives_rewind: ClassVar[bool] = False
     attempt: int
@@ -298,6 +281,8 @@ class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
     next_at: int
     error: ErrorReport
     account_limited: bool = False
+    call_id: CallId | None = None
+    tool: str | None = None
 
 
 class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
