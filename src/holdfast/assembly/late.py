@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.providers.wire.chat_completions.dialects import DIALECTS, Dialect
     from holdfast.stores.jsonl.store import JsonlStore
     from holdfast.stores.memory import MemoryStore
+    from holdfast.stores.postgresql.store import PostgresStore
     from holdfast.stores.recording import RecordingClient
     from holdfast.stores.sqlite.store import SqliteStore
 
@@ -31,6 +32,7 @@ __all__ = [
     "JsonlStore",
     "LocalModelClient",
     "MemoryStore",
+    "PostgresStore",
     "Random",
     "RecordingClient",
     "SqliteStore",
@@ -57,6 +59,7 @@ if not TYPE_CHECKING:
             "JsonlStore": "holdfast.stores.jsonl.store",
             "LocalModelClient": "holdfast.providers.local.client",
             "MemoryStore": "holdfast.stores.memory",
+            "PostgresStore": "holdfast.stores.postgresql.store",
             "Random": "random",
             "RecordingClient": "holdfast.stores.recording",
             "SqliteStore": "holdfast.stores.sqlite.store",

@@ -1,0 +1,178 @@
+"""Connections and servers fail in the middle of appends: nothing acknowledged is lost."""
+
+import asyncio
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast.ports.session_store import Store
+from holdfast.stores.postgresql.store import PostgresStore
+from holdfast.testing.store_conformance.samples import command, new_session, note, notes, seqs_of
+from holdfast.vocabulary.commands import CommandId
+from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, StoreError
+from holdfast.vocabulary.ids import SessionId
+from tests.stores.postgresql.cutting_proxy import CuttingProxy
+from tests.stores.postgresql.server import PostgresServer
+
+SESSIONS, APPENDS = 8, 40
+
+
+@pytest.fixture
+def socket_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="holdfast-proxy-") as name:
+        yield Path(name)
+
+
+async def _fill(store: Store, progress: list[int]) -> SessionId:
+    """Append one entry after the other; every one of them is acknowledged or raises."""
+    lease = await new_session(store)
+    for seq in range(2, APPENDS + 2):
+        await store.log.append(lease, [note(seq)])
+        progress.append(seq)
+    return lease.session_id
+
+
+async def _reach(progress: list[int], count: int) -> None:
+    while len(progress) < count:
+        await asyncio.sleep(0.001)  # noqa: TID251 - looks at a count that other tasks raise
+
+
+async def _check_all(store: Store, sessions: list[SessionId]) -> None:
+    for session_id in sessions:
+        assert await seqs_of(store, session_id) == list(range(1, APPENDS + 2))
+        assert await store.log.inspect(session_id) == ()
+
+
+async def test_appends_go_on_when_every_connection_is_cut_again_and_again(
+    postgres: PostgresServer, database: str
+) -> None:
+    store = PostgresStore(postgres.url(database))
+    progress: list[int] = []
+    async with asyncio.TaskGroup() as group:
+        filling = [group.create_task(_fill(store, progress)) for _ in range(SESSIONS)]
+        for share in range(1, 9):
+            await _reach(progress, share * SESSIONS * APPENDS // 10)
+            await asyncio.to_thread(postgres.kill_backends, database)
+    await _check_all(store, [task.result() for task in filling])
+    await store.close()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["restart", "crash"])
+async def test_appends_go_on_when_the_server_restarts(
+    how: signal.Signals, postgres: PostgresServer, database: str
+) -> None:
+    store = PostgresStore(postgres.url(database))
+    progress: list[int] = []
+    async with asyncio.TaskGroup() as group:
+        filling = [group.create_task(_fill(store, progress)) for _ in range(SESSIONS)]
+        await _reach(progress, SESSIONS * APPENDS // 2)
+        await asyncio.to_thread(postgres.stop, how)
+        await asyncio.to_thread(postgres.start)
+    await _check_all(store, [task.result() for task in filling])
+    await store.close()
+
+
+async def test_an_append_whose_answer_was_lost_is_stored_once(
+    postgres: PostgresServer, database: str, socket_folder: Path
+) -> None:
+    async with CuttingProxy(postgres.folder, socket_folder) as proxy:
+        store = PostgresStore(proxy.url(database))
+        lease = await new_session(store)
+        await store.inbox.put(lease.session_id, command("c1"))
+        proxy.lose_replies_after = b"holdfast.append"
+        await store.log.append(lease, notes(2, 4), consumed=[CommandId("c1")])
+        assert proxy.cuts == 1
+        assert await seqs_of(store, lease.session_id) == [1, 2, 3, 4]
+        assert await store.inbox.pending(lease.session_id) == ()
+        await store.close()
+
+
+async def test_an_append_whose_answer_was_lost_counts_although_the_session_was_taken_over(
+    postgres: PostgresServer, database: str, socket_folder: Path
+) -> None:
+    async with CuttingProxy(postgres.folder, socket_folder) as proxy:
+        store, other = PostgresStore(proxy.url(database)), PostgresStore(postgres.url(database))
+        lease = await new_session(store)
+        proxy.lose_replies_after = b"holdfast.append"
+        # The statement waits for this lock, so that the take-over comes right behind it.
+        with psycopg.connect(postgres.url(database)) as blocker:
+            blocker.execute("SELECT 1 FROM holdfast.session FOR UPDATE")
+            appending = asyncio.ensure_future(store.log.append(lease, [note(2)]))
+            await _until_waiting(postgres, database)
+            taking = asyncio.ensure_future(_take_over(postgres, database))
+            await _until_waiting(postgres, database, count=2)
+        await taking
+        await appending
+        assert await seqs_of(other, lease.session_id) == [1, 2]
+        with pytest.raises(StoreError) as caught:
+            await store.log.append(lease, [note(3)])
+        assert caught.value.code is ErrorCode.FENCED
+        await store.close()
+        await other.close()
+
+
+async def _until_waiting(postgres: PostgresServer, database: str, *, count: int = 1) -> None:
+    """Wait until statements wait for a lock."""
+    waiting = 0
+    while waiting < count:
+        await asyncio.sleep(0.001)  # noqa: TID251 - asks the server until it is so
+        with psycopg.connect(postgres.url(database)) as connection:
+            row = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            ).fetchone()
+            waiting = row[0] if row else 0
+
+
+async def _take_over(postgres: PostgresServer, database: str) -> None:
+    """Give the session to another holder, as after the expiry of its lease."""
+    await asyncio.to_thread(
+        postgres.execute,
+        "UPDATE holdfast.session SET epoch = epoch + 1, lease_holder = 'another'",
+        database=database,
+    )
+
+
+async def test_a_database_that_cannot_be_reached_is_unavailable(
+    socket_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.stores.postgresql.database.TOTAL_WAIT_SECONDS", 0.05)
+    store = PostgresStore(f"postgresql://ana:hunter2@/nowhere?host={socket_folder}")
+    with pytest.raises(AgentError) as caught:
+        await store.log.read(SessionId("x"))
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert caught.value.retryable
+    assert "hunter2" not in caught.value.message
+    await store.close()
+
+
+def test_a_url_that_is_none_is_refused_without_showing_its_password() -> None:
+    with pytest.raises(ConfigError) as caught:
+        PostgresStore("postgresql://ana:hunter2@host:port:5/db?nonsense=1")
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_a_damaged_entry_harms_itself_alone(postgres: PostgresServer, database: str) -> None:
+    store = PostgresStore(postgres.url(database))
+    lease = await new_session(store)
+    await store.log.append(lease, notes(2, 6))
+    postgres.execute(
+        r"UPDATE holdfast.entry SET body = '\x7b00ff' WHERE seq = 3",
+        "DELETE FROM holdfast.entry WHERE seq = 5",
+        r"INSERT INTO holdfast.command (session, id, body) SELECT key, 'c', '\xff'"
+        " FROM holdfast.session",
+        database=database,
+    )
+    assert await seqs_of(store, lease.session_id) == [1, 2, 4, 6]
+    assert len(await store.log.read(lease.session_id, limit=3)) == 3
+    assert await store.inbox.pending(lease.session_id) == ()
+    places = [damage.place for damage in await store.log.inspect(lease.session_id)]
+    assert places[:2] == ["row 3", "row 6"]
+    assert places[2].startswith("command ")
+    await store.log.append(lease, [note(7)])
+    await store.close()
