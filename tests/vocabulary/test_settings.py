@@ -12,8 +12,6 @@ from holdfast.vocabulary.settings import (
 )
 
 PLANNED = {
-    "max_concurrent_sessions",
-    "session_timeout",
     "auto_compaction",
     "cross_session_context",
 }
@@ -26,6 +24,8 @@ def test_the_defaults_of_a_runtime() -> None:
         "checkpoint_bytes": 4096,
         "checkpoint_seconds": 1.0,
         "close_drain_seconds": 15.0,
+        "max_concurrent_sessions": 10,
+        "session_timeout": 1800.0,
         **dict.fromkeys(PLANNED),
     }
 

@@ -43,6 +43,13 @@ async def _fill(store: PostgresStore, owner: str) -> Lease:
     return lease
 
 
+async def _wait_in_line(store: PostgresStore, lease: Lease) -> None:
+    """Leave a ticket in the waiting line, as a caller does that was killed while it waited."""
+    await store._connections.readers.run(
+        lambda connection: store.leases._join(connection, lease.session_id)
+    )
+
+
 async def _seen_of(store: PostgresStore, theirs: Lease, owner: str) -> list[str]:
     """Try every operation on a session of another owner; return those that show something."""
     session_id = theirs.session_id
@@ -125,8 +132,7 @@ async def test_row_level_security_hides_rows_from_statements_without_a_predicate
     stores = {owner: PostgresStore(url, owner=owner) for owner in (*OWNERS, "")}
     for owner, store in stores.items():
         lease = await _fill(store, owner)
-        waiting = store.leases._join
-        await store._connections.readers.run(lambda c, j=waiting, s=lease.session_id: j(c, s))
+        await _wait_in_line(store, lease)
     for owner in (*OWNERS, ""):
         with _as_owner(url, owner) as count:
             found = {table: count(table) for table in TABLES}
@@ -151,7 +157,7 @@ async def test_without_its_policy_a_table_shows_rows_of_others(
     """The test above can fail: row-level security is what hides the rows."""
     store = PostgresStore(postgres.url(database, role=APP_ROLE), owner="ana")
     lease = await _fill(store, "ana")
-    await store._connections.readers.run(lambda c: store.leases._join(c, lease.session_id))
+    await _wait_in_line(store, lease)
     await store.close()
     postgres.execute(f"ALTER TABLE holdfast.{table} DISABLE ROW LEVEL SECURITY", database=database)
     with _as_owner(postgres.url(database, role=APP_ROLE), "ben") as count:

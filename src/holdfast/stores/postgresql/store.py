@@ -12,10 +12,11 @@ import msgspec
 from holdfast.ports.session_store import UnownedQuery
 from holdfast.stores.notifications import wait_for_command
 from holdfast.stores.postgresql.connections import PostgresConnections, make_connections
-from holdfast.stores.postgresql.database import from_text, to_text
+from holdfast.stores.postgresql.database import Database, from_text, to_text
 from holdfast.stores.postgresql.index import PostgresIndex
 from holdfast.stores.postgresql.leases import LEASE_SECONDS, PostgresLeases
 from holdfast.stores.postgresql.log import PostgresLog
+from holdfast.stores.postgresql.migrations import grant_access
 from holdfast.stores.postgresql.search import PostgresSearch
 from holdfast.stores.stored_records import (
     blob_name,
@@ -66,6 +67,18 @@ class PostgresStore:
         with contextlib.suppress(AgentError):
             await self.leases.release_all()
         await self._connections.close()
+
+
+def prepare_database(url: str, *, grant_to: Sequence[str] = ()) -> None:
+    """Make or migrate the tables, and let roles use them; raises UNAVAILABLE."""
+    database = Database(url, owner=None)
+
+    def prepare(_: int) -> None:
+        with database.connect() as connection:
+            for role in grant_to:
+                grant_access(connection, role)
+
+    database.retry(prepare)
 
 
 class PostgresInbox:
