@@ -97,8 +97,9 @@ class SessionWorker:
     """Looks for sessions whose lease has expired with an unfinished query, and resumes them.
 
     A session is resumed as after a crash: what was started and has no recorded end is unknown, and
-    the model is told so. One that rests on an approval is left as it is. Owns the tasks that carry
-    sessions on; closing it stops them as a closing session does.
+    the model is told so. One that rests on an approval is left as it is. Prompts that were sent to
+    a session which no node holds are carried out, too. Owns the tasks that carry sessions on;
+    closing it stops them as a closing session does.
     """
 
     def __init__(
@@ -175,10 +176,10 @@ class SessionWorker:
         )
         try:
             async with self._open_session(query) as session:
-                left = session.unfinished
-                if not left.resting and (left.query_id is not None or left.inputs):
-                    await session.resume()
+                while _can_go_on(session.unfinished):
+                    await _resume(session)
                     await session.wait_idle()
+                await session.wait_idle()
             self._resumed += 1
         except AgentError as error:
             if error.code in _HARMLESS:
@@ -186,3 +187,17 @@ class SessionWorker:
             else:
                 self._failed += 1
                 _logger.warning("session %s could not be carried on: %s", query.session_id, error)
+
+
+def _can_go_on(left: Unfinished) -> bool:
+    """Return whether a session has a query that was cut off, or prompts that wait for nothing."""
+    return not left.resting and (left.query_id is not None or bool(left.inputs))
+
+
+async def _resume(session: WorkedSession) -> None:
+    """Resume a session; what waited in it may be running already, or have ended."""
+    try:
+        await session.resume()
+    except AgentError as error:
+        if error.code is not ErrorCode.NOTHING_TO_SEND:
+            raise

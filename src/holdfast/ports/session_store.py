@@ -226,7 +226,11 @@ class Search(Protocol):
 
 
 class UnownedQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """A session with an unfinished query, whose holder has gone without releasing it."""
+    """A session with work that no process carries on.
+
+    Its holder has gone, and left a query unfinished, or prompts that wait, or commands. A query
+    that rests on an approval is not unfinished here.
+    """
 
     session_id: SessionId
     owner: str
@@ -241,7 +245,6 @@ class UnownedQueries(Protocol):
     - A session is claimed by one caller at a time, and not again before a pause that doubles with
       every attempt. An attempt counts also when its caller dies.
     - A claim is no lease: the caller acquires the session as usual.
-    - A session that its holder released is not claimed, whatever is unfinished in it.
     """
 
     async def claim(

@@ -35,7 +35,8 @@ T = TypeVar("T")
 _APPEND = (
     "SELECT * FROM holdfast.append(%s::text, %s::boolean,"
     " %s::text[], %s::bigint[], %s::text[], %s::bigint[],"
-    " %s::integer[], %s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::bytea[],"
+    " %s::integer[], %s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::boolean[],"
+    " %s::bytea[],"
     " %s::integer[], %s::bigint[], %s::text[], %s::integer[], %s::text[])"
 )
 
@@ -47,6 +48,8 @@ class EntryRow(msgspec.Struct, frozen=True):
     id: str
     kind: str
     time: int
+    rests: bool
+    """Whether it is the end of a query that waits for an approval."""
     body: bytes
 
 
@@ -196,6 +199,7 @@ def append_group(
         [to_text(row.id) for _, row in rows],
         [to_text(row.kind) for _, row in rows],
         [row.time for _, row in rows],
+        [row.rests for _, row in rows],
         [row.body for _, row in rows],
         [place for place, _ in changed],
         [item.fields_seq for _, item in changed],

@@ -12,7 +12,7 @@ from holdfast.stores.append_rules import updated_record
 from holdfast.stores.postgresql.connections import PostgresConnections
 from holdfast.stores.postgresql.database import PgConnection, from_text, to_text
 from holdfast.stores.postgresql.log import read_rows, record_fields
-from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.entries import Entry, QueryEnded, QueryStarted
 from holdfast.vocabulary.ids import SessionId
 
 _TEXTS = ("id", "owner", "project", "name", "title", "model", "parent", "native_session_id")
@@ -28,7 +28,7 @@ _AFTER = (
 _SAVE = (
     "UPDATE holdfast.session SET owner = %s, project = %s, name = %s, title = %s, model = %s,"
     " parent = %s, native_session_id = %s, created = %s, updated = %s, head = %s, indexed = 0,"
-    " query_open = %s, inputs_waiting = %s"
+    " query_open = %s, query_rests = %s, inputs_waiting = %s"
     " WHERE id = %s AND head = %s AND (%s::text IS NULL OR owner = %s) RETURNING key"
 )
 _ALL = "SELECT id, head FROM holdfast.session WHERE (%s::text IS NULL OR owner = %s) ORDER BY key"
@@ -114,12 +114,14 @@ def _saved_values(record: SessionRecord) -> list[Any]:
     return [*texts, record.updated, record.head]
 
 
-def _open_work(entries: Sequence[Entry]) -> tuple[bool, int]:
-    """Return whether the last query has not ended, and how many prompts wait."""
+def _open_work(entries: Sequence[Entry]) -> tuple[bool, bool, int]:
+    """Return whether the last query has not ended, whether it rests, and how many prompts wait."""
     kinds = [entry.kind for entry in entries]
-    queries = [kind for kind in kinds if kind in {"query.started", "query.ended"}]
+    queries = [entry for entry in entries if isinstance(entry, QueryStarted | QueryEnded)]
+    last = queries[-1] if queries else None
+    rests = isinstance(last, QueryEnded) and last.stop_reason == "approval"
     left = sum(kind in {"input.promoted", "input.drained"} for kind in kinds)
-    return queries[-1:] == ["query.started"], kinds.count("input.queued") - left
+    return isinstance(last, QueryStarted), rests, kinds.count("input.queued") - left
 
 
 def _record(row: tuple[Any, ...]) -> SessionRecord:

@@ -12,7 +12,7 @@ from holdfast.stores.postgresql.database import PgConnection, to_text
 from holdfast.stores.postgresql.group_writer import Append, EntryRow
 from holdfast.stores.stored_records import command_damage
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import Entry, SessionChanged, SessionOpened
+from holdfast.vocabulary.entries import Entry, QueryEnded, SessionChanged, SessionOpened
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId
 
@@ -49,10 +49,7 @@ class PostgresLog:
         await self._connections.writer.append(
             Append(
                 lease=lease,
-                rows=[
-                    EntryRow(entry.seq, entry.id, entry.kind, entry.time, encode_entry(entry))
-                    for entry in entries
-                ],
+                rows=[_row(entry) for entry in entries],
                 consumed=consumed,
                 fields=fields,
                 fields_seq=fields_seq,
@@ -125,6 +122,11 @@ def read_rows(
         connection, _READ, to_text(session_id), after, owner, owner, owner, owner, limit
     )
     return [(seq, _decoded(seq, body)) for seq, body in rows]
+
+
+def _row(entry: Entry) -> EntryRow:
+    rests = isinstance(entry, QueryEnded) and entry.stop_reason == "approval"
+    return EntryRow(entry.seq, entry.id, entry.kind, entry.time, rests, encode_entry(entry))
 
 
 def _decoded(seq: int, body: bytes) -> Entry | str:

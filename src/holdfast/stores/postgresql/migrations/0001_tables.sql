@@ -28,6 +28,7 @@ CREATE TABLE holdfast.session (
   lease_holder text,
   lease_node text COLLATE "C",
   query_open boolean NOT NULL DEFAULT false,
+  query_rests boolean NOT NULL DEFAULT false,
   inputs_waiting integer NOT NULL DEFAULT 0,
   attempts integer NOT NULL DEFAULT 0,
   resume_after timestamptz NOT NULL DEFAULT '-infinity'
@@ -36,6 +37,7 @@ CREATE UNIQUE INDEX session_name ON holdfast.session (owner, project, name) WHER
 CREATE INDEX session_owner ON holdfast.session (owner, project);
 CREATE INDEX session_node ON holdfast.session (lease_node) WHERE lease_node IS NOT NULL;
 CREATE INDEX session_unfinished ON holdfast.session (owner) WHERE query_open OR inputs_waiting > 0;
+COMMENT ON COLUMN holdfast.session.query_rests IS 'Whether the last query ended to wait for an approval.';
 COMMENT ON COLUMN holdfast.session.epoch IS 'The timeline of the server in the upper bits, a counter in the lower 40.';
 
 CREATE SEQUENCE holdfast.epoch;
@@ -43,12 +45,14 @@ CREATE SEQUENCE holdfast.epoch;
 CREATE TABLE holdfast.entry (
   session bigint NOT NULL,
   seq bigint NOT NULL,
+  epoch bigint NOT NULL,
   owner text COLLATE "C",
   id text COLLATE "C" NOT NULL,
   kind text COLLATE "C" NOT NULL,
   body bytea NOT NULL,
   PRIMARY KEY (session, seq)
 );
+COMMENT ON COLUMN holdfast.entry.epoch IS 'The lease under which it was appended.';
 CREATE UNIQUE INDEX entry_id ON holdfast.entry (session, id);
 
 CREATE TABLE holdfast.command (

@@ -132,7 +132,8 @@ $$;
 CREATE FUNCTION holdfast.append(
   p_owner text, p_again boolean,
   a_session text[], a_epoch bigint[], a_holder text[], a_first bigint[],
-  e_place integer[], e_seq bigint[], e_id text[], e_kind text[], e_time bigint[], e_body bytea[],
+  e_place integer[], e_seq bigint[], e_id text[], e_kind text[], e_time bigint[], e_rests boolean[],
+  e_body bytea[],
   f_place integer[], f_seq bigint[], f_fields text[],
   c_place integer[], c_id text[]
 ) RETURNS TABLE (place integer, verdict text, holder text) LANGUAGE plpgsql AS $$
@@ -209,8 +210,8 @@ BEGIN
     END;
   END LOOP;
 
-  INSERT INTO holdfast.entry (session, seq, owner, id, kind, body)
-    SELECT s.key, e.seq, s.owner, e.id, e.kind, e.body
+  INSERT INTO holdfast.entry (session, seq, epoch, owner, id, kind, body)
+    SELECT s.key, e.seq, a_epoch[e.n], s.owner, e.id, e.kind, e.body
     FROM unnest(e_place, e_seq, e_id, e_kind, e_body) AS e (n, seq, id, kind, body)
     JOIN holdfast.session s ON s.key = keys[e.n] AND (p_owner IS NULL OR s.owner = p_owner)
     WHERE verdicts[e.n] = 'appended' AND e.seq > heads[e.n];
@@ -223,15 +224,18 @@ BEGIN
   UPDATE holdfast.session s SET
     head = g.head, updated = g.time,
     query_open = coalesce(g.query_open, s.query_open),
+    query_rests = coalesce(g.query_rests, s.query_rests),
     inputs_waiting = s.inputs_waiting + g.inputs,
     attempts = CASE WHEN g.query_open THEN s.attempts WHEN g.query_open IS NULL THEN s.attempts ELSE 0 END
     FROM (
       SELECT e.n, max(e.seq) AS head, (array_agg(e.time ORDER BY e.seq DESC))[1] AS time,
         (array_agg(e.kind = 'query.started' ORDER BY e.seq DESC)
           FILTER (WHERE e.kind IN ('query.started', 'query.ended')))[1] AS query_open,
+        (array_agg(e.rests ORDER BY e.seq DESC)
+          FILTER (WHERE e.kind IN ('query.started', 'query.ended')))[1] AS query_rests,
         count(*) FILTER (WHERE e.kind = 'input.queued')
           - count(*) FILTER (WHERE e.kind IN ('input.promoted', 'input.drained')) AS inputs
-      FROM unnest(e_place, e_seq, e_kind, e_time) AS e (n, seq, kind, time)
+      FROM unnest(e_place, e_seq, e_kind, e_time, e_rests) AS e (n, seq, kind, time, rests)
       WHERE verdicts[e.n] = 'appended' AND e.seq > heads[e.n]
       GROUP BY e.n
     ) g
@@ -242,7 +246,9 @@ BEGIN
 END
 $$;
 
--- Take sessions whose query is unfinished and whose node has gone, and count the attempt.
+-- Take sessions with work that no node carries on, and count the attempt: those with an unfinished
+-- query or prompts that wait, and those that have commands. One that rests on an approval is left
+-- alone until a command comes.
 CREATE FUNCTION holdfast.claim_unowned(
   p_owner text, p_limit integer, p_most integer, p_first double precision, p_longest double precision
 ) RETURNS TABLE (id text, owner text, project text, attempt integer) LANGUAGE plpgsql AS $$
@@ -255,11 +261,19 @@ BEGIN
         + least(p_longest, p_first * power(2, least(s.attempts, 30))) * interval '1 second'
     FROM (
       SELECT c.key FROM holdfast.session c
-      WHERE (c.query_open OR c.inputs_waiting > 0) AND (p_owner IS NULL OR c.owner = p_owner)
-        AND c.lease_holder IS NOT NULL AND c.attempts < p_most
-        AND c.resume_after <= clock_timestamp()
+      WHERE c.key IN (
+          SELECT u.key FROM holdfast.session u
+          WHERE (u.query_open OR u.inputs_waiting > 0) AND NOT u.query_rests
+            AND (p_owner IS NULL OR u.owner = p_owner)
+          UNION
+          SELECT m.session FROM holdfast.command m
+          WHERE m.body IS NOT NULL AND (p_owner IS NULL OR m.owner = p_owner)
+        )
+        AND (p_owner IS NULL OR c.owner = p_owner) AND c.head > 0
+        AND c.attempts < p_most AND c.resume_after <= clock_timestamp()
         AND (
-          c.epoch >> 40 <> holdfast.timeline()
+          c.lease_holder IS NULL
+          OR c.epoch >> 40 <> holdfast.timeline()
           OR NOT EXISTS (
             SELECT FROM holdfast.node n WHERE n.id = c.lease_node AND n.until > clock_timestamp()
           )
