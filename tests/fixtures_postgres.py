@@ -1,11 +1,14 @@
 """A real PostgreSQL for the tests that need one, started once in each test process."""
 
+import shutil
 from collections.abc import Iterator
 
 import psycopg
 import pytest
 
 from holdfast.stores.postgresql.migrations import grant_access, migrate
+from tests.fixtures_wire import is_everything_required
+from tests.stores.postgresql.pgbouncer import PgBouncer
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 
 _TEMPLATE = "holdfast_template"
@@ -25,6 +28,40 @@ def postgres() -> Iterator[PostgresServer]:
         yield server
     finally:
         server.remove()
+
+
+@pytest.fixture(scope="session")
+def _shared_database(postgres: PostgresServer) -> Iterator[str]:
+    with postgres.new_database(_TEMPLATE) as name:
+        yield name
+
+
+@pytest.fixture
+def emptied_database(postgres: PostgresServer, _shared_database: str) -> str:
+    """A database without sessions, for tests that leave its tables as they are; its name."""
+    postgres.execute(
+        "TRUNCATE holdfast.node, holdfast.session, holdfast.entry, holdfast.command,"
+        " holdfast.blob, holdfast.waiter, holdfast.text",
+        database=_shared_database,
+    )
+    return _shared_database
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres: PostgresServer) -> Iterator[PgBouncer]:
+    """A pooler in transaction mode before the server."""
+    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin")
+    if program is None:
+        missing = "pgbouncer is not installed (`apt-get install pgbouncer`; .ci/run does it)"
+        if is_everything_required():
+            pytest.fail(missing)
+        pytest.skip(missing)
+    pooler = PgBouncer(program, postgres)
+    try:
+        pooler.start()
+        yield pooler
+    finally:
+        pooler.remove()
 
 
 @pytest.fixture

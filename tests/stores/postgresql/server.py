@@ -89,7 +89,7 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                **_as_server_user(),
+                **as_server_user(),
             )
         self.wait_until_ready()
 
@@ -134,7 +134,7 @@ class PostgresServer:
             check=False,
             capture_output=True,
             cwd=self.folder,
-            **_as_server_user(),
+            **as_server_user(),
         )
         assert done.returncode == 0 or not check, done.stderr.decode()
         return done.returncode
@@ -173,7 +173,7 @@ class PostgresServer:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-def _as_server_user() -> dict[str, Any]:
+def as_server_user() -> dict[str, Any]:
     if os.geteuid() != 0:
         return {}
     user = pwd.getpwnam("nobody")

@@ -142,12 +142,15 @@ async def use_sessions(agent: Agent, notes: Notes, chance: random.Random) -> Non
                 await _pause(chance, 0.2)
                 continue
             async with agent.session(name) as session:
-                await _pause(chance, 0.3)
-                notes.add("admitted", name, await session.send(f"run {key}"), key)
-                await _pause(chance, 0.05)
-                if chance.random() < 0.5:
-                    await session.wait_idle()
-                    await _pause(chance, 0.5)
+                for part in range(chance.randrange(1, 4)):
+                    await _pause(chance, 0.3)
+                    # Also one who was told that a send failed may try again.
+                    with contextlib.suppress(AgentError):
+                        sent = await session.send(f"run {key}-{part}")
+                        notes.add("admitted", name, sent, key)
+                    await _pause(chance, 0.05)
+                    if chance.random() < 0.5:
+                        await session.wait_idle()
         await _pause(chance, 0.05)
 
 

@@ -46,8 +46,11 @@ class ChaosRun:
             assert text != row[0]
             connection.execute(text.encode())
 
-    async def run(self, seconds: float) -> Verdict:
-        """Let it happen for so long, let everything come to rest, and check the history."""
+    async def run(self, seconds: float, *, until_stale: bool = False) -> Verdict:
+        """Let it happen for so long, let everything come to rest, and check the history.
+
+        With `until_stale` it ends with the first write under a lease that is not the newest.
+        """
         self._postgres.execute(WATCHES, database=self._database)
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
@@ -56,6 +59,8 @@ class ChaosRun:
             while loop.time() < end:
                 await asyncio.sleep(self._chance.uniform(0.1, 0.5))  # noqa: TID251 - the schedule
                 await self._do_something()
+                if until_stale and self._count_stale():
+                    break
         finally:
             for node in self._nodes:
                 node.kill()
@@ -102,6 +107,11 @@ class ChaosRun:
             ).fetchall()
             chosen = [row[0] for row in rows if self._chance.random() < 0.5]
             connection.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s) AS pid", (chosen,))
+
+    def _count_stale(self) -> int:
+        with psycopg.connect(self._postgres.url(self._database)) as connection:
+            row = connection.execute("SELECT count(*) FROM public.stale").fetchone()
+            return row[0] if row else 0
 
     async def _come_to_rest(self) -> None:
         """Carry on what the killed nodes left, as a node does that comes later."""

@@ -30,8 +30,8 @@ async def test_the_checker_finds_what_happens_without_the_fence(
 ) -> None:
     run = ChaosRun(postgres, database, folder=tmp_path, seed=SEED)
     run.switch_fence_off()
-    verdict = await run.run(12)
-    report(f"chaos without the fence, 12 s: {len(verdict.stale)} stale writes")
+    verdict = await run.run(45, until_stale=True)
+    report(f"chaos without the fence: {run.happened}, {len(verdict.stale)} stale writes")
     assert verdict.stale
 
 
