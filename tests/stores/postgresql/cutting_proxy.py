@@ -37,35 +37,39 @@ class CuttingProxy:
         return f"postgresql://postgres@/{database}?host={self.folder}"
 
     def _accept(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(client, to_client))
-        self._open.add(task)
+        self._open.add(asyncio.ensure_future(self._serve(client, to_client)))
 
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        server, to_server = await asyncio.open_unix_connection(str(self._server))
-        cut = asyncio.Event()
+        async with contextlib.AsyncExitStack() as left:
+            left.push_async_callback(_close, to_client)
+            server, to_server = await asyncio.open_unix_connection(str(self._server))
+            left.push_async_callback(_close, to_server)
+            cut = asyncio.Event()
 
-        async def requests() -> None:
-            while data := await client.read(65_536):
-                if self.lose_replies_after is not None and self.lose_replies_after in data:
-                    self.lose_replies_after = None
-                    cut.set()
-                to_server.write(data)
+            async def requests() -> None:
+                while data := await client.read(65_536):
+                    if self.lose_replies_after is not None and self.lose_replies_after in data:
+                        self.lose_replies_after = None
+                        cut.set()
+                    to_server.write(data)
 
-        async def replies() -> None:
-            while data := await server.read(65_536):
-                if cut.is_set():
-                    self.cuts += 1
-                    return
-                to_client.write(data)
+            async def replies() -> None:
+                while data := await server.read(65_536):
+                    if cut.is_set():
+                        self.cuts += 1
+                        return
+                    to_client.write(data)
 
-        ways = [asyncio.ensure_future(requests()), asyncio.ensure_future(replies())]
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
-            for writer in (to_client, to_server):
-                writer.close()
-                with contextlib.suppress(OSError):
-                    await writer.wait_closed()
+            ways = [asyncio.ensure_future(requests()), asyncio.ensure_future(replies())]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()

@@ -219,7 +219,7 @@ def _error_of(append: Append, verdict: str, holder: str | None) -> AgentError | 
         case "fenced":
             return fenced_error(append.lease.session_id, holder)
         case "name":
-            return name_taken_error(str((append.fields or {}).get("name")))
+            return name_taken_error(str((append.fields or {}).get("columns", {}).get("name")))
         case "gap":
             seq = append.rows[0].seq if append.rows else 0
             return StoreError(ErrorCode.CONFLICT, f"entry {seq} does not follow the last one")

@@ -1,37 +1,40 @@
 """The index of a PostgreSQL store: the rows of its sessions, and how they are derived again."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 import psycopg
 
-from holdfast.ports.session_store import SessionRecord
-from holdfast.stores.append_rules import updated_record
+from holdfast.ports.session_store import ANY_SESSION, SessionFilter, SessionRecord
+from holdfast.stores.append_rules import is_visible, updated_record
 from holdfast.stores.postgresql.connections import PostgresConnections
-from holdfast.stores.postgresql.database import PgConnection, from_text, to_text
-from holdfast.stores.postgresql.log import read_rows, record_fields
-from holdfast.vocabulary.entries import Entry, QueryEnded, QueryStarted
+from holdfast.stores.postgresql.database import PgConnection, to_text
+from holdfast.stores.postgresql.log import read_rows
+from holdfast.stores.postgresql.records import COLUMNS, open_work, record_of, saved_values
 from holdfast.vocabulary.ids import SessionId
 
-_TEXTS = ("id", "owner", "project", "name", "title", "model", "parent", "native_session_id")
 _OWNED = (
-    "SELECT id, owner, project, name, title, model, parent, native_session_id,"
-    " created, updated, head FROM holdfast.session WHERE owner = %s AND project = %s"
-    " AND (%s::text IS NULL OR owner = %s)"
+    " FROM holdfast.session WHERE owner = %s AND project IS NOT NULL"
+    " AND (%s::text IS NULL OR project = %s) AND (%s::text IS NULL OR owner = %s)"
 )
-_AFTER = (
-    " AND (updated, id) < (SELECT updated, id FROM holdfast.session"
-    " WHERE id = %s AND owner = %s AND project = %s)"
+_FIND = (
+    f"SELECT {COLUMNS}{_OWNED} AND (id = %s OR name = %s)"
+    " ORDER BY (id = %s) DESC NULLS LAST, updated DESC, id DESC"
+)
+_BROWSE = (
+    f"SELECT {COLUMNS}{_OWNED} AND (%s::text IS NULL OR (updated, id) < (%s, %s))"
+    " ORDER BY updated DESC, id DESC LIMIT %s"
 )
 _SAVE = (
     "UPDATE holdfast.session SET owner = %s, project = %s, name = %s, title = %s, model = %s,"
-    " parent = %s, native_session_id = %s, created = %s, updated = %s, head = %s, indexed = 0,"
-    " query_open = %s, query_rests = %s, inputs_waiting = %s"
+    " parent = %s, native_session_id = %s, created = %s, updated = %s, head = %s, details = %s,"
+    " indexed = 0, query_open = %s, query_rests = %s, inputs_waiting = %s"
     " WHERE id = %s AND head = %s AND (%s::text IS NULL OR owner = %s) RETURNING key"
 )
-_ALL = "SELECT id, head FROM holdfast.session WHERE (%s::text IS NULL OR owner = %s) ORDER BY key"
+_ALL = "SELECT id FROM holdfast.session WHERE (%s::text IS NULL OR owner = %s) ORDER BY key"
+_PAGE = 200
 
 
 class PostgresIndex:
@@ -43,32 +46,46 @@ class PostgresIndex:
     async def find(
         self,
         owner: str,
-        project: str,
+        project: str | None,
         *,
         session_id: SessionId | None = None,
         name: str | None = None,
     ) -> SessionRecord | None:
         """Find by id or by name; a session of another owner or project is not found."""
+        wanted = None if session_id is None else to_text(session_id)
         rows = await self._connections.readers.query(
-            f"{_OWNED} AND (id = %s OR name = %s)",
+            _FIND,
             *self._owned(owner, project),
-            None if session_id is None else to_text(session_id),
-            None if name is None else to_text(name),
+            *(wanted, None if name is None else to_text(name), wanted),
         )
-        return _record(rows[0]) if rows else None
+        for record in map(record_of, rows):
+            if is_visible(record, owner, project):
+                return record
+        return None
 
     async def browse(
-        self, owner: str, project: str, *, limit: int | None = None, after: SessionId | None = None
+        self,
+        owner: str,
+        project: str | None,
+        *,
+        matching: SessionFilter = ANY_SESSION,
+        limit: int | None = None,
+        after: SessionId | None = None,
     ) -> Sequence[SessionRecord]:
         """List sessions, the last updated first."""
-        values = self._owned(owner, project)
-        rows = await self._connections.readers.query(
-            f"{_OWNED}{'' if after is None else _AFTER} ORDER BY updated DESC, id DESC LIMIT %s",
-            *values,
-            *(() if after is None else (to_text(after), *values[:2])),
-            limit,
-        )
-        return [_record(row) for row in rows]
+
+        def work(connection: PgConnection) -> list[SessionRecord]:
+            start: SessionRecord | None = None
+            if after is not None:
+                values = (*self._owned(owner, project), to_text(after), None, to_text(after))
+                rows = self._connections.database.query(connection, _FIND, *values)
+                if not rows:
+                    return []
+                start = record_of(rows[0])
+            records = self._records(connection, (owner, project), start)
+            return list(itertools.islice(filter(matching.matches, records), limit))
+
+        return await self._connections.readers.run(work)
 
     async def rebuild(self) -> int:
         """Derive the index again from the logs.
@@ -79,13 +96,31 @@ class PostgresIndex:
         owner = self._connections.database.owner_text
         sessions = await self._connections.readers.query(_ALL, owner, owner)
         saved = 0
-        for session_id, _ in sessions:
+        for (session_id,) in sessions:
             saved += await self._connections.readers.run(partial(self._derive, session_id))
         return saved
 
-    def _owned(self, owner: str, project: str) -> tuple[str | None, ...]:
+    def _records(
+        self,
+        connection: PgConnection,
+        owned: tuple[str, str | None],
+        after: SessionRecord | None,
+    ) -> Iterator[SessionRecord]:
+        """Yield the records of an owner page by page, the last updated first."""
+        while True:
+            place = (None, None, None) if after is None else (after.id, after.updated, after.id)
+            values = (*self._owned(*owned), *place, _PAGE)
+            rows = self._connections.database.query(connection, _BROWSE, *values)
+            for row in rows:
+                after = record_of(row)
+                yield after
+            if len(rows) < _PAGE:
+                return
+
+    def _owned(self, owner: str, project: str | None) -> tuple[str | None, ...]:
         bound = self._connections.database.owner_text
-        return to_text(owner), to_text(project), bound, bound
+        within = None if project is None else to_text(project)
+        return to_text(owner), within, within, bound, bound
 
     def _derive(self, session_id: SessionId, connection: PgConnection) -> bool:
         while True:
@@ -97,7 +132,7 @@ class PostgresIndex:
                 return False
             head = rows[-1][0]
             record = msgspec.structs.replace(record, head=head)
-            values = [*_saved_values(record), *_open_work(entries)]
+            values = [*saved_values(record), *open_work(entries)]
             where = (session_id, head, database.owner_text, database.owner_text)
             for names in (values, [*values[:2], None, *values[3:]]):
                 try:
@@ -106,27 +141,3 @@ class PostgresIndex:
                     break
                 except psycopg.errors.UniqueViolation:
                     continue
-
-
-def _saved_values(record: SessionRecord) -> list[Any]:
-    fields = record_fields(record)
-    texts = [to_text(value) if isinstance(value, str) else value for value in fields.values()]
-    return [*texts, record.updated, record.head]
-
-
-def _open_work(entries: Sequence[Entry]) -> tuple[bool, bool, int]:
-    """Return whether the last query has not ended, whether it rests, and how many prompts wait."""
-    kinds = [entry.kind for entry in entries]
-    queries = [entry for entry in entries if isinstance(entry, QueryStarted | QueryEnded)]
-    last = queries[-1] if queries else None
-    rests = isinstance(last, QueryEnded) and last.stop_reason == "approval"
-    left = sum(kind in {"input.promoted", "input.drained"} for kind in kinds)
-    return isinstance(last, QueryStarted), rests, kinds.count("input.queued") - left
-
-
-def _record(row: tuple[Any, ...]) -> SessionRecord:
-    *texts, created, updated, head = row
-    known: dict[str, Any] = {
-        name: from_text(text) for name, text in zip(_TEXTS, texts, strict=True)
-    }
-    return SessionRecord(**known, created=created, updated=updated, head=head)

@@ -1,18 +1,18 @@
 """The logs of a PostgreSQL store: appending, reading, following, inspecting and deleting."""
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any
 
-from holdfast.ports.session_store import Damage, Lease, SessionRecord
+from holdfast.ports.session_store import Damage, Lease
 from holdfast.serialization.entries import decode_entry, encode_entry
-from holdfast.stores.append_rules import refuse_other_sessions, updated_record
+from holdfast.stores.append_rules import refuse_other_sessions
 from holdfast.stores.notifications import follow_log
 from holdfast.stores.postgresql.connections import PostgresConnections
 from holdfast.stores.postgresql.database import PgConnection, to_text
 from holdfast.stores.postgresql.group_writer import Append, EntryRow
+from holdfast.stores.postgresql.records import record_changes
 from holdfast.stores.stored_records import command_damage
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import Entry, QueryEnded, SessionChanged, SessionOpened
+from holdfast.vocabulary.entries import Entry, QueryEnded, SessionOpened
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId
 
@@ -27,7 +27,6 @@ _COMMANDS = (
     " ORDER BY c.arrived"
 )
 _HEAD = "SELECT head FROM holdfast.session WHERE id = %s AND (%s::text IS NULL OR owner = %s)"
-_CHANGING_FIELDS = ("name", "title", "native_session_id")
 _PAGE = 1000
 """The most rows that are read at once; a big log is decoded page by page."""
 
@@ -45,7 +44,7 @@ class PostgresLog:
         refuse_other_sessions(lease.session_id, entries)
         self._refuse_other_owners(entries)
         _refuse_gaps(entries)
-        fields, fields_seq = _changed_fields(entries)
+        fields, fields_seq = record_changes(entries)
         await self._connections.writer.append(
             Append(
                 lease=lease,
@@ -146,43 +145,6 @@ def _refuse_gaps(entries: Sequence[Entry]) -> None:
             )
     if len({entry.id for entry in entries}) < len(entries):
         raise StoreError(ErrorCode.CONFLICT, "two entries have the same id")
-
-
-def _changed_fields(entries: Sequence[Entry]) -> tuple[dict[str, Any] | None, int]:
-    """Return what entries change in the index, and the last `seq` that does."""
-    fields: dict[str, Any] = {}
-    last = 0
-    for entry in entries:
-        if isinstance(entry, SessionOpened):
-            record = updated_record(None, [entry])
-            fields |= {} if record is None else record_fields(record)
-            last = entry.seq
-        elif isinstance(entry, SessionChanged):
-            fields |= {
-                name: entry.changes[name] for name in _CHANGING_FIELDS if name in entry.changes
-            }
-            settings = entry.changes.get("settings") or {}
-            if "model" in settings:
-                fields["model"] = settings["model"]
-            last = entry.seq
-    kept = {
-        name: to_text(value) if isinstance(value, str) else value for name, value in fields.items()
-    }
-    return kept or None, last
-
-
-def record_fields(record: SessionRecord) -> dict[str, Any]:
-    """Return the columns of a record that `session.opened` and `session.changed` decide."""
-    return {
-        "owner": record.owner,
-        "project": record.project,
-        "name": record.name,
-        "title": record.title,
-        "model": record.model,
-        "parent": record.parent,
-        "native_session_id": record.native_session_id,
-        "created": record.created,
-    }
 
 
 def _find_damage(

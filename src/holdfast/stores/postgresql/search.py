@@ -26,6 +26,7 @@ _FIND = (
     " JOIN holdfast.session s ON s.key = t.session"
     " WHERE t.words @@ %s::tsquery AND s.owner = %s AND t.owner = %s"
     " AND (%s::text IS NULL OR s.project = %s) AND (%s::text IS NULL OR s.owner = %s)"
+    " AND s.details ->> 'deleted' IS NULL"
     " ORDER BY ts_rank(t.words, %s::tsquery) DESC, t.session DESC, t.seq DESC LIMIT %s"
 )
 _LONGEST_WORD = 200

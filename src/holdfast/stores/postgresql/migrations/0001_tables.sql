@@ -20,6 +20,7 @@ CREATE TABLE holdfast.session (
   model text NOT NULL DEFAULT '',
   parent text,
   native_session_id text,
+  details jsonb NOT NULL DEFAULT '{}',
   created bigint NOT NULL DEFAULT 0,
   updated bigint NOT NULL DEFAULT 0,
   head bigint NOT NULL DEFAULT 0,

@@ -125,6 +125,20 @@ BEGIN
 END
 $$;
 
+-- Return the details of a record after a change; a key of the metadata that is null is removed.
+CREATE FUNCTION holdfast.changed_details(p_details jsonb, p_fields jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+  SELECT changed || CASE WHEN p_fields -> 'metadata' = '{}' THEN '{}' ELSE jsonb_build_object(
+    'metadata',
+    (coalesce(changed -> 'metadata', '{}') || (p_fields -> 'metadata'))
+      - ARRAY(SELECT m.key FROM jsonb_each(p_fields -> 'metadata') m WHERE m.value = 'null')
+  ) END
+  FROM (
+    SELECT CASE WHEN p_fields -> 'is_new' = 'true' THEN '{}' ELSE p_details END
+      || (p_fields -> 'details') AS changed
+  ) x
+$$;
+
 -- Append to several sessions, each once. What is wrong with one append concerns it alone.
 --
 -- a_*: one element per append. e_*: one per entry, `e_place` is the place of its append. f_*: what
@@ -190,20 +204,23 @@ BEGIN
     CONTINUE WHEN verdicts[f.n] <> 'appended' OR f.seq <= heads[f.n];
     BEGIN
       UPDATE holdfast.session s SET
-        owner = CASE WHEN f.fields ? 'owner' THEN f.fields ->> 'owner' ELSE s.owner END,
-        project = CASE WHEN f.fields ? 'project' THEN f.fields ->> 'project' ELSE s.project END,
-        name = CASE WHEN f.fields ? 'name' THEN f.fields ->> 'name' ELSE s.name END,
-        title = CASE WHEN f.fields ? 'title' THEN f.fields ->> 'title' ELSE s.title END,
-        model = CASE WHEN f.fields ? 'model' THEN f.fields ->> 'model' ELSE s.model END,
-        parent = CASE WHEN f.fields ? 'parent' THEN f.fields ->> 'parent' ELSE s.parent END,
-        native_session_id = CASE WHEN f.fields ? 'native_session_id'
-          THEN f.fields ->> 'native_session_id' ELSE s.native_session_id END,
-        created = CASE WHEN f.fields ? 'created'
-          THEN (f.fields ->> 'created')::bigint ELSE s.created END
+        owner = CASE WHEN c ? 'owner' THEN c ->> 'owner' ELSE s.owner END,
+        project = CASE WHEN c ? 'project' THEN c ->> 'project' ELSE s.project END,
+        name = CASE WHEN c ? 'name' THEN c ->> 'name' ELSE s.name END,
+        title = CASE WHEN c ? 'title' THEN c ->> 'title' ELSE s.title END,
+        model = CASE WHEN c ? 'model' THEN c ->> 'model' ELSE s.model END,
+        parent = CASE WHEN c ? 'parent' THEN c ->> 'parent' ELSE s.parent END,
+        native_session_id = CASE WHEN c ? 'native_session_id'
+          THEN c ->> 'native_session_id' ELSE s.native_session_id END,
+        created = CASE WHEN c ? 'created' THEN (c ->> 'created')::bigint ELSE s.created END,
+        details = holdfast.changed_details(s.details, f.fields)
+        FROM (SELECT f.fields -> 'columns' AS c) x
         WHERE s.key = keys[f.n];
-      IF p_owner IS NULL AND f.fields ? 'owner' THEN
-        UPDATE holdfast.command SET owner = f.fields ->> 'owner' WHERE session = keys[f.n];
-        UPDATE holdfast.blob SET owner = f.fields ->> 'owner' WHERE session = keys[f.n];
+      IF p_owner IS NULL AND f.fields -> 'columns' ? 'owner' THEN
+        UPDATE holdfast.command SET owner = f.fields -> 'columns' ->> 'owner'
+          WHERE session = keys[f.n];
+        UPDATE holdfast.blob SET owner = f.fields -> 'columns' ->> 'owner'
+          WHERE session = keys[f.n];
       END IF;
     EXCEPTION WHEN unique_violation THEN
       verdicts[f.n] := 'name';
