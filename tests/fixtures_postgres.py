@@ -12,6 +12,7 @@ from tests.stores.postgresql.pgbouncer import PgBouncer
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 
 _TEMPLATE = "holdfast_template"
+PGBOUNCER_MISSING = "pgbouncer is not installed (`apt-get install pgbouncer`; .ci/run does it)"
 
 
 @pytest.fixture(scope="session")
@@ -52,10 +53,9 @@ def pgbouncer(postgres: PostgresServer) -> Iterator[PgBouncer]:
     """A pooler in transaction mode before the server."""
     program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin")
     if program is None:
-        missing = "pgbouncer is not installed (`apt-get install pgbouncer`; .ci/run does it)"
         if is_everything_required():
-            pytest.fail(missing)
-        pytest.skip(missing)
+            pytest.fail(PGBOUNCER_MISSING, pytrace=False)
+        pytest.skip(PGBOUNCER_MISSING)
     pooler = PgBouncer(program, postgres)
     try:
         pooler.start()
@@ -69,3 +69,15 @@ def database(postgres: PostgresServer) -> Iterator[str]:
     """A database of the test's own, with all tables; its name."""
     with postgres.new_database(_TEMPLATE) as name:
         yield name
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was left out: a row of dots would hide it."""
+    left_out = [
+        outcome
+        for outcome in terminalreporter.getreports("skipped")
+        if PGBOUNCER_MISSING in str(outcome.longrepr)
+    ]
+    if left_out:
+        terminalreporter.section("left out")
+        terminalreporter.line(f"{len(left_out)} tests behind a pooler: {PGBOUNCER_MISSING}")

@@ -9,12 +9,24 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from holdfast import Agent
 from holdfast.ports.session_store import Store
 from holdfast.stores.postgresql.store import PostgresStore
-from holdfast.testing.store_conformance.samples import command, new_session, note, notes, seqs_of
+from holdfast.testing import Gate, ScriptedProvider, says
+from holdfast.testing.store_conformance.samples import (
+    OWNER,
+    PROJECT,
+    command,
+    new_session,
+    note,
+    notes,
+    prompt,
+    seqs_of,
+)
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, StoreError
 from holdfast.vocabulary.ids import SessionId
+from tests.scripted_agents import MODEL
 from tests.stores.postgresql.cutting_proxy import CuttingProxy
 from tests.stores.postgresql.server import PostgresServer
 
@@ -175,4 +187,53 @@ async def test_a_damaged_entry_harms_itself_alone(postgres: PostgresServer, data
     assert places[:2] == ["row 3", "row 6"]
     assert places[2].startswith("command ")
     await store.log.append(lease, [note(7)])
+    await store.close()
+
+
+async def test_a_log_that_lost_its_end_is_found_searched_and_appended_to(
+    postgres: PostgresServer, database: str
+) -> None:
+    store = PostgresStore(postgres.url(database))
+    lease = await new_session(store, name="cut")
+    await store.log.append(lease, [prompt(2, "find me"), *notes(3, 6)])
+    postgres.execute("DELETE FROM holdfast.entry WHERE seq > 3", database=database)
+    assert await store.index.rebuild() == 1
+    record = await store.index.find(OWNER, PROJECT, name="cut")
+    assert record is not None
+    assert record.head == 6
+    assert [hit.seq for hit in await store.search.find("find", owner=OWNER)] == [2]
+    postgres.execute("UPDATE holdfast.session SET indexed = 3", database=database)
+    assert [hit.seq for hit in await store.search.find("me", owner=OWNER)] == [2]
+    await store.log.append(lease, [note(7)])
+    assert await seqs_of(store, lease.session_id) == [1, 2, 3, 7]
+    assert [damage.reason for damage in await store.log.inspect(lease.session_id)] == [
+        "entries 4 to 6 are missing"
+    ]
+    await store.close()
+
+
+async def test_no_connection_is_held_while_models_answer(
+    postgres: PostgresServer, database: str
+) -> None:
+    store = PostgresStore(postgres.url(database), owner=OWNER)
+    gates = [Gate() for _ in range(20)]
+    provider = ScriptedProvider([[gate, *says("done")] for gate in gates])
+    agent = Agent(MODEL, providers=[provider], environment={}, store=store, owner=OWNER)
+    sessions = [await agent.session(f"s{number}").open() for number in range(len(gates))]
+    for session in sessions:
+        await session.send("go")
+    for gate in gates:
+        await gate.reached.wait()
+    with psycopg.connect(postgres.url(database), autocommit=True) as connection:
+        # Polls and renewals are statements of a moment; none stays in a transaction.
+        held = connection.execute(
+            "SELECT count(*), count(*) FILTER (WHERE state LIKE 'idle in transaction%')"
+            " FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        ).fetchone()
+    assert held is not None
+    assert held[0] <= 5
+    assert held[1] == 0
+    for gate in gates:
+        gate.open()
+    await agent.close()
     await store.close()

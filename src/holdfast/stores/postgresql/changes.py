@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import psycopg
 
-from holdfast.stores.postgresql.database import Database, PgConnection, close_quietly
+from holdfast.stores.postgresql.database import Database, PgConnection, Row, close_quietly
 from holdfast.stores.processes import monotonic_seconds
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.ids import SessionId
@@ -74,8 +74,10 @@ class ChangeWatch:
         self._hears = False
         self._named: dict[str, set[str]] = {"e": set(), "c": set()}
         self._asked = {"e": 0.0, "c": 0.0}
-        self._heads: dict[str, object] = {}
-        self._pending: dict[str, object] = {}
+        self._found: dict[str, dict[str, Row]] = {"e": {}, "c": {}}
+        self._watched: dict[str, set[SessionId]] = {"e": set(), "c": set()}
+        """What was asked for the last time. One who comes to watch a session is woken once, since
+        it may have changed before it was first asked for."""
 
     @property
     def hears_notifications(self) -> bool:
@@ -113,7 +115,9 @@ class ChangeWatch:
         named, self._named[kind] = self._named[kind], set()
         if _ALL in named:
             return watched
-        hinted = {session_id for session_id in watched if _digest(session_id) in named}
+        hinted: set[SessionId] = set()
+        if named:
+            hinted = {session_id for session_id in watched if _digest(session_id) in named}
         pause = POLL_SECONDS_WITH_HINTS if self._hears else POLL_SECONDS
         if monotonic_seconds() - self._asked[kind] < pause:
             return hinted
@@ -126,14 +130,15 @@ class ChangeWatch:
         owner = self._database.owner_text
         if kind == "e":
             rows = self._database.query(connection, _HEADS, list(watched), owner, owner)
-            before, self._heads = self._heads, {row[0]: row[1:] for row in rows}
-            now = self._heads
         else:
             rows = self._database.query(connection, _PENDING, owner, owner)
-            before, self._pending = self._pending, {row[0]: row[1:] for row in rows}
-            now = self._pending
+        before, now = self._found[kind], {row[0]: row[1:] for row in rows}
+        known, self._watched[kind] = self._watched[kind], set(watched)
+        self._found[kind] = now
         return {
-            session_id for session_id in watched if now.get(session_id) != before.get(session_id)
+            session_id
+            for session_id in watched
+            if session_id not in known or now.get(session_id) != before.get(session_id)
         }
 
     def _take_notifications(self, connection: PgConnection) -> None:

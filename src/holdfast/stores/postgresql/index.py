@@ -34,6 +34,7 @@ _SAVE = (
     " WHERE id = %s AND head = %s AND (%s::text IS NULL OR owner = %s) RETURNING key"
 )
 _ALL = "SELECT id FROM holdfast.session WHERE (%s::text IS NULL OR owner = %s) ORDER BY key"
+_HEAD = "SELECT head FROM holdfast.session WHERE id = %s AND (%s::text IS NULL OR owner = %s)"
 _PAGE = 200
 
 
@@ -123,17 +124,17 @@ class PostgresIndex:
         return to_text(owner), within, within, bound, bound
 
     def _derive(self, session_id: SessionId, connection: PgConnection) -> bool:
-        while True:
-            database = self._connections.database
+        database, bound = self._connections.database, self._connections.database.owner_text
+        while found := database.query(connection, _HEAD, session_id, bound, bound):
+            head = found[0][0]
             rows = read_rows(self._connections, connection, session_id, after=0, limit=None)
             entries = [entry for _, entry in rows if not isinstance(entry, str)]
             record = updated_record(None, entries)
             if record is None:
                 return False
-            head = rows[-1][0]
             record = msgspec.structs.replace(record, head=head)
             values = [*saved_values(record), *open_work(entries)]
-            where = (session_id, head, database.owner_text, database.owner_text)
+            where = (session_id, head, bound, bound)
             for names in (values, [*values[:2], None, *values[3:]]):
                 try:
                     if database.query(connection, _SAVE, *names, *where):
@@ -141,3 +142,4 @@ class PostgresIndex:
                     break
                 except psycopg.errors.UniqueViolation:
                     continue
+        return False

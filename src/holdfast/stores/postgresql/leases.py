@@ -69,6 +69,8 @@ class PostgresLeases:
         self._process = str(this_process())
         self._lock = threading.Lock()
         self._held: dict[SessionId, tuple[Lease, Future[None]]] = {}
+        self._lost: set[Lease] = set()
+        """Leases that another node took over, until their holder releases them."""
         self._renewing: PgConnection | None = None
         self._is_node = False
         self._is_closed = False
@@ -105,9 +107,10 @@ class PostgresLeases:
         """Return once the lease is known to be lost; wait forever for one that is released."""
         with self._lock:
             held, future = self._held.get(lease.session_id, (None, None))
+            is_lost = lease in self._lost
         if held == lease and future is not None:
             await finished(future)
-        else:
+        elif not is_lost:
             await asyncio.Event().wait()
 
     async def release_all(self) -> None:
@@ -268,6 +271,7 @@ class PostgresLeases:
 
     def _forget(self, lease: Lease) -> None:
         with self._lock:
+            self._lost.discard(lease)
             held, _ = self._held.get(lease.session_id, (None, None))
             if held == lease:
                 del self._held[lease.session_id]
@@ -279,6 +283,7 @@ class PostgresLeases:
             if held != lease or future is None:
                 return
             del self._held[lease.session_id]
+            self._lost.add(lease)
         _logger.warning("session %s was taken over by another node", lease.session_id)
         future.set_result(None)
 

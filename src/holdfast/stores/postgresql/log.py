@@ -76,8 +76,14 @@ class PostgresLog:
         return await self._connections.readers.run(work)
 
     def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[list[Entry], None]:
-        """Yield entries as they are appended, by any process, until closed."""
-        return follow_log(self._connections.notifier, self, session_id=session_id, after=after)
+        """Yield entries as they are appended, by any process, until closed or deleted."""
+        return follow_log(
+            self._connections.notifier,
+            self,
+            session_id=session_id,
+            after=after,
+            exists=lambda: self._exists(session_id),
+        )
 
     async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         """Report what cannot be read."""
@@ -96,6 +102,10 @@ class PostgresLog:
             to_text(session_id),
         )
         self._connections.announce([session_id])
+
+    async def _exists(self, session_id: SessionId) -> bool:
+        owner = self._connections.database.owner_text
+        return bool(await self._connections.readers.query(_HEAD, session_id, owner, owner))
 
     def _refuse_other_owners(self, entries: Sequence[Entry]) -> None:
         """Refuse to open a session of an owner whom this store is not for."""

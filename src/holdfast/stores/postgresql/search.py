@@ -68,7 +68,8 @@ class PostgresSearch:
         for key, session_id, indexed, head in database.query(connection, _BEHIND, *values):
             rows = read_rows(self._connections, connection, session_id, after=indexed, limit=None)
             entries = [entry for _, entry in rows if not isinstance(entry, str)]
-            texts, through = _texts_of(entries, after=indexed, head=max(head, rows[-1][0]))
+            reached = max(head, rows[-1][0]) if rows else head
+            texts, through = _texts_of(entries, after=indexed, head=reached)
             vectors = [_vector(query.words_of(text.text)) for text in texts]
             # Another process may have done the same meanwhile: then its work stands.
             connection.execute(
