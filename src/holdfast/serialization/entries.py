@@ -11,6 +11,7 @@ from holdfast.vocabulary.entries import (
     Compaction,
     ContextNoted,
     Entry,
+    HistoryEdited,
     InputDrained,
     InputPromoted,
     InputQueued,
@@ -80,6 +81,7 @@ _OWN_VALUES: frozenset[type[Entry]] = frozenset(
         Compaction,
         Snapshot,
         Rewound,
+        HistoryEdited,
         ContextNoted,
         UnknownEntry,
     }
