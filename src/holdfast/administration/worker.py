@@ -97,9 +97,9 @@ class SessionWorker:
     """Looks for sessions whose lease has expired with an unfinished query, and resumes them.
 
     A session is resumed as after a crash: what was started and has no recorded end is unknown, and
-    the model is told so. One that rests on an approval is left as it is. Prompts that were sent to
-    a session which no node holds are carried out, too. Owns the tasks that carry sessions on;
-    closing it stops them as a closing session does.
+    the model is told so. One that rests on an approval is left as it is until a command answers it.
+    Prompts that were sent to a session which no node holds are carried out, too. Owns the tasks
+    that carry sessions on; closing it stops them as a closing session does.
     """
 
     def __init__(
@@ -190,8 +190,9 @@ class SessionWorker:
 
 
 def _can_go_on(left: Unfinished) -> bool:
-    """Return whether a session has a query that was cut off, or prompts that wait for nothing."""
-    return not left.resting and (left.query_id is not None or bool(left.inputs))
+    """Return whether a session has work that does not wait for an approval."""
+    waits = left.resting and bool(left.approvals)
+    return not waits and (left.query_id is not None or bool(left.inputs))
 
 
 async def _resume(session: WorkedSession) -> None:

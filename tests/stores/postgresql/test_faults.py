@@ -190,6 +190,34 @@ async def test_a_damaged_entry_harms_itself_alone(postgres: PostgresServer, data
     await store.close()
 
 
+async def test_an_append_that_the_database_refuses_harms_no_other_of_its_group(
+    postgres: PostgresServer, database: str
+) -> None:
+    postgres.execute(
+        "ALTER TABLE holdfast.entry ADD CHECK (position('refused'::bytea IN body) = 0)",
+        database=database,
+    )
+    store = PostgresStore(postgres.url(database))
+    leases = [await new_session(store) for _ in range(6)]
+    with psycopg.connect(postgres.url(database)) as blocker:
+        # The first append waits for this lock, so that the others become one group behind it.
+        blocker.execute(
+            "SELECT 1 FROM holdfast.session WHERE id = %s FOR UPDATE", (leases[0].session_id,)
+        )
+        texts = ["first", "fine", "refused", "fine", "fine", "fine"]
+        appends = [
+            asyncio.ensure_future(store.log.append(lease, [note(2, text)]))
+            for lease, text in zip(leases, texts, strict=True)
+        ]
+        await _until_waiting(postgres, database)
+    outcomes = await asyncio.gather(*appends, return_exceptions=True)
+    codes = [outcome.code if isinstance(outcome, AgentError) else None for outcome in outcomes]
+    assert codes == [None, None, ErrorCode.UNAVAILABLE, None, None, None]
+    for lease, code in zip(leases, codes, strict=True):
+        assert await seqs_of(store, lease.session_id) == ([1, 2] if code is None else [1])
+    await store.close()
+
+
 async def test_a_log_that_lost_its_end_is_found_searched_and_appended_to(
     postgres: PostgresServer, database: str
 ) -> None:

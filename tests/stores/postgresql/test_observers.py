@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -128,3 +130,25 @@ async def test_a_notification_names_no_session(postgres: PostgresServer, databas
     assert heard.startswith("e")
     assert lease.session_id not in heard
     await store.close()
+
+
+def test_one_notification_takes_along_what_changed_while_it_was_on_its_way() -> None:
+    asked: list[Callable[[Any], None]] = []
+    sent: list[tuple[str, str]] = []
+    hints = changes.ChangeHints(asked.append)
+
+    class Connection:
+        def execute(self, _: str, values: tuple[str, str]) -> None:
+            sent.append(values)
+
+    for _ in range(3):
+        hints.send("e", ["one", "two"])
+    hints.send("c", ["one"])
+    assert len(asked) == 1
+    asked.pop()(Connection())
+    ((channel, payload),) = sent
+    assert channel == changes.CHANNEL
+    assert len(payload.split(",")) == 3
+    hints.send("e", [f"session {number}" for number in range(1000)])
+    asked.pop()(Connection())
+    assert sent[1][1] == "*"

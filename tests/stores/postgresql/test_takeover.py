@@ -213,6 +213,58 @@ async def test_one_of_many_workers_gets_a_query(postgres: PostgresServer, databa
             await store.close()
 
 
+async def test_a_prompt_that_is_sent_to_a_session_without_a_holder_is_carried_out(
+    postgres: PostgresServer, database: str
+) -> None:
+    async with _nodes(postgres, database, [], [says("hello")]) as (one, other):
+        async with one.agent.session("left alone"):
+            pass
+        remote = await one.agent.remote("left alone")
+        query_id = await remote.send("go")
+        assert await other.worker.look() == 1
+        await other.worker.wait()
+        assert other.worker.stats.resumed == 1
+        last = (await other.store.log.read(remote.session_id))[-1]
+        assert isinstance(last, QueryEnded)
+        assert (last.query_id, last.stop_reason) == (query_id, "complete")
+        assert await other.worker.look() == 0
+
+
+async def test_a_query_that_rests_on_an_approval_is_left_alone_until_it_is_answered(
+    postgres: PostgresServer, database: str
+) -> None:
+    def asking(node: Node) -> Agent:
+        @tool(name="pay", approval="ask")
+        async def pay() -> str:
+            """Pay."""
+            return "paid"
+
+        options: dict[str, Any] = {"environment": {}, "owner": OWNER, "project": "p"}
+        return Agent(MODEL, providers=[node.provider], store=node.store, tools=[pay], **options)
+
+    async with _nodes(postgres, database, [calls(("pay", {}))], [says("done")]) as (one, other):
+        agent, second = asking(one), asking(other)
+        async with agent.session("asks") as session:
+            (request,) = (await session.chat("go")).pending
+        worker = SessionWorker(
+            other.store, lambda query: second.session(query.session_id, must_exist=True)
+        )
+        assert await worker.look() == 0
+        remote = await agent.remote("asks")
+        await remote.approve(request.id)
+        assert await worker.look() == 1
+        await worker.wait()
+        ended = [
+            entry
+            for entry in await other.store.log.read(remote.session_id)
+            if isinstance(entry, QueryEnded)
+        ]
+        assert [entry.stop_reason for entry in ended] == ["approval", "complete"]
+        await worker.close()
+        await agent.close()
+        await second.close()
+
+
 async def test_a_worker_looks_by_itself_and_stops_when_it_is_closed(
     postgres: PostgresServer, database: str
 ) -> None:

@@ -21,6 +21,7 @@ from holdfast.stores.postgresql.database import (
     Work,
     close_quietly,
     closed_error,
+    is_transient,
     texts_or_none,
     to_text,
 )
@@ -29,6 +30,8 @@ from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
 
 LARGEST_GROUP = 128
 """The most appends in one statement."""
+LARGEST_GROUP_BYTES = 16 * 1024 * 1024
+"""The most bytes of entries in one statement, unless one append has more."""
 
 T = TypeVar("T")
 
@@ -71,6 +74,31 @@ class _Write(Generic[T]):
     def __init__(self, work: Work[T] | Append) -> None:
         self.work = work
         self.future: Future[T] = Future()
+
+
+class _Group:
+    """What is written together: appends to different sessions, or one piece of other work."""
+
+    def __init__(self) -> None:
+        self.writes: list[_Write[Any]] = []
+        self._sessions: set[str] = set()
+        self._bytes = 0
+
+    def takes(self, write: _Write[Any]) -> bool:
+        """Return whether this can be written together with what is here."""
+        if not self.writes:
+            return True
+        if not isinstance(write.work, Append) or not self._sessions:
+            return False
+        is_full = len(self.writes) >= LARGEST_GROUP or self._bytes > LARGEST_GROUP_BYTES
+        return not is_full and write.work.lease.session_id not in self._sessions
+
+    def add(self, write: _Write[Any]) -> None:
+        """Write this, too."""
+        self.writes.append(write)
+        if isinstance(write.work, Append):
+            self._sessions.add(write.work.lease.session_id)
+            self._bytes += sum(len(row.body) for row in write.work.rows)
 
 
 class GroupWriter:
@@ -120,23 +148,15 @@ class GroupWriter:
     def _write_waiting(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, []
-        group: list[_Write[Any]] = []
-        sessions: set[str] = set()
+        group = _Group()
         for write in waiting:
             if not write.future.set_running_or_notify_cancel():
                 continue
-            is_append = isinstance(write.work, Append)
-            taken = is_append and write.work.lease.session_id in sessions  # type: ignore[union-attr]
-            if group and (not is_append or taken or len(group) == LARGEST_GROUP):
-                self._finish(group)
-                group, sessions = [], set()
-            group.append(write)
-            if isinstance(write.work, Append):
-                sessions.add(write.work.lease.session_id)
-            else:
-                self._finish(group)
-                group = []
-        self._finish(group)
+            if not group.takes(write):
+                self._finish(group.writes)
+                group = _Group()
+            group.add(write)
+        self._finish(group.writes)
 
     def _finish(self, group: Sequence[_Write[Any]]) -> None:
         """Do a group of appends, or one piece of other work, and tell the callers."""
@@ -145,6 +165,10 @@ class GroupWriter:
         try:
             outcomes = self._database.retry(lambda tried: self._attempt(group, tried))
         except Exception as error:
+            if len(group) > 1 and _is_of_one_append(error):
+                for write in group:
+                    self._finish([write])
+                return
             for write in group:
                 write.future.set_exception(error)
             if not isinstance(error, AgentError):
@@ -177,6 +201,12 @@ class GroupWriter:
         if self._connection is not None:
             close_quietly(self._connection)
             self._connection = None
+
+
+def _is_of_one_append(error: Exception) -> bool:
+    """Return whether the database refused the statement, so that each append is tried alone."""
+    cause = error.__cause__
+    return isinstance(cause, psycopg.Error) and not is_transient(cause)
 
 
 def append_group(

@@ -42,6 +42,10 @@ BEGIN
   INSERT INTO holdfast.node AS n (id, process, until)
     VALUES (p_node, p_process, clock_timestamp() + p_seconds * interval '1 second')
     ON CONFLICT (id) DO UPDATE SET until = excluded.until;
+  IF p_held = 0 THEN
+    -- Nodes that were killed leave their rows behind.
+    DELETE FROM holdfast.node WHERE until < clock_timestamp() - interval '1 day';
+  END IF;
   now_timeline := holdfast.timeline();
   SELECT count(*) INTO counted FROM holdfast.session
     WHERE lease_node = p_node AND (p_owner IS NULL OR owner = p_owner);
