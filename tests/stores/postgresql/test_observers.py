@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import queue
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -111,7 +112,7 @@ async def test_notifications_are_hints_and_polling_finds_what_they_did_not_tell(
         assert [entry.seq for entry in await anext(pages)] == [2]
         assert watcher._connections.watch.hears_notifications
         # A writer whose notification is lost is found by polling.
-        store._connections.hints._names.add("x")
+        store._connections.hints.close()
         await store.log.append(lease, [note(3)])
         assert [entry.seq for entry in await anext(pages)] == [3]
     await store.close()
@@ -133,22 +134,25 @@ async def test_a_notification_names_no_session(postgres: PostgresServer, databas
 
 
 def test_one_notification_takes_along_what_changed_while_it_was_on_its_way() -> None:
-    asked: list[Callable[[Any], None]] = []
-    sent: list[tuple[str, str]] = []
-    hints = changes.ChangeHints(asked.append)
+    asked: queue.SimpleQueue[Callable[[Any], None]] = queue.SimpleQueue()
+    sent: list[str] = []
+    hints = changes.ChangeHints(asked.put)
 
     class Connection:
         def execute(self, _: str, values: tuple[str, str]) -> None:
-            sent.append(values)
+            assert values[0] == changes.CHANNEL
+            sent.append(values[1])
 
-    for _ in range(3):
-        hints.send("e", ["one", "two"])
+    hints.send("e", ["one", "two"])
+    notify = asked.get(timeout=10)
+    # Until it is sent, it takes along what comes.
+    hints.send("e", ["one", "three"])
     hints.send("c", ["one"])
-    assert len(asked) == 1
-    asked.pop()(Connection())
-    ((channel, payload),) = sent
-    assert channel == changes.CHANNEL
-    assert len(payload.split(",")) == 3
+    notify(Connection())
+    assert [len(payload.split(",")) for payload in sent] == [4]
+    asked.get(timeout=10)(Connection())
+    assert len(sent) == 1
     hints.send("e", [f"session {number}" for number in range(1000)])
-    asked.pop()(Connection())
-    assert sent[1][1] == "*"
+    asked.get(timeout=10)(Connection())
+    assert sent[1] == "*"
+    hints.close()

@@ -22,6 +22,7 @@ CHANNEL = "holdfast"
 POLL_SECONDS = 0.1
 """How often the database is asked where notifications do not arrive."""
 POLL_SECONDS_WITH_HINTS = 1.0
+_HINT_SECONDS = 0.025
 _MOST_NAMES = 400
 """More sessions than fit into one notification, which has 8,000 bytes; then it names none."""
 _ALL = "*"
@@ -38,30 +39,50 @@ _PENDING = (
 
 
 class ChangeHints:
-    """Sends notifications: at most one is on its way, and it takes along what came meanwhile."""
+    """Sends notifications: one for all changes since the last, and no more than 40 a second.
+
+    Owns the thread that does so. Listeners look 20 times a second, so more would tell them nothing.
+    """
 
     def __init__(self, submit: Callable[[Callable[[PgConnection], None]], object]) -> None:
         self._submit = submit
         self._lock = threading.Lock()
         self._names: set[str] = set()
+        self._wanted, self._closed = threading.Event(), threading.Event()
+        self._thread: threading.Thread | None = None
 
     def send(self, kind: str, sessions: Sequence[str]) -> None:
         """Tell other processes that sessions changed: `e` entries or leases, `c` commands."""
         with self._lock:
-            is_idle = not self._names
             self._names.update(f"{kind}{_digest(session_id)}" for session_id in sessions)
-            if not is_idle or not self._names:
-                return
-        try:
-            self._submit(self._notify)
-        except AgentError:
-            return  # the store is closing; polling finds the change
+            if self._thread is None and not self._closed.is_set():
+                self._thread = threading.Thread(
+                    target=self._run, name="holdfast-hints", daemon=True
+                )
+                self._thread.start()
+        self._wanted.set()
+
+    def close(self) -> None:
+        """Send no more; polling finds what was not told."""
+        self._closed.set()
+        self._wanted.set()
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            self._wanted.wait()
+            self._wanted.clear()
+            try:
+                self._submit(self._notify)
+            except AgentError:
+                return  # the store is closing
+            self._closed.wait(_HINT_SECONDS)
 
     def _notify(self, connection: PgConnection) -> None:
         with self._lock:
             names, self._names = self._names, set()
-        payload = ",".join(sorted(names)) if len(names) <= _MOST_NAMES else _ALL
-        connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
+        if names:
+            payload = ",".join(sorted(names)) if len(names) <= _MOST_NAMES else _ALL
+            connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
 
 
 class ChangeWatch:

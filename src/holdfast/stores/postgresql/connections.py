@@ -1,6 +1,6 @@
-"""The connections of one store: a writer, two readers, one for renewals and one for changes.
+"""The connections of one store: two writers, two readers, one for renewals and one for changes.
 
-However many sessions a process holds, it has these five connections. None of them is held while a
+However many sessions a process holds, it has these six connections. None of them is held while a
 session waits for anything else than the database.
 """
 
@@ -23,7 +23,7 @@ from holdfast.stores.postgresql.database import (
     close_quietly,
     closed_error,
 )
-from holdfast.stores.postgresql.group_writer import GroupWriter
+from holdfast.stores.postgresql.group_writer import Append, GroupWriter
 from holdfast.stores.processes import ForkGuard
 
 READERS = 2
@@ -98,6 +98,9 @@ class PostgresConnections:
 
     database: Database
     writer: GroupWriter
+    """Does what must be done in order: leases."""
+    second_writer: GroupWriter
+    """Takes appends while a statement of the first is on its way."""
     readers: Readers
     watch: ChangeWatch
     hints: ChangeHints
@@ -106,6 +109,11 @@ class PostgresConnections:
     inbox_notifier: ChangeNotifier
     """Wakes those who wait for commands. Every holder of a session does, so entries must not wake
     them."""
+
+    async def append(self, append: Append) -> None:
+        """Append through the writer that has less to do."""
+        first, second = self.writer, self.second_writer
+        await (first if first.load <= second.load else second).append(append)
 
     def announce(self, sessions: Sequence[str]) -> None:
         """Wake those who wait for entries or a lease of these sessions, here and elsewhere."""
@@ -117,7 +125,9 @@ class PostgresConnections:
         """Wake all waiters, finish what was begun, end the threads and close the connections."""
         self.notifier.close()
         self.inbox_notifier.close()
+        self.hints.close()
         await self.writer.close()
+        await self.second_writer.close()
         self.database.closing.set()
         await self.readers.close()
         self.watch.close()
@@ -131,6 +141,7 @@ def make_connections(url: str, *, owner: str | None) -> PostgresConnections:
     return PostgresConnections(
         database=database,
         writer=GroupWriter(database),
+        second_writer=GroupWriter(database),
         readers=readers,
         watch=watch,
         hints=ChangeHints(_submitter(readers)),

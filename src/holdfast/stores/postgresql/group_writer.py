@@ -1,4 +1,4 @@
-"""The one writer of a store. Appends that are asked for at the same time are one statement.
+"""A writer of a store. Appends that are asked for at the same time are one statement.
 
 While a statement is on its way, new appends gather and become the next statement. Most of the time
 of an append is its round trip and the sync of its commit, so a group costs as much as one.
@@ -115,8 +115,14 @@ class GroupWriter:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-write")
         self._lock = threading.Lock()
         self._waiting: list[_Write[Any]] = []
+        self._is_writing = False
         self._fork_guard = ForkGuard()
         self._is_closed = False
+
+    @property
+    def load(self) -> int:
+        """How many wait here, and one more while a statement is on its way."""
+        return len(self._waiting) + self._is_writing
 
     async def append(self, append: Append) -> None:
         """Append, together with what others append at the same time."""
@@ -148,6 +154,13 @@ class GroupWriter:
     def _write_waiting(self) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, []
+            self._is_writing = True
+        try:
+            self._write_groups(waiting)
+        finally:
+            self._is_writing = False
+
+    def _write_groups(self, waiting: Sequence[_Write[Any]]) -> None:
         group = _Group()
         for write in waiting:
             if not write.future.set_running_or_notify_cancel():

@@ -45,7 +45,7 @@ class PostgresLog:
         self._refuse_other_owners(entries)
         _refuse_gaps(entries)
         fields, fields_seq = record_changes(entries)
-        await self._connections.writer.append(
+        await self._connections.append(
             Append(
                 lease=lease,
                 rows=[_row(entry) for entry in entries],

@@ -154,7 +154,11 @@ CREATE FUNCTION holdfast.append(
   e_body bytea[],
   f_place integer[], f_seq bigint[], f_fields text[],
   c_place integer[], c_id text[]
-) RETURNS TABLE (place integer, verdict text, holder text) LANGUAGE plpgsql AS $$
+) RETURNS TABLE (place integer, verdict text, holder text) LANGUAGE plpgsql
+-- Planning for the values of each call costs more than the call, and a plan that was made while the
+-- tables were small must not read them whole later.
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $$
 DECLARE
   verdicts text[];
   keys bigint[];
