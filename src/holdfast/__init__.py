@@ -49,7 +49,14 @@ from holdfast.vocabulary.late_names import late_names
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, ToolResultPart
 from holdfast.vocabulary.results import AgentResult
-from holdfast.vocabulary.settings import Limits, ModelStep, RetrySettings, Settings, Timeouts
+from holdfast.vocabulary.settings import (
+    Limits,
+    ModelStep,
+    Permissions,
+    RetrySettings,
+    Settings,
+    Timeouts,
+)
 from holdfast.vocabulary.usage import Usage
 
 if TYPE_CHECKING:
@@ -85,6 +92,7 @@ __all__ = [
     "ModelStep",
     "PartEnded",
     "PartStarted",
+    "Permissions",
     "ProviderError",
     "QueryEnded",
     "QueryStarted",

@@ -30,6 +30,7 @@ NAMES = {
     "ModelStep",
     "PartEnded",
     "PartStarted",
+    "Permissions",
     "ProviderError",
     "QueryEnded",
     "QueryStarted",

@@ -42,7 +42,10 @@ from holdfast.vocabulary.settings import (
     Delivery,
     Limits,
     ModelStep,
+    OnDeny,
     OnLoop,
+    PermissionMode,
+    Permissions,
     RetrySettings,
     RuntimeSettings,
     Thinking,
@@ -92,6 +95,8 @@ class SettingsOptions(TypedDict, total=False):
     denied_tools: Sequence[str]
     loop_threshold: int | None
     on_loop: OnLoop
+    permission_mode: PermissionMode
+    on_deny: OnDeny
     limits: Limits
     retry: RetrySettings
     fallbacks: Sequence[ModelStep | str]
@@ -108,6 +113,14 @@ class AgentOptions(SettingsOptions, total=False):
             wanted="a list of tools",
         ),
     ]
+    workspace: Annotated[
+        PathInput | None,
+        path_option(
+            "A folder for the built-in tools, which read, write and search files and run commands "
+            "in it; None: the model has none of them."
+        ),
+    ]
+    permissions: Permissions
     store: Annotated[str | Store, Option(fits=_is_store, wanted="a store")]
     owner: str
     project: str | None

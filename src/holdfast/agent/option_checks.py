@@ -310,7 +310,7 @@ def decided(decision: DecisionT) -> DecisionT:
     """
     mended = {
         name: writable(text)
-        for name in ("reason", "by")
+        for name in ("reason", "by", "feedback")
         if isinstance(text := getattr(decision, name, None), str)
     }
     try:

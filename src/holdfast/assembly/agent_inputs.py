@@ -75,6 +75,7 @@ class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What the blocks of an agent are made from; the options of an agent have the defaults."""
 
     tools: Iterable[ToolInput]
+    workspace: PathInput | None
     providers: Iterable[ModelClient]
     own_access: OwnAccess
     store: str | Store

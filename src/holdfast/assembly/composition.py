@@ -10,7 +10,8 @@ from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
-from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.blocks.tool_registry.registry import ToolInput, ToolRegistry
+from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_runner import QueryRunner
@@ -18,6 +19,7 @@ from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import ToolExecution
 from holdfast.engine.turn_runner import TurnRunner
 from holdfast.ports.session_store import Store
+from holdfast.ports.tools import ToolSurroundings
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, open_session
@@ -26,6 +28,7 @@ from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import media_of
 from holdfast.vocabulary.requests import TokenCount
@@ -54,7 +57,7 @@ class Composition:
             ),
         )
         self.clock = inputs.clock
-        self.registry = ToolRegistry(inputs.tools)
+        self.registry = ToolRegistry([*inputs.tools, *_tools_for(inputs, configuration)])
         self._inputs = inputs
         self._store: Store | None = None
         self._sessions: list[LiveSession] = []
@@ -71,10 +74,24 @@ class Composition:
             ),
             turns=turns,
             dispatcher=ToolDispatcher(
-                execution=ToolExecution(clock=self.clock), before_tool=inputs.before_tool
+                execution=ToolExecution(clock=self.clock, surroundings=self._surroundings()),
+                permissions=CallPermissions(
+                    configuration.permission_rules,
+                    folder=writable(str(configuration.cwd.absolute())),
+                    project=configuration.decisions,
+                ),
+                before_tool=inputs.before_tool,
             ),
             registry=self.registry,
             clock=self.clock,
+        )
+
+    def _surroundings(self) -> ToolSurroundings:
+        """Return what tools get of the agent: what they keep lives with the session."""
+        return ToolSurroundings(
+            environment=self.configuration.environment.variables,
+            blobs=lambda: self.store.blobs,
+            refuses_path=self.configuration.permission_rules.refuses_path,
         )
 
     def begin_opening(self, request: SessionRequest) -> asyncio.Task[LiveSession]:
@@ -172,6 +189,13 @@ class Composition:
         store, self._store = self._store, None
         if store is not None and isinstance(self._inputs.store, str):
             await store.close()
+
+
+def _tools_for(inputs: AgentInputs, configuration: Configuration) -> list[ToolInput]:
+    """Make the built-in tools, if a folder is named for them."""
+    if inputs.workspace is None:
+        return []
+    return [*late.coding_tools(configuration.cwd / Path(inputs.workspace).expanduser())]
 
 
 STORES: dict[str, Callable[[str], Store]] = {

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.stores.memory import MemoryStore
     from holdfast.stores.recording import RecordingClient
     from holdfast.stores.sqlite.store import SqliteStore
+    from holdfast.tools import check_sandbox, coding_tools
 
 __all__ = [
     "DIALECTS",
@@ -35,6 +36,8 @@ __all__ = [
     "RecordingClient",
     "SqliteStore",
     "attachment_part",
+    "check_sandbox",
+    "coding_tools",
     "list_local_models",
     "make_client",
     "offered_client",
@@ -61,6 +64,8 @@ if not TYPE_CHECKING:
             "RecordingClient": "holdfast.stores.recording",
             "SqliteStore": "holdfast.stores.sqlite.store",
             "attachment_part": "holdfast.assembly.attachments",
+            "check_sandbox": "holdfast.tools",
+            "coding_tools": "holdfast.tools",
             "list_local_models": _WEIGHT_FILES,
             "make_client": _VENDOR_CLIENTS,
             "offered_client": _VENDOR_CLIENTS,

@@ -4,11 +4,15 @@ import asyncio
 from collections.abc import Callable
 from typing import Literal
 
+import msgspec
+from msgspec.structs import replace
+
 from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock
-from holdfast.ports.tools import ToolContext
+from holdfast.ports.tools import NO_SURROUNDINGS, ToolContext, ToolSurroundings
+from holdfast.vocabulary.approvals import Ruling
 from holdfast.vocabulary.entries import ToolEnded, ToolStarted
 from holdfast.vocabulary.errors import ErrorCode, ErrorReport, ToolError
 from holdfast.vocabulary.events import Event, ToolFailed, ToolProgress
@@ -16,14 +20,33 @@ from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import ResultContent, TextPart, ToolCallPart
 
 
+class Clearance(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a call may run, and on which terms."""
+
+    arguments_hash: str
+    ruling: Ruling | None = None
+    is_unconfined: bool = False
+    """Whether a person approved that it runs without a sandbox."""
+    feedback: str | None = None
+    """What the approver has to say to the model."""
+
+    @property
+    def note(self) -> tuple[ResultContent, ...]:
+        """The feedback, as the model gets it with the result."""
+        if self.feedback is None:
+            return ()
+        return (TextPart(text=f"[note from the person who approved this call: {self.feedback}]"),)
+
+
 class ToolExecution:
     """Runs tools. Owns time limits and repeats; does not decide whether a call may run."""
 
-    def __init__(self, *, clock: Clock) -> None:
+    def __init__(self, *, clock: Clock, surroundings: ToolSurroundings = NO_SURROUNDINGS) -> None:
         self._clock = clock
+        self._surroundings = surroundings
 
     async def run(
-        self, scope: QueryScope, call: ToolCallPart, ready: Ready, *, arguments_hash: str
+        self, scope: QueryScope, call: ToolCallPart, ready: Ready, *, clearance: Clearance
     ) -> None:
         """Run a call and record its end. A cancelled run leaves the call without one."""
         scope.tool_calls += 1
@@ -34,11 +57,13 @@ class ToolExecution:
                     **scope.turn_stamp(),
                     call_id=call.call_id,
                     tool=call.name,
-                    arguments_hash=arguments_hash,
+                    arguments_hash=clearance.arguments_hash,
                     idempotent=ready.rules.idempotent,
+                    ruling=clearance.ruling,
                 )
             ]
         )
+        ready = replace(ready, is_unconfined=clearance.is_unconfined)
         outcome = await self._run_with_repeats(scope, call, ready)
         duration_ms = int((self._clock.now() - started_at) * 1000)
         if isinstance(outcome, Succeeded):
@@ -47,12 +72,12 @@ class ToolExecution:
                 call_id=call.call_id,
                 tool=call.name,
                 outcome="ok",
-                content=outcome.content,
+                content=(*outcome.content, *clearance.note),
                 duration_ms=duration_ms,
             )
             await scope.recorder.record([ended])
         else:
-            await record_failure(scope, call, outcome, duration_ms=duration_ms)
+            await record_failure(scope, call, outcome, duration_ms=duration_ms, note=clearance.note)
 
     async def _run_with_repeats(
         self, scope: QueryScope, call: ToolCallPart, ready: Ready
@@ -74,6 +99,7 @@ class ToolExecution:
             call_id=call.call_id,
             signal=abort.signal,
             report=_reporter(scope, call, abort.signal),
+            surroundings=replace(self._surroundings, may_run_unconfined=ready.is_unconfined),
         )
         limit = ready.rules.timeout or None
         # A task of its own, so that the query goes on when a tool ignores its cancellation.
@@ -104,6 +130,7 @@ async def record_end(
     *,
     outcome: Literal["ok", "denied"],
     content: tuple[ResultContent, ...],
+    ruling: Ruling | None = None,
 ) -> None:
     """Record the end of a call that is answered without running its tool."""
     ended = ToolEnded(
@@ -112,12 +139,18 @@ async def record_end(
         tool=call.name,
         outcome=outcome,
         content=content,
+        ruling=ruling,
     )
     await scope.recorder.record([ended])
 
 
 async def record_failure(
-    scope: QueryScope, call: ToolCallPart, error: ToolError, *, duration_ms: int = 0
+    scope: QueryScope,
+    call: ToolCallPart,
+    error: ToolError,
+    *,
+    duration_ms: int = 0,
+    note: tuple[ResultContent, ...] = (),
 ) -> None:
     """Record that a call failed: for the model, and for consumers.
 
@@ -129,7 +162,7 @@ async def record_failure(
             call_id=call.call_id,
             tool=call.name,
             outcome="timed_out" if error.code is ErrorCode.TOOL_TIMEOUT else "error",
-            content=failure_content(error.report),
+            content=(*failure_content(error.report), *note),
             error=error.report,
             duration_ms=duration_ms,
         )

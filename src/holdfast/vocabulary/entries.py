@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, TypeAlias
 import msgspec
 
 from holdfast.vocabulary.aliases import alias_of
-from holdfast.vocabulary.approvals import ApprovalScope
+from holdfast.vocabulary.approvals import NO_FACTS, ApprovalScope, CallFacts, Ruling
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import (
     ApprovalId,
@@ -123,6 +123,8 @@ class QueryStarted(Entry, frozen=True, kw_only=True, tag="query.started"):
     message: UserMessage | None = None
     """The prompt; None when an earlier query goes on."""
     resumes: QueryId | None = None
+    policy: JsonObject | None = None
+    """The permission mode and rules in force; None: those that an earlier query recorded."""
 
 
 class QueryEnded(Entry, frozen=True, kw_only=True, tag="query.ended"):
@@ -217,6 +219,9 @@ class ApprovalRequested(Entry, frozen=True, kw_only=True, tag="approval.requeste
     arguments_hash: str
     effect: Effect = "external"
     reason: str | None = None
+    folder: str | None = None
+    facts: CallFacts = NO_FACTS
+    ruling: Ruling | None = None
 
 
 ApprovalDecision: TypeAlias = Literal["approved", "denied", "cancelled"]
@@ -234,6 +239,7 @@ class ApprovalSettled(Entry, frozen=True, kw_only=True, tag="approval.settled"):
     scope: ApprovalScope = "once"
     by: str | None = None
     reason: str | None = None
+    feedback: str | None = None
 
 
 class ToolStarted(Entry, frozen=True, kw_only=True, tag="tool.started"):
@@ -244,6 +250,8 @@ class ToolStarted(Entry, frozen=True, kw_only=True, tag="tool.started"):
     tool: str
     arguments_hash: str
     idempotent: bool = False
+    ruling: Ruling | None = None
+    """Why it may run, and who says so."""
 
 
 class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
@@ -256,6 +264,8 @@ class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
     content: tuple[ResultContent, ...] = ()
     error: ErrorReport | None = None
     duration_ms: int = 0
+    ruling: Ruling | None = None
+    """Why it was denied, if a permission rule or the mode did."""
 
 
 class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):

@@ -15,7 +15,9 @@ CacheTtl: TypeAlias = Literal["5m", "1h"]
 OnLoop: TypeAlias = Literal["ask", "deny"]
 Delivery: TypeAlias = Literal["queue", "steer", "reject", "interrupt"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
-PermissionMode: TypeAlias = Literal["ask", "auto", "plan", "deny"]
+PermissionMode: TypeAlias = Literal["default", "accept_edits", "plan", "dont_ask", "ask"]
+"""`ask` is another word for `default`."""
+OnDeny: TypeAlias = Literal["continue", "stop"]
 
 
 class _Values(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -242,6 +244,23 @@ class Settings(_Values, frozen=True, kw_only=True):
             "ends with the stop reason `loop`."
         ),
     ] = "ask"
+    permission_mode: Annotated[
+        PermissionMode,
+        Option(
+            "What happens to tool calls that no permission rule allows or denies. `default` (or "
+            "`ask`): tools ask as they are marked; `accept_edits`: files are changed without "
+            "asking; `plan`: only tools that read may run; `dont_ask`: what would be asked is "
+            "denied.",
+            variable="PERMISSION_MODE",
+        ),
+    ] = "default"
+    on_deny: Annotated[
+        OnDeny,
+        Option(
+            'What happens after a tool call was denied: with "continue" the model is told and goes '
+            'on; with "stop" the query ends with the stop reason `refusal`.'
+        ),
+    ] = "continue"
     limits: Annotated[
         Limits,
         Option(
@@ -311,6 +330,14 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
     ] = None
 
 
+class Permissions(_Values, frozen=True, kw_only=True):
+    """Rules for tool calls. Each is a tool's name, or `tool(pattern)`; a denial wins."""
+
+    allow: Annotated[tuple[str, ...], Option("Calls that run without a question.")] = ()
+    ask: Annotated[tuple[str, ...], Option("Calls that a person is asked about.")] = ()
+    deny: Annotated[tuple[str, ...], Option("Calls that are never made.")] = ()
+
+
 class AgentDefaults(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
@@ -337,14 +364,13 @@ class AgentDefaults(
         LogLevel | None,
         Option("Level of the logger `holdfast`; None leaves it as it is.", variable="LOG"),
     ] = None
-    permission_mode: Annotated[
-        PermissionMode | None,
+    permissions: Annotated[
+        Permissions,
         Option(
-            "`ask`: tools ask as they are marked. The others are refused until there are rules for "
-            "tools.",
-            variable="PERMISSION_MODE",
+            "Rules for tool calls: which are allowed, asked about and denied. Rules of the user's "
+            "file, of a trusted project file and of the program all count."
         ),
-    ] = None
+    ] = Permissions()
     claude_executable: Annotated[
         str | None,
         Option("Program of the native agent.", variable="CLAUDE_EXECUTABLE", planned=True),

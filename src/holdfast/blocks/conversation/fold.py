@@ -24,7 +24,7 @@ from holdfast.blocks.conversation.tool_calls import (
     readable_parts,
     with_distinct_calls,
 )
-from holdfast.vocabulary.approvals import ApprovalRequest
+from holdfast.vocabulary.approvals import ApprovalRequest, Grant
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
@@ -54,6 +54,7 @@ from holdfast.vocabulary.entries import (
     UsageReported,
 )
 from holdfast.vocabulary.ids import ApprovalId, CallId, InputId, MessageId, QueryId
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ReminderPart
 from holdfast.vocabulary.settings import Settings
@@ -87,6 +88,8 @@ class SessionFold:
         self._before_merge: AssistantMessage | None = None
         """The answer that the tip went on with; it stays when what was added is discarded."""
         self._standing = StandingApprovals()
+        self.policy: JsonObject | None = None
+        """The permission rules of the last query that recorded them."""
         self.inputs: dict[InputId, InputQueued] = {}
         self.usage = Usage()
         self.cost: Decimal | None = Decimal(0)
@@ -149,9 +152,10 @@ class SessionFold:
         session_id = self.opened.session_id if self.opened else None
         return tuple(approval_request(entry, session_id) for entry in self.approvals.values())
 
-    def is_allowed(self, tool: str, query_id: QueryId) -> bool:
-        """Whether this tool was approved for the whole query or session."""
-        return self._standing.covers(tool, query_id)
+    @property
+    def grants(self) -> Sequence[Grant]:
+        """The approvals that were given for longer than one call."""
+        return self._standing.grants
 
     def unfinished_query(self) -> QueryId | None:
         """Return the query that can be carried on: one that never ended, or rests on approvals."""
@@ -193,6 +197,7 @@ class SessionFold:
         self.open_query = self.last_query = None
         self.inputs.clear()
         self._standing.clear()
+        self.policy = None
         self.usage, self.cost = Usage(), Decimal(0)
 
     def _keep_through(self, message_id: MessageId | None) -> None:
@@ -261,6 +266,7 @@ class SessionFold:
 
     def _on_query_started(self, entry: QueryStarted) -> None:
         self.open_query = entry
+        self.policy = entry.policy or self.policy
         if entry.resumes is not None:
             self._standing.carry_over(entry.resumes, entry.query_id)
         if entry.message is not None:

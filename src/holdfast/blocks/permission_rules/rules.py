@@ -9,10 +9,10 @@ from holdfast.blocks.permission_rules.programs import PLAIN, Invocation, base_na
 from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read_pattern
 from holdfast.blocks.permission_rules.wildcards import matches_path, matches_word
 from holdfast.serialization.canonical import canonical_json
+from holdfast.vocabulary.approvals import RuleAction
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 
-Action: TypeAlias = Literal["allow", "ask", "deny"]
 SubjectKind: TypeAlias = Literal["path", "command", "url", "arguments"]
 
 _LONGEST = 1000
@@ -45,7 +45,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     tool: str
     """The tool's name, in which `*` and `?` are wildcards."""
-    action: Action
+    action: RuleAction
     pattern: str | None = None
     source: str = "user"
     """Where the rule comes from, for the log."""
@@ -69,7 +69,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-def parse_rule(text: str, action: Action, *, source: str = "user") -> Rule:
+def parse_rule(text: str, action: RuleAction, *, source: str = "user") -> Rule:
     """Read a rule; raises CONFIG_INVALID naming it, so that none is quietly without effect."""
     found = _RULE.fullmatch(text.strip()) if len(text) <= _LONGEST else None
     if found is None or action not in {"allow", "ask", "deny"}:

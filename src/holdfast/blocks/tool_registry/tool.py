@@ -10,6 +10,7 @@ import msgspec
 from holdfast.blocks.tool_registry.running import call_function
 from holdfast.blocks.tool_registry.signature import Signature, name_of, read_signature
 from holdfast.ports.tools import PreparedCall, ToolContext
+from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.option_declarations import Option, declared_keys, showing, unknown_name
@@ -57,6 +58,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     spec: ToolSpec
     rules: ToolRules
     signature: Signature
+    inspector: Callable[[JsonObject], Awaitable[CallFacts]] | None = None
+    """Says what a call would really do."""
 
     @property
     def name(self) -> str:
@@ -74,6 +77,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             return call_function(self.function, given, context)
 
         return run
+
+    async def facts(self, arguments: JsonObject) -> CallFacts:
+        """Say what a call would really do; see `InspectedTool` for what this promises."""
+        return NO_FACTS if self.inspector is None else await self.inspector(arguments)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         """Call the function, as if it were no tool."""
