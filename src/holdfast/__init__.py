@@ -52,7 +52,6 @@ from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import (
     Limits,
     ModelStep,
-    Permissions,
     RetrySettings,
     Settings,
     Timeouts,
@@ -92,7 +91,6 @@ __all__ = [
     "ModelStep",
     "PartEnded",
     "PartStarted",
-    "Permissions",
     "ProviderError",
     "QueryEnded",
     "QueryStarted",

@@ -30,7 +30,6 @@ NAMES = {
     "ModelStep",
     "PartEnded",
     "PartStarted",
-    "Permissions",
     "ProviderError",
     "QueryEnded",
     "QueryStarted",

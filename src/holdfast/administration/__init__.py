@@ -18,7 +18,6 @@ from holdfast.vocabulary.local_models import LocalModel, OnPull
 
 if TYPE_CHECKING:
     from holdfast.config.project_file import ProjectFile
-    from holdfast.tools.sandbox_check import SandboxCheck
 
 
 async def pull_model(
@@ -103,7 +102,7 @@ def project_approvals(sources: ConfigurationSources | None = None) -> tuple[Gran
     return places.decisions.grants(os.path.realpath(places.cwd))
 
 
-async def check_sandbox(place: Path) -> "SandboxCheck":
+async def check_sandbox(place: Path) -> "late.SandboxCheck":
     """Try twelve ways out of the sandbox in a new folder in `place`, which is removed afterwards.
 
     The result names what confines commands here, and says whether it holds.

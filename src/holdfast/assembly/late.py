@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.stores.recording import RecordingClient
     from holdfast.stores.sqlite.store import SqliteStore
     from holdfast.tools import check_sandbox, coding_tools
+    from holdfast.tools.sandbox_check import SandboxCheck
 
 __all__ = [
     "DIALECTS",
@@ -34,6 +35,7 @@ __all__ = [
     "MemoryStore",
     "Random",
     "RecordingClient",
+    "SandboxCheck",
     "SqliteStore",
     "attachment_part",
     "check_sandbox",
@@ -62,6 +64,7 @@ if not TYPE_CHECKING:
             "MemoryStore": "holdfast.stores.memory",
             "Random": "random",
             "RecordingClient": "holdfast.stores.recording",
+            "SandboxCheck": "holdfast.tools.sandbox_check",
             "SqliteStore": "holdfast.stores.sqlite.store",
             "attachment_part": "holdfast.assembly.attachments",
             "check_sandbox": "holdfast.tools",

@@ -19,7 +19,7 @@ _MOST_SHOWN = 100_000
 """Characters of a diff that a question shows; the arguments have all of it."""
 
 _CHANGED = "This call was not run: what it would do is not what was approved any more."
-_UNKNOWN = Ruling(action="ask", reason="what it would do could not be found out", source="tool")
+_UNKNOWN = Ruling(action="ask", reason="what it would do could not be found out")
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):

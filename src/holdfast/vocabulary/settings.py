@@ -368,7 +368,8 @@ class AgentDefaults(
         Permissions,
         Option(
             "Rules for tool calls: which are allowed, asked about and denied. Rules of the user's "
-            "file, of a trusted project file and of the program all count."
+            "file, of a trusted project file and of the program all count; a "
+            "`holdfast.vocabulary.settings.Permissions` or a dictionary."
         ),
     ] = Permissions()
     claude_executable: Annotated[
