@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast.blocks.permission_rules.rules import parse_rule
 from holdfast.blocks.pricing import Price, PriceList, PriceTier, Rates
 from holdfast.config.environment import Environment, locate
 from holdfast.config.schema import (
@@ -194,8 +195,18 @@ class _Reader:
         places = AgentDefaults.__struct_fields__
         own = {name: value for name, value in values.items() if name in places}
         checked(own, AgentDefaults, at=at, complain=self._complain)
+        self._check_rules((*at, "permissions"), own.get("permissions", {}))
         rest = {name: value for name, value in values.items() if name not in places}
         return own | self._settings(at, rest)
+
+    def _check_rules(self, at: KeyPath, rules: JsonObject) -> None:
+        """Raise for the first permission rule that cannot be understood."""
+        for action, texts in rules.items():
+            for place, text in enumerate(texts):
+                try:
+                    parse_rule(text, action)
+                except ConfigError as error:
+                    raise self._complain((*at, action, place), error.message) from None
 
     def _read_runtime(self) -> JsonObject:
         at: KeyPath = ("runtime",)

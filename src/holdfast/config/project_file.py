@@ -74,9 +74,10 @@ def find_project_file(folder: Path, decisions: KeptDecisions) -> ProjectFile | N
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError:
         return None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
         content = file.read(LARGEST_FILE + 1)
     if len(content) > LARGEST_FILE:
         _logger.warning("%s is larger than %d bytes and is not used", path, LARGEST_FILE)
