@@ -146,4 +146,6 @@ class AgentRemote(SessionVerbs):
         return self._composition.follow(self._session_id, after=after)
 
     async def _tell(self, command: Command) -> None:
+        # No holder will ever read a command to a session that was deleted.
+        await self._composition.require(self._session_id)
         await self._composition.store.inbox.put(self._session_id, command)

@@ -112,6 +112,13 @@ class Composition:
             live.channel.on(Instrumented, self._inputs.instrumentation)
         return live
 
+    def held(self, session_id: SessionId) -> LiveSession | None:
+        """Return the session if this agent has it open."""
+        for live in self._sessions:
+            if live.session_id == session_id and not live.closed:
+                return live
+        return None
+
     def forget_closed(self) -> None:
         """Keep nothing of sessions that were closed."""
         self._sessions = [live for live in self._sessions if not live.closed]
@@ -127,6 +134,12 @@ class Composition:
         if record is None:
             raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
         return record.id
+
+    async def require(self, session_id: SessionId) -> None:
+        """Raise NOT_FOUND when a session of this owner is not there any more."""
+        owner = self.configuration.resolved.agent.owner
+        if await self.store.index.find(owner, None, session_id=session_id) is None:
+            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {session_id!r}")
 
     def follow(self, session_id: SessionId, *, after: int) -> AsyncGenerator[Entry, None]:
         """Read a session's entries after a `seq`, then what happens, whoever holds it."""

@@ -214,11 +214,12 @@ class LiveSession:
                 ErrorCode.NOT_FOUND, f"no approval {approval_id!r} waits for an answer"
             )
 
-    async def change(self, changes: JsonObject) -> None:
+    async def change(self, changes: JsonObject, *, consumed: Sequence[CommandId] = ()) -> None:
         """Change settings or facts of the session, from the next turn on."""
         self.check_open()
         await self.queue.recover()
-        await self.recorder.commit([SessionChanged(**self.stamp(), changes=changes)])
+        changed = SessionChanged(**self.stamp(), changes=changes)
+        await self.recorder.commit([changed], consumed=consumed)
 
     def abort(self, reason: str | None = None) -> None:
         """Stop the running query, from any thread; nothing happens when none runs."""

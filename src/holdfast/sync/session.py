@@ -152,6 +152,11 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         return self._inner.session_id
 
     @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._inner.closed
+
+    @property
     def status(self) -> SessionStatus:
         """What the session is doing."""
         return self._inner.status
@@ -241,6 +246,10 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         """Open the session if it is not open yet, and return it."""
         self._access.call(self._inner.open())
         return self
+
+    def delete(self) -> None:
+        """Close the session by force and delete it."""
+        self._access.call(self._inner.delete())
 
     def close(self, *, force: bool = False) -> None:
         """Close the session."""
