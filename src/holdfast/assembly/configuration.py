@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.assembly.agent_inputs import ConfigurationSources
 from holdfast.blocks.permission_rules.decisions import PermissionRules
-from holdfast.blocks.permission_rules.rules import Rule, parse_rule
+from holdfast.blocks.permission_rules.rules import ACTIONS, Rule, parse_rule
 from holdfast.config.connections import Connection, connection_to
 from holdfast.config.environment import (
     Environment,
@@ -33,7 +33,6 @@ from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.providers.catalogue import Catalogue, KnownModels
 from holdfast.providers.vendors import VENDORS, ollama_url
-from holdfast.vocabulary.approvals import RuleAction
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.settings import Settings
 
@@ -203,9 +202,6 @@ def _plain_mode(values: JsonObject) -> JsonObject:
     return {**values, "permission_mode": "default"} if is_alias else values
 
 
-_ACTIONS: tuple[RuleAction, ...] = ("allow", "ask", "deny")
-
-
 def _rules_of(values: JsonObject, source: str) -> list[Rule]:
     """Read the permission rules of one source; all of them count, whatever the others say.
 
@@ -216,7 +212,7 @@ def _rules_of(values: JsonObject, source: str) -> list[Rule]:
     given = msgspec.to_builtins(values.get("permissions", {}))
     return [
         parse_rule(text, action, source=source)
-        for action in _ACTIONS
+        for action in ACTIONS
         for text in given.get(action, ())
     ]
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.blocks.permission_rules.rules import parse_rule
+from holdfast.blocks.permission_rules.rules import ACTIONS, parse_rule
 from holdfast.blocks.pricing import Price, PriceList, PriceTier, Rates
 from holdfast.config.environment import Environment, locate
 from holdfast.config.schema import (
@@ -201,8 +201,8 @@ class _Reader:
 
     def _check_rules(self, at: KeyPath, rules: JsonObject) -> None:
         """Raise for the first permission rule that cannot be understood."""
-        for action, texts in rules.items():
-            for place, text in enumerate(texts):
+        for action in ACTIONS:
+            for place, text in enumerate(rules.get(action, ())):
                 try:
                     parse_rule(text, action)
                 except ConfigError as error:
