@@ -24,9 +24,8 @@ from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, open_session
 from holdfast.session.session_descriptions import SessionRequest
-from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
-from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.events import Event, Instrumented
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.messages import UserMessage
@@ -141,7 +140,7 @@ class Composition:
         if await self.store.index.find(owner, None, session_id=session_id) is None:
             raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {session_id!r}")
 
-    def follow(self, session_id: SessionId, *, after: int) -> AsyncGenerator[Entry, None]:
+    def follow(self, session_id: SessionId, *, after: int) -> AsyncGenerator[Event, None]:
         """Read a session's entries after a `seq`, then what happens, whoever holds it."""
         return follow_entries(self.store.log, session_id, after=after)
 
@@ -163,6 +162,7 @@ class Composition:
             runtime=self._inputs.runtime,
             approver=self._inputs.approver,
             unanswered=self._inputs.unanswered,
+            telemetry=self._inputs.telemetry,
         )
 
     async def count_tokens(self, fold: SessionFold, message: UserMessage | None) -> TokenCount:

@@ -260,7 +260,7 @@ class ToolDispatcher:
                 arguments=arguments,
                 arguments_hash=arguments_hash(call.name, arguments),
             )
-        await record_failure(scope, call, _why_not(resolution))
+        await record_failure(scope, call, _why_not(resolution), arguments=changed)
         return None
 
     async def _run_as_approved(

@@ -11,6 +11,7 @@ from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succee
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock
+from holdfast.ports.telemetry import ToolBegun
 from holdfast.ports.tools import NO_SURROUNDINGS, ToolContext, ToolSurroundings
 from holdfast.vocabulary.approvals import Ruling
 from holdfast.vocabulary.entries import ToolEnded, ToolStarted
@@ -64,7 +65,9 @@ class ToolExecution:
             ]
         )
         ready = replace(ready, is_unconfined=clearance.is_unconfined)
-        outcome = await self._run_with_repeats(scope, call, ready)
+        measurement = scope.measurement.begin_tool(_begun(scope, call, ready))
+        with measurement.span:
+            outcome = await self._run_with_repeats(scope, call, ready)
         duration_ms = int((self._clock.now() - started_at) * 1000)
         if isinstance(outcome, Succeeded):
             ended = ToolEnded(
@@ -77,7 +80,15 @@ class ToolExecution:
             )
             await scope.recorder.record([ended])
         else:
-            await record_failure(scope, call, outcome, duration_ms=duration_ms, note=clearance.note)
+            ended = await record_failure(
+                scope,
+                call,
+                outcome,
+                duration_ms=duration_ms,
+                arguments=ready.arguments,
+                note=clearance.note,
+            )
+        scope.recorder.show(measurement.end(ended))
 
     async def _run_with_repeats(
         self, scope: QueryScope, call: ToolCallPart, ready: Ready
@@ -92,6 +103,7 @@ class ToolExecution:
     async def _run_once(
         self, scope: QueryScope, call: ToolCallPart, ready: Ready
     ) -> Succeeded | ToolError:
+        scope.measurement.count_run(call.call_id)
         abort = AbortController()
         forget = scope.abort.signal.add_listener(lambda: abort.abort(scope.abort.signal.reason))
         context = ToolContext(
@@ -150,26 +162,48 @@ async def record_failure(
     error: ToolError,
     *,
     duration_ms: int = 0,
+    arguments: Json = None,
     note: tuple[ResultContent, ...] = (),
-) -> None:
+) -> ToolEnded:
     """Record that a call failed: for the model, and for consumers.
 
-    A tool that does not exist is the model's own mistake: only the model hears of it.
+    A tool that does not exist is the model's own mistake: only the model hears of it. `arguments`
+    are those that the tool got, if they are not the model's.
     """
-    events: list[Event] = [
-        ToolEnded(
-            **scope.turn_stamp(),
-            call_id=call.call_id,
-            tool=call.name,
-            outcome="timed_out" if error.code is ErrorCode.TOOL_TIMEOUT else "error",
-            content=(*failure_content(error.report), *note),
-            error=error.report,
-            duration_ms=duration_ms,
-        )
-    ]
+    ended = ToolEnded(
+        **scope.turn_stamp(),
+        call_id=call.call_id,
+        tool=call.name,
+        outcome="timed_out" if error.code is ErrorCode.TOOL_TIMEOUT else "error",
+        content=(*failure_content(error.report), *note),
+        error=error.report,
+        duration_ms=duration_ms,
+    )
+    events: list[Event] = [ended]
     if error.code is not ErrorCode.TOOL_NOT_FOUND:
-        events.append(ToolFailed(call_id=call.call_id, tool=call.name, error=error.report))
+        said = call.arguments if call.invalid is None else call.invalid
+        events.append(
+            ToolFailed(
+                call_id=call.call_id,
+                tool=call.name,
+                error=error.report,
+                arguments=msgspec.to_builtins(said if arguments is None else arguments),
+            )
+        )
     await scope.recorder.record(events)
+    return ended
+
+
+def _begun(scope: QueryScope, call: ToolCallPart, ready: Ready) -> ToolBegun:
+    return ToolBegun(
+        session_id=scope.session.session_id,
+        query_id=scope.query_id,
+        turn_id=scope.turn_stamp.turn_id,
+        call_id=call.call_id,
+        tool=call.name,
+        description=ready.tool.spec.description,
+        arguments=ready.arguments,
+    )
 
 
 def failure_content(error: ErrorReport) -> tuple[ResultContent, ...]:

@@ -17,6 +17,7 @@ from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryInput, Runner
 from holdfast.ports.session_store import Lease, Store
+from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.tools import Approver, Unanswered
 from holdfast.session.branching import Branches
 from holdfast.session.commands import SessionCommands
@@ -55,6 +56,7 @@ class SessionResources(msgspec.Struct, frozen=True, kw_only=True):
     runtime: RuntimeSettings
     approver: Approver | None = None
     unanswered: Unanswered = "stop"
+    telemetry: Telemetry | None = None
 
 
 class LiveSession:
@@ -97,6 +99,7 @@ class LiveSession:
             set_status=self._set_status,
             approver=resources.approver,
             unanswered=resources.unanswered,
+            telemetry=resources.telemetry,
         )
         driver = QueryDriver(
             runner=resources.runner,

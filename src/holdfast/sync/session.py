@@ -13,7 +13,6 @@ from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import SessionView, Unfinished
 from holdfast.sync.background_loop import LoopAccess
 from holdfast.vocabulary.approvals import ApprovalScope
-from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.events import Event, SessionStatus, TextDelta
 from holdfast.vocabulary.ids import QueryId, SessionId
 from holdfast.vocabulary.json_types import Json
@@ -131,8 +130,8 @@ class AgentRemote(_SessionVerbs[AsyncAgentRemote]):
         """Ask for the running query to be stopped."""
         self._access.call(self._inner.abort(reason))
 
-    def events(self, *, after: int = 0) -> Iterator[Entry]:
-        """Read what happened after a `seq`, then what happens, until closed."""
+    def events(self, *, after: int = 0) -> Iterator[Event]:
+        """Read what happened after a `seq`, then what happens, until closed or deleted."""
         return self._access.iterate(self._inner.events(after=after))
 
 
