@@ -37,6 +37,10 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [says("Paris.")],
         [calls(("temperature", {"city": "Lisbon"})), says("It is 21.5 degrees.")],
     ],
+    "docs/permissions.md": [
+        [calls(("write", {"path": "docs/tests.md", "content": "# Tests\n"})), says("It is there.")],
+        [],
+    ],
     "docs/queries.md": [[says('{"name": "Paris", "inhabitants": 2100000}')], [says("Milk.")], []],
     "docs/sessions.md": [
         [says("Hello.")],
@@ -75,6 +79,7 @@ async def test_the_code_of_a_page_runs(
     page: str, place: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
     provider = ScriptedProvider(_SCRIPTS[page][place], provider="anthropic")
     monkeypatch.setattr(holdfast, "Agent", functools.partial(_scripted, provider))
     monkeypatch.setattr(holdfast.sync, "Agent", functools.partial(_scripted_sync, provider))

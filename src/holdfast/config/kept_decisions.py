@@ -86,6 +86,9 @@ class KeptDecisions:
 
     async def find(self, folder: str) -> Sequence[Grant]:
         """Return the approvals for a folder, without holding up the event loop."""
+        # Most users have none, and a look at the folder is faster than a thread.
+        if not self.path.exists():
+            return ()
         return await asyncio.to_thread(self.grants, folder)
 
     async def add(self, grant: Grant) -> None:
@@ -116,7 +119,11 @@ class KeptDecisions:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._locked():
-                content = msgspec.json.encode(change(self._read()))
+                before = self._read()
+                after = change(before)
+                if after == before:
+                    return
+                content = msgspec.json.encode(after)
                 descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(content)
