@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import AgentSession, ApprovalRequest, Approve, ConfigError, Deny, ToolEnded, tool
+from holdfast.administration import distrust_project
+from holdfast.assembly.agent_inputs import ConfigurationSources
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import calls, says
 from holdfast.testing.scripted_provider import Step
@@ -376,6 +378,27 @@ async def test_an_approval_for_the_project_that_is_given_while_the_query_rests_i
         await session.resume()
     result, _ = await run_script([ERASE, says("ok")], **options)
     assert (result.stop_reason, RAN) == ("complete", ["a", "a"])
+
+
+async def test_an_approval_for_the_project_that_was_taken_back_does_not_live_on_in_the_log(
+    tmp_path: Path,
+) -> None:
+    home = {"HOLDFAST_HOME": str(tmp_path)}
+    options: dict[str, Any] = {"tools": [erase], "cwd": tmp_path, "environment": home}
+    async with playing([ERASE, ERASE, says("ok"), ERASE], **options) as (session, _):
+        (request,) = (await session.chat("go")).pending
+        await session.approve(request.id, scope="project")
+        assert (await session.resume()).text == "ok"
+        distrust_project(ConfigurationSources(cwd=tmp_path, environment=home))
+        assert (await session.chat("again")).stop_reason == "approval"
+    assert RAN == ["a", "a"]
+
+
+async def test_an_approval_for_the_project_that_cannot_be_kept_holds_once(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("no folder")
+    asked = await approved_for_project(tmp_path, tmp_path)
+    assert (len(asked), RAN) == (1, ["a"])
+    assert len(await approved_for_project(tmp_path, tmp_path)) == 1
 
 
 async def test_an_approval_is_not_used_in_another_folder(tmp_path: Path) -> None:

@@ -5,9 +5,7 @@ trust itself.
 """
 
 import asyncio
-import fcntl
 import os
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +15,7 @@ import msgspec
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.vocabulary.approvals import Grant
 from holdfast.vocabulary.errors import ErrorCode, StoreError
+from holdfast.vocabulary.late_names import late_module
 
 FILE_NAME = "permissions.json"
 
@@ -115,7 +114,7 @@ class KeptDecisions:
 
     def _change(self, change: Callable[[_Decisions], _Decisions]) -> None:
         """Replace the file by a changed one, in one step and for one process at a time."""
-        temporary = self.path.with_name(f"{FILE_NAME}.{secrets.token_hex(8)}")
+        temporary = self.path.with_name(f"{FILE_NAME}.{os.urandom(8).hex()}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with self._locked():
@@ -140,6 +139,7 @@ class KeptDecisions:
     def _locked(self) -> Iterator[None]:
         lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
+            fcntl = late_module("fcntl")  # there is none on Windows, where configuration is read
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
         finally:
@@ -151,4 +151,6 @@ def _name(folder: Path) -> str:
 
 
 def _is_of_others(facts: os.stat_result) -> bool:
+    if os.name != "posix":
+        return False
     return bool(facts.st_mode & 0o022) or facts.st_uid not in {os.geteuid(), 0}

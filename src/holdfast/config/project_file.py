@@ -71,7 +71,7 @@ def find_project_file(folder: Path, decisions: KeptDecisions) -> ProjectFile | N
     """
     path = folder / PROJECT_FILE
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError:
         return None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -11,6 +11,7 @@ from holdfast.ports.tools import ProjectGrants
 from holdfast.serialization.canonical import approval_key
 from holdfast.vocabulary.approvals import NO_FACTS, CallFacts, Grant, Ruling
 from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
+from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.json_types import JsonObject, writable
 
 _logger = scrubbed_logger(__name__)
@@ -51,7 +52,7 @@ class CallPermissions:
         rules: PermissionRules,
         *,
         folder: str,
-        project: ProjectGrants | None = None,
+        project: ProjectGrants,
     ) -> None:
         self._rules = rules
         self._folder = folder
@@ -96,16 +97,17 @@ class CallPermissions:
             return msgspec.structs.replace(judged, ruling=refused)
         by = None if answer is None else answer.by
         ruling = Ruling(action="allow", reason="it was approved", source=by)
-        if answer is not None and answer.scope == "project" and self._project is not None:
-            await self._project.add(
-                Grant(
-                    key=judged.key,
-                    scope="project",
-                    folder=judged.folder,
-                    by=answer.by,
-                )
-            )
+        if answer is not None and answer.scope == "project":
+            await self._keep(judged, by=by)
         return msgspec.structs.replace(judged, ruling=ruling)
+
+    async def _keep(self, judged: Judged, *, by: str | None) -> None:
+        """Keep an approval for the project; where that fails, it holds for this call only."""
+        grant = Grant(key=judged.key, scope="project", folder=judged.folder, by=by)
+        try:
+            await self._project.add(grant)
+        except StoreError as error:
+            _logger.warning("an approval is not kept for the project: %s", error.message)
 
     async def _judge(self, scope: QueryScope, tool: str, ready: Ready) -> Judged:
         doubt: Ruling | None = None
@@ -132,8 +134,10 @@ class CallPermissions:
     async def _grant(self, scope: QueryScope, judged: Judged) -> Grant | None:
         session = scope.session.session_id
         place = GrantPlace(query_id=scope.query_id, session_id=session, folder=judged.folder)
-        grant = find_grant(scope.fold.grants, judged.key, place)
-        if grant is None and self._project is not None:
+        own = [grant for grant in scope.fold.grants if grant.scope != "project"]
+        grant = find_grant(own, judged.key, place)
+        if grant is None:
+            # Not from the log: it could have been taken back, or come from another machine.
             grant = find_grant(await self._project.find(judged.folder), judged.key, place)
         return grant
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.blocks.permission_rules.decisions import PermissionQuestion, PermissionRules
 from holdfast.blocks.permission_rules.grants import GrantPlace, find_grant
@@ -54,10 +55,15 @@ def test_a_mode_decides_what_no_rule_speaks_of(
 ) -> None:
     none = rules(mode=mode)
     assert none.decide(ask("read", path="a")).action == read
-    assert none.decide(ask("edit", path="a")).action == edit
-    assert none.decide(ask("write", path="a")).action == edit
+    for tool in ("edit", "write"):
+        question = replace(ask(tool, path="a"), resolved_paths=("a",))
+        assert none.decide(question).action == edit
     assert none.decide(shell("ls")).action == run
     assert none.decide(ask("pay", amount=1)).action == run
+
+
+def test_an_edit_is_accepted_only_where_it_is_known_which_file_it_changes() -> None:
+    assert rules(mode="accept_edits").decide(ask("write", path="a")).action == "ask"
 
 
 @pytest.mark.parametrize("mode", ["default", "accept_edits", "dont_ask"])

@@ -122,7 +122,8 @@ class PermissionRules:
     def _by_default(self, question: PermissionQuestion) -> Ruling:
         if question.approval == "never":
             return Ruling(action="allow", reason="the tool does not ask", source="tool")
-        if self.mode == "accept_edits" and question.tool in EDITS_FILES:
+        is_edit = question.tool in EDITS_FILES and bool(question.resolved_paths)
+        if self.mode == "accept_edits" and is_edit:
             return Ruling(action="allow", reason="the mode is accept_edits", source="mode")
         return Ruling(action="ask", reason="the tool asks", source="tool")
 

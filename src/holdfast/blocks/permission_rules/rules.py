@@ -38,7 +38,7 @@ The pattern of any other tool is `argument=value`.
 _COVERED_BY = {"list": "read", "glob": "read", "grep": "read", "write": "edit"}
 """Rules for `read` hold for everything that reads files, rules for `edit` for what changes them."""
 EDITS_FILES = frozenset({"write", "edit"})
-"""Tools that the mode `accept_edits` lets pass."""
+"""Tools that the mode `accept_edits` lets pass, if they say where their path really leads."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
