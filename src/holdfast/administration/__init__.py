@@ -5,7 +5,6 @@ the sandbox holds.
 """
 
 import asyncio
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,13 +92,13 @@ def distrust_project(sources: ConfigurationSources | None = None) -> int:
     """
     places, _ = find_project(sources or ConfigurationSources())
     places.decisions.trust(places.cwd, None)
-    return places.decisions.revoke(os.path.realpath(places.cwd))
+    return places.decisions.revoke(places.cwd)
 
 
 def project_approvals(sources: ConfigurationSources | None = None) -> tuple[Grant, ...]:
     """Return the approvals that were given for the whole project."""
     places, _ = find_project(sources or ConfigurationSources())
-    return places.decisions.grants(os.path.realpath(places.cwd))
+    return places.decisions.grants_beneath(places.cwd)
 
 
 async def check_sandbox(place: Path) -> "late.SandboxCheck":

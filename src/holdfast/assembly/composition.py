@@ -76,7 +76,7 @@ class Composition:
                 execution=ToolExecution(clock=self.clock, surroundings=self._surroundings()),
                 permissions=CallPermissions(
                     configuration.permission_rules,
-                    folder=writable(str(configuration.cwd.absolute())),
+                    folder=writable(str(configuration.cwd.resolve())),
                     project=configuration.decisions,
                 ),
                 before_tool=inputs.before_tool,

@@ -66,17 +66,17 @@ class KeptDecisions:
         """Return the approvals that were given for a folder."""
         return tuple(grant for grant in self._read().grants if grant.folder == folder)
 
-    def revoke(self, folder: str) -> int:
-        """Take back every approval for a folder, and those beneath it; returns how many."""
-        beneath = folder.rstrip("/") + "/"
-        taken: list[Grant] = []
+    def grants_beneath(self, folder: Path) -> tuple[Grant, ...]:
+        """Return the approvals that were given for a folder, and for folders beneath it."""
+        return _beneath(folder, self._read())
+
+    def revoke(self, folder: Path) -> int:
+        """Take back every approval for a folder, and for those beneath it; returns how many."""
+        taken: tuple[Grant, ...] = ()
 
         def change(before: _Decisions) -> _Decisions:
-            taken[:] = [
-                grant
-                for grant in before.grants
-                if grant.folder == folder or grant.folder.startswith(beneath)
-            ]
+            nonlocal taken
+            taken = _beneath(folder, before)
             kept = tuple(grant for grant in before.grants if grant not in taken)
             return msgspec.structs.replace(before, grants=kept)
 
@@ -144,6 +144,16 @@ class KeptDecisions:
             yield
         finally:
             os.close(lock)
+
+
+def _beneath(folder: Path, decisions: _Decisions) -> tuple[Grant, ...]:
+    name = _name(folder)
+    inside = name.rstrip("/") + "/"
+    return tuple(
+        grant
+        for grant in decisions.grants
+        if grant.folder == name or grant.folder.startswith(inside)
+    )
 
 
 def _name(folder: Path) -> str:
