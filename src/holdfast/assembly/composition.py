@@ -18,8 +18,8 @@ from holdfast.engine.query_runner import QueryRunner
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import ToolExecution
 from holdfast.engine.turn_runner import TurnRunner
+from holdfast.ports.permissions import ToolSurroundings
 from holdfast.ports.session_store import Store
-from holdfast.ports.tools import ToolSurroundings
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, open_session

@@ -7,7 +7,7 @@ from holdfast.blocks.permission_rules.grants import GrantPlace, find_grant
 from holdfast.blocks.tool_registry.registry import Ready
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.logs import scrubbed_logger
-from holdfast.ports.tools import ProjectGrants
+from holdfast.ports.permissions import ProjectGrants
 from holdfast.serialization.canonical import approval_key
 from holdfast.vocabulary.approvals import NO_FACTS, CallFacts, Grant, Ruling
 from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled

@@ -11,8 +11,9 @@ from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succee
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock
+from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from holdfast.ports.telemetry import ToolBegun
-from holdfast.ports.tools import NO_SURROUNDINGS, ToolContext, ToolSurroundings
+from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.approvals import Ruling
 from holdfast.vocabulary.entries import ToolEnded, ToolStarted
 from holdfast.vocabulary.errors import ErrorCode, ErrorReport, ToolError

@@ -1,39 +1,17 @@
 """The ports around tools: what a tool can do and know, who is asked before it runs, and hooks."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from holdfast.ports.abort import AbortSignal
-from holdfast.ports.session_store import Blobs
-from holdfast.vocabulary.approvals import ApprovalRequest, CallFacts, Decision, Grant
+from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
+from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.ids import CallId, SessionId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import ResultContent, ToolCallPart
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
-
-PathGuard: TypeAlias = Callable[[Literal["read", "write"], str], str | None]
-"""Asked about the real path of a file beneath a tool's root; returns why it is refused, or None."""
-
-
-class ToolSurroundings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """What an agent gives to the tools that come with Holdfast; a tool need not use any of it."""
-
-    environment: Mapping[str, str] | None = None
-    """The agent's variables; a tool picks by name what a command may see."""
-    blobs: Callable[[], Blobs] | None = None
-    """Returns where long output is kept: with the session."""
-    refuses_path: PathGuard | None = None
-    """The permission rules that deny files, whatever name they are reached by."""
-    may_run_unconfined: bool = False
-    """Whether a person approved that this command runs without a sandbox."""
-
-    def __repr__(self) -> str:
-        return "ToolSurroundings()"
-
-
-NO_SURROUNDINGS = ToolSurroundings()
 
 
 class ToolContext:
@@ -85,36 +63,6 @@ class OfferedTool(Protocol):
 
     def prepare(self, arguments: JsonObject) -> PreparedCall:
         """Check and parse the arguments of one call."""
-        ...
-
-
-@runtime_checkable
-class InspectedTool(Protocol):
-    """A tool that can say what a call would do.
-
-    `facts` has no effect. What it cannot say it leaves out. What it raises makes the call one that
-    a person is asked about.
-    """
-
-    async def facts(self, arguments: JsonObject) -> CallFacts:
-        """Say what a call with these arguments would really do now."""
-        ...
-
-
-class ProjectGrants(Protocol):
-    """Keeps approvals that hold for a whole project, outside of its folder.
-
-    - `find` returns what was added before by any process of this user, and does not raise: what
-      cannot be read holds nothing.
-    - When `add` returns, the approval is kept. It raises a `StoreError` when it cannot be.
-    """
-
-    async def find(self, folder: str) -> Sequence[Grant]:
-        """Return the approvals that were given for a folder."""
-        ...
-
-    async def add(self, grant: Grant) -> None:
-        """Keep an approval."""
         ...
 
 

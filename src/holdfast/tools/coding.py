@@ -8,8 +8,9 @@ from typing import Any, TypedDict, Unpack
 from msgspec.structs import replace
 
 from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.ports.permissions import PathGuard
 from holdfast.ports.session_store import Blobs
-from holdfast.ports.tools import PathGuard, ToolContext
+from holdfast.ports.tools import ToolContext
 from holdfast.tools.command_runner import CommandRunner
 from holdfast.tools.contained_paths import PathRefusedError, Root, guarded
 from holdfast.tools.file_contents import SeenFiles

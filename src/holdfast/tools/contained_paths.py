@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.ports.tools import PathGuard
+from holdfast.ports.permissions import PathGuard
 from holdfast.tools.sandbox.kernel import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, openat2
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY

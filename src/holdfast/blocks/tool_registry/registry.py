@@ -8,14 +8,8 @@ import msgspec
 from holdfast.blocks.tool_registry.running import to_content
 from holdfast.blocks.tool_registry.tool import Tool, as_tool
 from holdfast.ports.logs import scrubbed_logger
-from holdfast.ports.tools import (
-    InspectedTool,
-    OfferedTool,
-    OutputTransform,
-    PreparedCall,
-    ToolContext,
-    ToolSource,
-)
+from holdfast.ports.permissions import InspectedTool
+from holdfast.ports.tools import OfferedTool, OutputTransform, PreparedCall, ToolContext, ToolSource
 from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
