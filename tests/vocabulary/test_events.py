@@ -13,7 +13,6 @@ from holdfast.vocabulary.entries import (
     Entry,
     HookMessage,
     InputPromoted,
-    KnownEntry,
     PartCheckpoint,
     PartEnded,
     PartStarted,
@@ -29,6 +28,7 @@ from holdfast.vocabulary.entries import (
     UnknownEntry,
     UsageReported,
 )
+from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.events import (
     Failed,
@@ -86,6 +86,7 @@ ENTRY_KINDS = {
     "compaction",
     "snapshot",
     "rewound",
+    "history.edited",
     "context.noted",
     "hook.message",
     "usage.reported",
