@@ -15,16 +15,17 @@ import msgspec
 from holdfast.agent.agent_options import (
     AgentOptions,
     CreateSessionOptions,
-    QueryOptions,
+    QueryOnlyOptions,
+    ScopedOptions,
     SendOptions,
     SettingsOptions,
 )
 from holdfast.agent.option_checks import options_of
 from holdfast.blocks.tool_registry.tool import TOOL_OPTIONS
 from holdfast.config.environment import PREFIX, VARIABLES, Variable
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.option_declarations import Declared, declared_fields
 from holdfast.vocabulary.settings import (
-    AgentDefaults,
     CompactionSettings,
     Limits,
     ModelStep,
@@ -118,10 +119,11 @@ def _fields(struct: type[msgspec.Struct]) -> Callable[[], str]:
 
 TABLES: dict[str, Callable[[], str]] = {
     "settings": lambda: option_table(_own(SettingsOptions)),
-    "agent": lambda: option_table(_own(AgentOptions, SettingsOptions)),
+    "scoped": lambda: option_table(_own(ScopedOptions, SettingsOptions)),
+    "agent": lambda: option_table(_own(AgentOptions, ScopedOptions)),
     "session": lambda: option_table(_own(CreateSessionOptions, AgentOptions)),
     "prompt": lambda: option_table(_own(SendOptions)),
-    "query": lambda: option_table(_own(QueryOptions, SendOptions)),
+    "query": lambda: option_table(_own(QueryOnlyOptions, SendOptions)),
     "tool": lambda: option_table(TOOL_OPTIONS.values()),
     "Limits": _fields(Limits),
     "RetrySettings": _fields(RetrySettings),

@@ -12,6 +12,7 @@ from holdfast.assembly.agent_inputs import ConfigurationSources
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import calls, says
 from holdfast.testing.scripted_provider import Step
+from holdfast.vocabulary.agent_defaults import Permissions
 from holdfast.vocabulary.approvals import CallFacts, Decision, Ruling
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
@@ -20,7 +21,6 @@ from holdfast.vocabulary.entries import (
     QueryStarted,
     ToolStarted,
 )
-from holdfast.vocabulary.settings import Permissions
 from tests.scripted_agents import failure_of, live_of, make_agent, outcomes_in, playing, run_script
 
 RAN: list[str] = []

@@ -10,7 +10,9 @@ from holdfast.agent.agent_options import (
     AgentOptions,
     CreateSessionOptions,
     OneCallOptions,
+    OpeningOptions,
     Prompt,
+    QueryOnlyOptions,
     QueryOptions,
     SessionOptions,
 )
@@ -21,6 +23,7 @@ from holdfast.agent.option_checks import (
     check_text,
     hide_key,
     inputs_of,
+    named_settings,
     options_of,
     sources_of,
     takes,
@@ -29,12 +32,13 @@ from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session import AgentSession
 from holdfast.agent.verbs import AgentRemote
 from holdfast.assembly.agent_inputs import split_model
+from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.serialization.session_state import check_state
-from holdfast.session.session_descriptions import SessionRequest
+from holdfast.session.session_descriptions import SessionBindings, SessionRequest
 from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.results import AgentResult
-from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.settings import Settings, changed_settings
 
 if TYPE_CHECKING:
     from holdfast.agent.sessions import AgentSessions
@@ -102,7 +106,7 @@ class Agent:
             ConfigError: CONFIG_INVALID when the name or a state to restore is not valid.
 
         """
-        request = _request_for(reference, options, like=self._new_session)
+        request = _request_for(reference, options, self._composition, like=self._new_session)
         return AgentSession(self._composition, request)
 
     async def remote(self, reference: str) -> AgentRemote:
@@ -151,7 +155,7 @@ async def create_agent_session(**options: Unpack[CreateSessionOptions]) -> Agent
     agent_options, session_options = _part_session(options)
     hide_key(agent_options)
     composition, new_session = _prepare(agent_options)
-    request = _request_for(options.get("name"), session_options, like=new_session)
+    request = _request_for(options.get("name"), session_options, composition, like=new_session)
     try:
         return await AgentSession(composition, request, closes_agent=True).open()
     except BaseException:
@@ -169,6 +173,7 @@ def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
         owner=resolved.agent.owner,
         project=resolved.agent.project or writable(str(configuration.cwd)),
         settings=configuration.settings,
+        named_by_agent=named_settings(options, configuration),
     )
     check_text(request.owner, of="the owner")
     check_text(request.project, of="the project")
@@ -176,15 +181,25 @@ def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
 
 
 def _request_for(
-    reference: str | None, options: SessionOptions, *, like: SessionRequest
+    reference: str | None,
+    options: SessionOptions,
+    composition: "Composition",
+    *,
+    like: SessionRequest,
 ) -> SessionRequest:
     """Return the request for a session by its name or id, checked."""
     check_reference(reference)
     options = check_options(options, SessionOptions, door="agent.session()")
-    state = options["restore"]
+    state, tools = options["restore"], options["tools"]
+    named = named_settings(options, composition.configuration)
     return replace(
         like,
         reference=reference,
+        settings=changed_settings(like.settings, named.changes_to(like.settings)),
+        named_here=named,
+        bindings=SessionBindings(
+            tools=None if tools is None else ToolRegistry(tools), deps=options["deps"]
+        ),
         busy=options["busy"],
         history=check_state(state).messages if state is not None else (),
         must_exist=options["must_exist"],
@@ -193,13 +208,13 @@ def _request_for(
 
 def _split(options: OneCallOptions) -> tuple[AgentOptions, QueryOptions]:
     """Part what is the agent's from what is the query's."""
-    agent, query = _parted(options, QueryOptions)
+    agent, query = _parted(options, QueryOnlyOptions)
     return agent, query
 
 
 def _part_session(options: CreateSessionOptions) -> tuple[AgentOptions, SessionOptions]:
     """Part what is the agent's from what is the session's."""
-    agent, session = _parted(options, SessionOptions)
+    agent, session = _parted(options, OpeningOptions)
     agent.pop("name", None)
     return agent, session
 

@@ -26,12 +26,14 @@ from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.token_source import TokenSource
 from holdfast.ports.tools import Approver, BeforeTool, OutputTransform, Unanswered
 from holdfast.serialization.session_state import SessionState
+from holdfast.vocabulary.agent_defaults import Permissions
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.messages import Sender, UserMessage
 from holdfast.vocabulary.option_declarations import (
     Option,
     function_option,
+    is_list,
     list_option,
     path_option,
 )
@@ -46,7 +48,6 @@ from holdfast.vocabulary.settings import (
     OnDeny,
     OnLoop,
     PermissionMode,
-    Permissions,
     RetrySettings,
     RuntimeSettings,
     Thinking,
@@ -104,23 +105,34 @@ class SettingsOptions(TypedDict, total=False):
     timeouts: Timeouts
 
 
-class AgentOptions(SettingsOptions, total=False):
-    """What an agent may be told."""
+class ScopedOptions(SettingsOptions, total=False):
+    """What an agent, a session or a query may be told; what is told to the narrower one wins."""
 
     tools: Annotated[
-        Iterable[ToolInput],
-        list_option(
-            "Functions that the model may call, what `@tool` made of them, and sources of tools.",
+        Iterable[ToolInput] | None,
+        Option(
+            "Functions that the model may call, what `@tool` made of them, and sources of tools; "
+            "given to a session or a query, instead of those of the agent.",
+            default=None,
+            fits=lambda value: value is None or is_list(value),
             wanted="a list of tools",
         ),
     ]
-    workspace: Annotated[
-        PathInput | None,
-        path_option(
-            "A folder for the built-in tools, which read, write and search files and run commands "
-            "in it; None: the model has none of them."
+    deps: Annotated[
+        Any,
+        Option(
+            "Any object for tools that ask for it, as `ToolContext.deps`; given to a session or a "
+            "query, instead of the agent's. Never stored.",
+            default=None,
+            fits=_is_anything,
         ),
     ]
+
+
+class AgentOptions(ScopedOptions, total=False):
+    """What an agent may be told."""
+
+    workspace: Annotated[PathInput | None, path_option("A folder for the built-in tools.")]
     permissions: Permissions
     store: Annotated[str | Store, Option(fits=_is_store, wanted="a store")]
     owner: str
@@ -275,8 +287,8 @@ class SendOptions(TypedDict, total=False):
     ]
 
 
-class QueryOptions(SendOptions, total=False):
-    """What one query may be told."""
+class QueryOnlyOptions(SendOptions, total=False):
+    """What one query may be told that an agent or a session may not."""
 
     signal: Annotated[
         AbortSignal | None,
@@ -323,7 +335,11 @@ class QueryOptions(SendOptions, total=False):
     ]
     reminders: Annotated[
         Sequence[str],
-        Option("Notes to the model with the first request only; never stored.", default=()),
+        Option(
+            "Notes to the model with the first request only. They are no part of the conversation, "
+            "and stored only while their prompt waits in the queue.",
+            default=(),
+        ),
     ]
     require_tool: Annotated[
         str | None,
@@ -340,8 +356,12 @@ class QueryOptions(SendOptions, total=False):
     ]
 
 
-class SessionOptions(TypedDict, total=False):
-    """What opening a session may be told."""
+class QueryOptions(ScopedOptions, QueryOnlyOptions, total=False):
+    """What one query may be told; settings, tools and deps among it are of this query only."""
+
+
+class OpeningOptions(TypedDict, total=False):
+    """What opening a session may be told that an agent or a query may not."""
 
     restore: Annotated[
         SessionState | dict[str, Any] | None,
@@ -360,11 +380,15 @@ class SessionOptions(TypedDict, total=False):
     ]
 
 
-class OneCallOptions(AgentOptions, QueryOptions, total=False):
+class SessionOptions(ScopedOptions, OpeningOptions, total=False):
+    """What a session may be told when it is opened; settings, tools and deps are its own."""
+
+
+class OneCallOptions(AgentOptions, QueryOnlyOptions, total=False):
     """What a single query may be told about its agent and itself."""
 
 
-class CreateSessionOptions(AgentOptions, SessionOptions, total=False):
+class CreateSessionOptions(AgentOptions, OpeningOptions, total=False):
     """What a single session may be told about its agent and itself."""
 
     name: Annotated[

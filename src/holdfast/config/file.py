@@ -33,10 +33,11 @@ from holdfast.config.schema import (
     without_decimals,
 )
 from holdfast.config.toml_lines import KeyPath, key_lines, line_of
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.option_declarations import unknown_name
-from holdfast.vocabulary.settings import AgentDefaults, RuntimeSettings, Settings
+from holdfast.vocabulary.settings import RuntimeSettings, Settings
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ import msgspec
 from holdfast.config.file import LARGEST_FILE, ConfigFile, parse_config
 from holdfast.config.kept_decisions import KeptDecisions
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.late_names import late_module
-from holdfast.vocabulary.settings import AgentDefaults
 
 PROJECT_FILE = Path(".holdfast", "config.toml")
 _OF_PROJECTS = frozenset({"permissions"})

@@ -134,7 +134,7 @@ class CallPermissions:
     async def _grant(self, scope: QueryScope, judged: Judged) -> Grant | None:
         session = scope.session.session_id
         place = GrantPlace(query_id=scope.query_id, session_id=session, folder=judged.folder)
-        own = [grant for grant in scope.fold.grants if grant.scope != "project"]
+        own = [grant for grant in scope.fold.standing.grants if grant.scope != "project"]
         grant = find_grant(own, judged.key, place)
         if grant is None:
             # Not from the log: it could have been taken back, or come from another machine.
@@ -142,7 +142,7 @@ class CallPermissions:
         return grant
 
     def _in_force(self, scope: QueryScope) -> PermissionRules:
-        return self._rules.in_mode(scope.fold.settings.permission_mode)
+        return self._rules.in_mode(scope.settings.permission_mode)
 
     def _folder_of(self, facts: CallFacts) -> str:
         if facts.root is None:

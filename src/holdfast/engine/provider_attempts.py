@@ -79,7 +79,7 @@ class ProviderAttempts:
             AgentError: the last error, when every attempt on every model failed.
 
         """
-        models = _models_to_try(scope.fold.settings)
+        models = _models_to_try(scope.settings)
         course = _Course(settings=next(models), later=models)
         while True:
             try:

@@ -6,7 +6,6 @@ import msgspec
 
 from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
-from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
@@ -19,6 +18,7 @@ from holdfast.vocabulary.entries import (
     Entry,
     InputPromoted,
     InputQueued,
+    KeptOptions,
     QueryStarted,
     TurnDiscarded,
 )
@@ -79,13 +79,11 @@ class QueryRunner:
         attempts: ProviderAttempts,
         turns: TurnRunner,
         dispatcher: ToolDispatcher,
-        registry: ToolRegistry,
         clock: Clock,
     ) -> None:
         self._attempts = attempts
         self._turns = turns
         self._dispatcher = dispatcher
-        self._registry = registry
         self._clock = clock
 
     async def start(self, scope: QueryScope) -> None:
@@ -93,7 +91,7 @@ class QueryRunner:
         message = scope.input.message
         if message is not None:
             message = lead_with_reminders(
-                message, scope.fold.settings.cached_reminders, scope.fold.sent_view()
+                message, scope.settings.cached_reminders, scope.fold.sent_view()
             )
         entries: list[Entry] = []
         if scope.input.resumes is None:
@@ -105,7 +103,12 @@ class QueryRunner:
                 **scope.stamp(),
                 message=message,
                 resumes=scope.input.resumes,
-                policy=None if policy == scope.fold.policy else policy,
+                options=KeptOptions(
+                    settings=scope.input.settings,
+                    require_tool=scope.input.require_tool,
+                    timeout=scope.input.timeout,
+                ),
+                policy=None if policy == scope.fold.standing.policy else policy,
             )
         )
         if scope.input.input_id is not None:
@@ -121,7 +124,7 @@ class QueryRunner:
         """
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
-        scope.tools = self._registry.current()
+        scope.tools = scope.registry.current()
         prompt = scope.input.message
         progress = _Progress(
             reminders=scope.input.reminders,
@@ -171,10 +174,10 @@ class QueryRunner:
         self, scope: QueryScope, progress: _Progress
     ) -> Callable[[ModelPlan], Awaitable[TurnOutcome]]:
         """Return the next turn, to be run on any model and as often as it takes."""
-        settings = scope.fold.settings
+        settings = scope.settings
         progress.limit = _limit_reached(scope, settings.limits, now=self._clock.now())
         reminders = progress.reminders
-        scope.tools = self._registry.current()
+        scope.tools = scope.registry.current()
         tools = scope.tools.view(settings.allowed_tools, settings.denied_tools).wire_tools
         if progress.limit is not None and tools:
             tools, reminders = (), (*reminders, _WRAP_UP)
@@ -302,7 +305,7 @@ def _summary_of(scope: QueryScope, extras: RequestExtras) -> QuerySummary:
     return QuerySummary(
         session_id=scope.session.session_id,
         query_id=scope.query_id,
-        system_prompts=len(scope.fold.settings.system_prompts),
+        system_prompts=len(scope.settings.system_prompts),
         user_messages=counts.user + bool(scope.fold.calls),
         assistant_messages=counts.assistant,
         thinking_blocks=counts.reasoning,

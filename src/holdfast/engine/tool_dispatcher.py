@@ -183,7 +183,7 @@ class ToolDispatcher:
         action = judged.ruling.action
         row = scope.loop.judge(call.call_id, candidate.arguments_hash)
         looping = row != "fresh"
-        is_asked = scope.session.approver is not None and scope.fold.settings.on_loop == "ask"
+        is_asked = scope.session.approver is not None and scope.settings.on_loop == "ask"
         if looping and (action == "deny" or not is_asked):
             if row == "insisting":
                 return _loop_of(scope, call)
@@ -249,7 +249,7 @@ class ToolDispatcher:
         self, scope: QueryScope, call: ToolCallPart, changed: Json | None
     ) -> Candidate | None:
         """Find the tool and parse the input once; a call that cannot run is answered here."""
-        settings = scope.fold.settings
+        settings = scope.settings
         offered = scope.tools.view(settings.allowed_tools, settings.denied_tools)
         resolution = offered.resolve(call, arguments=changed)
         if isinstance(resolution, Ready):
@@ -280,7 +280,7 @@ class ToolDispatcher:
             for _ in asking:
                 question, answer = await arrivals.get()
                 work = self._act(scope, question, answer)
-                if scope.fold.settings.parallel_tools:
+                if scope.settings.parallel_tools:
                     group.create_task(work)
                 else:
                     await work
@@ -305,7 +305,7 @@ class ToolDispatcher:
             await self._run(scope, approved)
 
     async def _run_all(self, scope: QueryScope, candidates: Iterable[Candidate]) -> None:
-        if not scope.fold.settings.parallel_tools:
+        if not scope.settings.parallel_tools:
             for item in candidates:
                 await self._run(scope, item)
             return
@@ -362,7 +362,7 @@ def _shown(call: ToolCallPart) -> str:
 
 def _is_stopped(scope: QueryScope) -> bool:
     """Whether the query ends because a call was denied."""
-    return scope.denied_call is not None and scope.fold.settings.on_deny == "stop"
+    return scope.denied_call is not None and scope.settings.on_deny == "stop"
 
 
 def _why_not(resolution: NotFound | InvalidInput) -> ToolError:

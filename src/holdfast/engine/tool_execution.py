@@ -107,11 +107,12 @@ class ToolExecution:
         scope.measurement.count_run(call.call_id)
         abort = AbortController()
         forget = scope.abort.signal.add_listener(lambda: abort.abort(scope.abort.signal.reason))
-        context = ToolContext(
+        context: ToolContext[object] = ToolContext(
             session_id=scope.session.session_id,
             call_id=call.call_id,
             signal=abort.signal,
             report=_reporter(scope, call, abort.signal),
+            caller=scope.caller,
             surroundings=replace(self._surroundings, may_run_unconfined=ready.is_unconfined),
         )
         limit = ready.rules.timeout or None

@@ -6,6 +6,7 @@ from typing import Any
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.error_classification import to_agent_error
+from holdfast.blocks.tool_registry.registry import registry_of
 from holdfast.engine.measurements import QueryMeasurement
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.abort import AbortController
@@ -22,6 +23,7 @@ from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import ProviderPart, TextPart
 from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.settings import changed_settings
 
 _logger = scrubbed_logger(__name__)
 
@@ -83,7 +85,8 @@ class QueryDriver:
         return _judge(handle, worker)
 
     def _scope_of(self, handle: QueryHandle) -> QueryScope:
-        settings, abort = self._recorder.fold.settings, AbortController()
+        settings = changed_settings(self._recorder.fold.settings, handle.query.settings)
+        abort = AbortController()
         begun = QueryBegun(
             session_id=self._session.session_id,
             query_id=handle.query.query_id,
@@ -103,12 +106,14 @@ class QueryDriver:
             measurement=QueryMeasurement(
                 begun, clock=self._clock, telemetry=self._session.telemetry
             ),
+            registry=registry_of(handle.query.tools, self._session.registry),
             loop=LoopDetector(settings.loop_threshold),
         )
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
         duration_ms = max(1, int((self._clock.now() - scope.started_at) * 1000))
-        ended, outcome = await self._record_end(scope, outcome, duration_ms)
+        rests = outcome.stop_reason == "approval" and not handle.gives_way
+        ended, outcome = await self._record_end(scope, outcome, duration_ms, rests=rests)
         scope.measurement.finish()
         error = outcome.error
         result: Any = _result_of(scope, ended)
@@ -123,13 +128,13 @@ class QueryDriver:
         self._session.set_status(Failed(error=error.report) if error and failed else Idle())
 
     async def _record_end(
-        self, scope: QueryScope, outcome: QueryOutcome, duration_ms: int
+        self, scope: QueryScope, outcome: QueryOutcome, duration_ms: int, *, rests: bool
     ) -> tuple[QueryEnded, QueryOutcome]:
         """Record the end; a store that cannot take it makes the end an error, still shown once."""
         try:
             await self._recorder.commit(())  # what a cancelled worker had staged comes first
             ended = _query_ended(scope, outcome, duration_ms=duration_ms)
-            closing = _closing_events(scope, outcome)
+            closing = _closing_events(scope, outcome, rests=rests)
             await self._recorder.commit([*closing, *scope.measurement.end(ended), ended])
         except StoreError as error:
             if outcome.error is None or not isinstance(outcome.error, StoreError):
@@ -185,7 +190,7 @@ def _first_of(failure: BaseException) -> BaseException:
     return failure
 
 
-def _closing_events(scope: QueryScope, outcome: QueryOutcome) -> list[Event]:
+def _closing_events(scope: QueryScope, outcome: QueryOutcome, *, rests: bool) -> list[Event]:
     """Return what is to be recorded before the end, so that the query is at rest.
 
     What was streamed is kept and marked as interrupted. A tool that was running is recorded as
@@ -199,7 +204,6 @@ def _closing_events(scope: QueryScope, outcome: QueryOutcome) -> list[Event]:
             scope.turn.answer.close(out)
         message_id = fold.open_turn.started.message_id
         out.append(TurnEnded(**scope.turn_stamp(), message_id=message_id, interrupted=True))
-    rests = outcome.stop_reason == "approval"
     resting = {asked.call_id for asked in fold.approvals.values()} if rests else set()
     out.extend(
         ToolEnded(

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 from msgspec.structs import replace
@@ -45,6 +45,10 @@ class QueryHandle:
         self.waiting = waiting
         """What waits in its session's queue."""
         self.asker: QueryHandle | None = query_in_context()
+        self.context = copy_context()
+        """What the query runs in: a copy of its submitter's context."""
+        self.gives_way = False
+        """Whether approvals that it comes to rest on are void at once: prompts wait behind it."""
         self.total_timeout = total_timeout
         self.stream = Subscription(limit=buffer_size)
         self.input_id: InputId | None = None
@@ -143,6 +147,20 @@ class QueryHandle:
     def promote(self) -> None:
         """Turn a waiting prompt into a query: its message is in the log already."""
         self.query = replace(self.query, message=None, input_id=self.input_id)
+
+
+def finish_without_running(handle: QueryHandle, error: AgentError) -> None:
+    """End a query that never ran, or whose end could not be recorded."""
+    result: AgentResult[object] = AgentResult(text="", stop_reason="aborted")
+    if error.result is None:
+        error.result = result
+    handle.finish(result, error)
+
+
+def finish_like(handle: QueryHandle, other: QueryHandle) -> None:
+    """Give a prompt that joined another query the same end."""
+    if other.result is not None:
+        handle.finish(other.result, other.error)
 
 
 def query_in_context() -> QueryHandle | None:

@@ -28,6 +28,8 @@ from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.tools import Effect
 from holdfast.vocabulary.usage import Usage
 
+ChangeOrigin: TypeAlias = Literal["opening", "configure"]
+
 FORMAT_VERSION = 1
 """The version of the log format that this code writes."""
 
@@ -65,6 +67,20 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
         return aliases_of(self.kind, self)
 
 
+class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a query was told beside its prompt, as far as a log can keep it.
+
+    Functions, objects and the type of an answer are not kept: they live in the program.
+    """
+
+    settings: JsonObject = msgspec.field(default_factory=dict)
+    """Settings of this query alone, laid over those of the session."""
+    reminders: tuple[str, ...] = ()
+    """Kept only while the prompt waits in the queue."""
+    require_tool: str | None = None
+    timeout: float | None = None
+
+
 class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     """A session begins, new or as a branch of another."""
 
@@ -86,6 +102,8 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     spawned_by: SessionId | None = None
     """The session whose tool call made this one. It shares nothing of its conversation."""
     settings: Settings = Settings()
+    configured: tuple[str, ...] = ()
+    """Names of settings that `configure` had set in the session that this one was forked from."""
     native_session_id: str | None = None
     history: tuple[Message, ...] = ()
     """The conversation that a restored session begins with."""
@@ -96,6 +114,9 @@ class SessionChanged(Entry, frozen=True, kw_only=True, tag="session.changed"):
 
     survives_rewind: ClassVar[bool] = True
     changes: JsonObject
+    origin: ChangeOrigin = "configure"
+    """What changed it. A change made at an opening ranks like what the session was opened with;
+    what `configure` set is not changed by the options of an `Agent` any more."""
 
 
 class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):
@@ -106,6 +127,7 @@ class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):
     message: UserMessage
     delivery: Delivery
     sender: Sender | None = None
+    options: KeptOptions = KeptOptions()
 
 
 class InputPromoted(Entry, frozen=True, kw_only=True, tag="input.promoted"):
@@ -130,6 +152,7 @@ class QueryStarted(Entry, frozen=True, kw_only=True, tag="query.started"):
     message: UserMessage | None = None
     """The prompt; None when an earlier query goes on."""
     resumes: QueryId | None = None
+    options: KeptOptions = KeptOptions()
     policy: JsonObject | None = None
     """The permission mode and rules in force; None: those that an earlier query recorded."""
 

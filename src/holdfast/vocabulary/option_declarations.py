@@ -71,7 +71,7 @@ def function_option(sentence: str) -> Option:
 
 def list_option(sentence: str, *, wanted: str) -> Option:
     """Declare an option that is a list of objects."""
-    return Option(sentence, default=(), fits=_is_list, wanted=wanted)
+    return Option(sentence, default=(), fits=is_list, wanted=wanted)
 
 
 def _is_path(value: object) -> bool:
@@ -82,7 +82,8 @@ def _is_function(value: object) -> bool:
     return value is None or callable(value)
 
 
-def _is_list(value: object) -> bool:
+def is_list(value: object) -> bool:
+    """Whether a value can be read as a list of objects; text and mappings cannot."""
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
 
 

@@ -8,13 +8,13 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.option_declarations import Option
 
 Thinking: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 CacheTtl: TypeAlias = Literal["5m", "1h"]
 OnLoop: TypeAlias = Literal["ask", "deny"]
 Delivery: TypeAlias = Literal["queue", "steer", "reject", "interrupt"]
-LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 PermissionMode: TypeAlias = Literal["default", "accept_edits", "plan", "dont_ask", "ask"]
 """`ask` is another word for `default`."""
 OnDeny: TypeAlias = Literal["continue", "stop"]
@@ -277,6 +277,18 @@ class Settings(_Values, frozen=True, kw_only=True):
     timeouts: Annotated[Timeouts, Option("How long a provider may be silent.")] = Timeouts()
 
 
+def changed_settings(settings: Settings, changes: JsonObject) -> Settings:
+    """Return settings with some of them replaced; a nested one is replaced as a whole.
+
+    Raises:
+        msgspec.ValidationError: when a value does not fit its setting.
+
+    """
+    return (
+        msgspec.convert(msgspec.to_builtins(settings) | changes, Settings) if changes else settings
+    )
+
+
 class RuntimeSettings(_Values, frozen=True, kw_only=True):
     """How sessions are held in a process, whatever they talk about.
 
@@ -335,52 +347,4 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
     ] = None
     cross_session_context: Annotated[
         bool | None, Option("Whether sessions hear of each other.", planned=True)
-    ] = None
-
-
-class Permissions(_Values, frozen=True, kw_only=True):
-    """Rules for tool calls. Each is a tool's name, or `tool(pattern)`; a denial wins."""
-
-    allow: Annotated[tuple[str, ...], Option("Calls that run without a question.")] = ()
-    ask: Annotated[tuple[str, ...], Option("Calls that a person is asked about.")] = ()
-    deny: Annotated[tuple[str, ...], Option("Calls that are never made.")] = ()
-
-
-class AgentDefaults(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
-    """What an agent is told beside settings: its store, and the owner of its sessions."""
-
-    store: Annotated[
-        str,
-        Option(
-            "Where sessions are kept: `memory`, `jsonl:DIR`, `sqlite:FILE`, or a store object, "
-            "which its owner closes.",
-            variable="STORE",
-        ),
-    ] = "memory"
-    owner: Annotated[str, Option("Whose sessions these are.", variable="OWNER")] = "local"
-    project: Annotated[
-        str | None,
-        Option(
-            "What its sessions belong to; None is the working folder. A session's name is unique "
-            "within its owner and project.",
-            variable="PROJECT",
-        ),
-    ] = None
-    log: Annotated[
-        LogLevel | None,
-        Option("Level of the logger `holdfast`; None leaves it as it is.", variable="LOG"),
-    ] = None
-    permissions: Annotated[
-        Permissions,
-        Option(
-            "Rules for tool calls: which are allowed, asked about and denied. Rules of the user's "
-            "file, of a trusted project file and of the program all count; a "
-            "`holdfast.vocabulary.settings.Permissions` or a dictionary."
-        ),
-    ] = Permissions()
-    claude_executable: Annotated[
-        str | None,
-        Option("Program of the native agent.", variable="CLAUDE_EXECUTABLE", planned=True),
     ] = None

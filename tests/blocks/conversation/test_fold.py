@@ -365,10 +365,10 @@ def test_an_approval_reaches_as_far_as_its_scope(
         asking.start()
     fold = fold_entries(log.entries)
     place = GrantPlace(query_id=asking.query_id, session_id=SessionId("s"), folder="/work")
-    granted = find_grant(fold.grants, approval_key("look", {"path": "a"}, "/work"), place)
+    granted = find_grant(fold.standing.grants, approval_key("look", {"path": "a"}, "/work"), place)
     assert (granted is not None) is (allowed and folder == "/work")
     other = approval_key("look", {"path": "b"}, "/work")
-    assert find_grant(fold.grants, other, place) is None
+    assert find_grant(fold.standing.grants, other, place) is None
 
 
 def a_conversation(*messages: Message) -> SessionFold:

@@ -256,13 +256,13 @@ def test_nothing_that_permits_something_is_taken_over() -> None:
         ),
     ]
     before = fold_entries(entries)
-    assert [grant.scope for grant in before.grants] == ["session"]
+    assert [grant.scope for grant in before.standing.grants] == ["session"]
     assert before.settings.permission_mode == "accept_edits"
     assert before.calls[CallId("c1")].state == "approved"
 
     _, new = adopt(entries, owner="ana", project="/ours")
     fold = fold_entries(new)
-    assert list(fold.grants) == []
+    assert list(fold.standing.grants) == []
     assert (fold.settings.permission_mode, fold.settings.seed) == ("default", 7)
     assert fold.calls[CallId("c1")].state == "waiting"
     assert fold.calls[CallId("c1")].approved is None

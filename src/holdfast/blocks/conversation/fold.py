@@ -25,7 +25,7 @@ from holdfast.blocks.conversation.tool_calls import (
     readable_parts,
     with_distinct_calls,
 )
-from holdfast.vocabulary.approvals import ApprovalRequest, Grant
+from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
@@ -37,6 +37,7 @@ from holdfast.vocabulary.entries import (
     InputDrained,
     InputPromoted,
     InputQueued,
+    KeptOptions,
     PartCheckpoint,
     PartEnded,
     PartStarted,
@@ -56,10 +57,9 @@ from holdfast.vocabulary.entries import (
     UsageReported,
 )
 from holdfast.vocabulary.ids import ApprovalId, CallId, InputId, MessageId, QueryId
-from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ReminderPart
-from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.settings import Settings, changed_settings
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.usage import Usage, add_costs
 
@@ -79,6 +79,11 @@ class SessionFold:
         self.title: str | None = None
         self.native_session_id: str | None = None
         self.settings = Settings()
+        self.configured: frozenset[str] = frozenset()
+        """Names of settings that were last set by `configure`, not at an opening."""
+        self.query_options = KeptOptions()
+        """What the last query was told beside its prompt, without what only its first turn needs
+        once that was answered."""
         self.conversation = Conversation()
         self.open_query: QueryStarted | None = None
         self.last_query: QueryEnded | None = None
@@ -89,9 +94,7 @@ class SessionFold:
         self.approvals: dict[ApprovalId, ApprovalRequested] = {}
         self._before_merge: AssistantMessage | None = None
         """The answer that the tip went on with; it stays when what was added is discarded."""
-        self._standing = StandingApprovals()
-        self.policy: JsonObject | None = None
-        """The permission rules of the last query that recorded them."""
+        self.standing = StandingApprovals()
         self.inputs: dict[InputId, InputQueued] = {}
         self.usage = Usage()
         self.cost: Decimal | None = Decimal(0)
@@ -154,11 +157,6 @@ class SessionFold:
         session_id = self.opened.session_id if self.opened else None
         return tuple(approval_request(entry, session_id) for entry in self.approvals.values())
 
-    @property
-    def grants(self) -> Sequence[Grant]:
-        """The approvals that were given for longer than one call."""
-        return self._standing.grants
-
     def unfinished_query(self) -> QueryId | None:
         """Return the query that can be carried on: one that never ended, or rests on approvals."""
         if self.open_query is not None:
@@ -198,8 +196,7 @@ class SessionFold:
         self._settle()
         self.open_query = self.last_query = None
         self.inputs.clear()
-        self._standing.clear()
-        self.policy = None
+        self.standing.clear()
         self.usage, self.cost = Usage(), Decimal(0)
 
     def _keep_through(self, message_id: MessageId | None) -> None:
@@ -239,6 +236,7 @@ class SessionFold:
         self.title = entry.title
         self.native_session_id = entry.native_session_id
         self.settings = entry.settings
+        self.configured = frozenset(entry.configured)
         if entry.parent is None:
             self.conversation.set_history(heal_history(entry.history))
         else:
@@ -251,9 +249,10 @@ class SessionFold:
         self.title = changes.get("title", self.title)
         self.native_session_id = changes.get("native_session_id", self.native_session_id)
         if "settings" in changes:
-            self.settings = msgspec.convert(
-                msgspec.to_builtins(self.settings) | changes["settings"], Settings
-            )
+            self.settings = changed_settings(self.settings, changes["settings"])
+            names = frozenset(changes["settings"])
+            is_configured = entry.origin == "configure"
+            self.configured = self.configured | names if is_configured else self.configured - names
 
     def _on_input_queued(self, entry: InputQueued) -> None:
         self.inputs[entry.input_id] = entry
@@ -268,9 +267,8 @@ class SessionFold:
 
     def _on_query_started(self, entry: QueryStarted) -> None:
         self.open_query = entry
-        self.policy = entry.policy or self.policy
-        if entry.resumes is not None:
-            self._standing.carry_over(entry.resumes, entry.query_id)
+        self.query_options = entry.options
+        self.standing.start_query(entry)
         if entry.message is not None:
             self._push_prompt(entry.message)
 
@@ -292,6 +290,8 @@ class SessionFold:
         self.cost = add_costs(self.cost, entry.cost)
         turn, self.open_turn = self.open_turn, None
         self.last_finish = entry.finish
+        if self.query_options.require_tool is not None and not entry.interrupted:
+            self.query_options = msgspec.structs.replace(self.query_options, require_tool=None)
         if turn is None:
             return
         message = turn.message(
@@ -316,7 +316,7 @@ class SessionFold:
     def _on_approval_settled(self, entry: ApprovalSettled) -> None:
         requested = self.approvals.pop(entry.approval_id, None)
         if requested is not None:
-            self._standing.settle(requested, entry)
+            self.standing.settle(requested, entry)
         call = self.calls.get(entry.call_id)
         if call is not None:
             call.settle(requested, entry)

@@ -9,9 +9,14 @@ from msgspec.structs import replace
 
 from holdfast.serialization.canonical import approval_key
 from holdfast.vocabulary.approvals import ApprovalRequest, Grant
-from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, HistoryEdited
-from holdfast.vocabulary.ids import CallId, MessageId, QueryId, SessionId
-from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.entries import (
+    ApprovalRequested,
+    ApprovalSettled,
+    HistoryEdited,
+    QueryStarted,
+)
+from holdfast.vocabulary.ids import CallId, MessageId, SessionId
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
@@ -130,6 +135,8 @@ class StandingApprovals:
 
     def __init__(self) -> None:
         self.grants: list[Grant] = []
+        self.policy: JsonObject | None = None
+        """The permission rules of the last query that recorded them."""
 
     def settle(self, requested: ApprovalRequested, settled: ApprovalSettled) -> None:
         """Take in an answer; one for this call only leaves nothing behind.
@@ -154,16 +161,21 @@ class StandingApprovals:
         )
         self.grants.append(grant)
 
-    def carry_over(self, resumed: QueryId, query_id: QueryId | None) -> None:
-        """Let what a query may do hold for the query that resumes it."""
-        of_query = [grant for grant in self.grants if grant.query_id == resumed]
-        self.grants += [
-            replace(grant, query_id=query_id) for grant in of_query if grant.scope == "query"
-        ]
+    def start_query(self, entry: QueryStarted) -> None:
+        """Note the rules that a query runs under; what one may do, the one that resumes it may."""
+        self.policy = entry.policy or self.policy
+        if entry.resumes is not None:
+            of_query = [grant for grant in self.grants if grant.query_id == entry.resumes]
+            self.grants += [
+                replace(grant, query_id=entry.query_id)
+                for grant in of_query
+                if grant.scope == "query"
+            ]
 
     def clear(self) -> None:
         """Forget them all."""
         self.grants.clear()
+        self.policy = None
 
 
 def approval_request(asked: ApprovalRequested, session_id: SessionId | None) -> ApprovalRequest:
