@@ -209,6 +209,17 @@ async def test_a_mode_takes_effect(mode: Any, how: str, ran: list[str], asked: l
     assert (RAN, [request.tool for request in seen]) == (ran, asked)
 
 
+async def test_a_mode_can_be_that_of_one_query_and_is_in_the_log() -> None:
+    script = [ERASE, says("one"), ERASE]
+    async with playing(script, tools=[erase]) as (session, _):
+        assert (await session.chat("plan", permission_mode="plan")).text == "one"
+        assert (await session.chat("do it")).stop_reason == "approval"
+        entries = await log_of(session)
+    started = [entry.policy for entry in entries if isinstance(entry, QueryStarted)]
+    assert [policy and policy["mode"] for policy in started] == ["plan", "default"]
+    assert RAN == []
+
+
 async def test_without_asking_what_was_approved_before_still_runs() -> None:
     asked: list[ApprovalRequest] = []
     script = [ERASE, says("one"), ERASE, calls(("erase", {"path": "b"})), says("two")]

@@ -23,6 +23,7 @@ from holdfast.vocabulary.entries import (
     Compaction,
     ContextNoted,
     Entry,
+    KeptOptions,
     PartEnded,
     PartStarted,
     QueryStarted,
@@ -233,6 +234,7 @@ def test_nothing_that_permits_something_is_taken_over() -> None:
             id=EntryId("e3"),
             seq=3,
             message=UserMessage(id=MessageId("msg_0"), parts=(TextPart(text="go"),)),
+            options=KeptOptions(settings={"permission_mode": "accept_edits", "seed": 8}),
             **stamp,
         ),
         TurnStarted(
@@ -264,6 +266,7 @@ def test_nothing_that_permits_something_is_taken_over() -> None:
     fold = fold_entries(new)
     assert list(fold.standing.grants) == []
     assert (fold.settings.permission_mode, fold.settings.seed) == ("default", 7)
+    assert fold.query_options.settings == {"seed": 8}
     assert fold.calls[CallId("c1")].state == "waiting"
     assert fold.calls[CallId("c1")].approved is None
     assert fold.native_session_id is None
