@@ -30,7 +30,6 @@ from holdfast.vocabulary.entries import (
     InputDrained,
     InputPromoted,
     InputQueued,
-    KeptOptions,
     PartCheckpoint,
     PartEnded,
     PartStarted,
@@ -61,7 +60,7 @@ from holdfast.vocabulary.ids import (
     new_session_id,
     new_turn_id,
 )
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Message, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
     MediaPart,

@@ -11,8 +11,9 @@ from holdfast.agent.verbs import AgentRemote
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.entries import InputQueued, KeptOptions
+from holdfast.vocabulary.entries import InputQueued
 from holdfast.vocabulary.events import Busy, Failed, Idle
+from holdfast.vocabulary.messages import KeptOptions
 from holdfast.vocabulary.settings import RuntimeSettings
 from tests.attacks.moments import until
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, texts_in

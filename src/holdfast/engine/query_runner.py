@@ -18,14 +18,13 @@ from holdfast.vocabulary.entries import (
     Entry,
     InputPromoted,
     InputQueued,
-    KeptOptions,
     QueryStarted,
     TurnDiscarded,
 )
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, ToolError
 from holdfast.vocabulary.events import QuerySummary
 from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
-from holdfast.vocabulary.messages import AssistantMessage, Sender, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Sender, UserMessage
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, media_of
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import Limits

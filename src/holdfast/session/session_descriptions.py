@@ -15,12 +15,12 @@ from holdfast.ports.tools import ToolSession, ToolSource
 from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.commands import ApproveCall, Command, DenyCall, SendPrompt
-from holdfast.vocabulary.entries import InputQueued, KeptOptions
+from holdfast.vocabulary.entries import InputQueued
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Busy, Failed, Idle, SessionStatus
 from holdfast.vocabulary.ids import CallId, InputId, MessageId, QueryId, SessionId, new_query_id
 from holdfast.vocabulary.json_types import Json, JsonObject, plain_value
-from holdfast.vocabulary.messages import Message, Sender, UserMessage
+from holdfast.vocabulary.messages import KeptOptions, Message, Sender, UserMessage
 from holdfast.vocabulary.settings import Delivery, Settings, Thinking, changed_settings
 
 if TYPE_CHECKING:

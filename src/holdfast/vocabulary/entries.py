@@ -20,7 +20,7 @@ from holdfast.vocabulary.ids import (
     TurnId,
 )
 from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.messages import Message, Sender, UserMessage
+from holdfast.vocabulary.messages import KeptOptions, Message, Sender, UserMessage
 from holdfast.vocabulary.parts import Part, PartKind, ResultContent
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import Delivery, Settings
@@ -67,20 +67,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
         return aliases_of(self.kind, self)
 
 
-class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a query was told beside its prompt, as far as a log can keep it.
-
-    Functions, objects and the type of an answer are not kept: they live in the program.
-    """
-
-    settings: JsonObject = msgspec.field(default_factory=dict)
-    """Settings of this query alone, laid over those of the session."""
-    reminders: tuple[str, ...] = ()
-    """Kept only while the prompt waits in the queue."""
-    require_tool: str | None = None
-    timeout: float | None = None
-
-
 class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     """A session begins, new or as a branch of another."""
 
@@ -115,8 +101,7 @@ class SessionChanged(Entry, frozen=True, kw_only=True, tag="session.changed"):
     survives_rewind: ClassVar[bool] = True
     changes: JsonObject
     origin: ChangeOrigin = "configure"
-    """What changed it. A change made at an opening ranks like what the session was opened with;
-    what `configure` set is not changed by the options of an `Agent` any more."""
+    """What changed it; a change at an opening ranks like what the session was opened with."""
 
 
 class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):

@@ -1,10 +1,11 @@
-"""Messages: what a user and a model said, as immutable values with parts."""
+"""Messages: what a user and a model said, as immutable values, and what came with a prompt."""
 
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from holdfast.vocabulary.ids import MessageId, QueryId, TurnId
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import Part, ToolCallPart, text_of
 from holdfast.vocabulary.usage import Usage
 
@@ -14,6 +15,20 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     kind: Literal["human", "agent", "orchestrator"] = "human"
     user_id: str | None = None
+
+
+class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a query was told beside its prompt, as far as a log can keep it.
+
+    Functions, objects and the type of an answer are not kept: they live in the program.
+    """
+
+    settings: JsonObject = msgspec.field(default_factory=dict)
+    """Settings of this query alone, laid over those of the session."""
+    reminders: tuple[str, ...] = ()
+    """Kept only while the prompt waits in the queue."""
+    require_tool: str | None = None
+    timeout: float | None = None
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="role"):

@@ -37,7 +37,6 @@ from holdfast.vocabulary.entries import (
     InputDrained,
     InputPromoted,
     InputQueued,
-    KeptOptions,
     PartCheckpoint,
     PartEnded,
     PartStarted,
@@ -57,7 +56,7 @@ from holdfast.vocabulary.entries import (
     UsageReported,
 )
 from holdfast.vocabulary.ids import ApprovalId, CallId, InputId, MessageId, QueryId
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ReminderPart
 from holdfast.vocabulary.settings import Settings, changed_settings
 from holdfast.vocabulary.stream_parts import FinishKind
