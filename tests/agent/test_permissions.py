@@ -9,6 +9,7 @@ import pytest
 from holdfast import AgentSession, ApprovalRequest, Approve, ConfigError, Deny, ToolEnded, tool
 from holdfast.administration import distrust_project
 from holdfast.assembly.agent_inputs import ConfigurationSources
+from holdfast.ports.tools import Block, Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import calls, says
 from holdfast.testing.scripted_provider import Step
@@ -21,6 +22,7 @@ from holdfast.vocabulary.entries import (
     QueryStarted,
     ToolStarted,
 )
+from holdfast.vocabulary.parts import ToolCallPart
 from tests.scripted_agents import failure_of, live_of, make_agent, outcomes_in, playing, run_script
 
 RAN: list[str] = []
@@ -156,6 +158,18 @@ async def test_a_rule_that_came_after_the_approval_wins() -> None:
     async with later, later.session("one") as session:
         await session.resume()
     assert (RAN, outcomes_in(provider.requests[0])[0][1]) == ([], "denied")
+
+
+async def test_what_a_hook_or_the_loop_guard_refuses_is_in_the_log_as_well() -> None:
+    async def hook(call: ToolCallPart) -> Block | Proceed:
+        return Block("not that") if call.name == "erase" else Proceed()
+
+    script = [ERASE, *[calls(("look", {}))] * 3, says("done")]
+    async with playing(script, tools=[erase, look], before_tool=hook) as (session, _):
+        await session.chat("go")
+        entries = await log_of(session)
+    found = [(action, source) for _, action, _, _, source in rulings(entries)]
+    assert found == [("deny", "hook"), ("allow", "tool"), ("allow", "tool"), ("deny", "loop")]
 
 
 async def test_a_tool_that_cannot_say_what_it_would_do_is_asked_about() -> None:

@@ -87,7 +87,7 @@ class ToolDispatcher:
         ready = [item for item in prepared if isinstance(item, Candidate)]
         if _is_stopped(scope):
             for candidate in (*ready, *(question.candidate for question in asking)):
-                await self._refuse(scope, candidate.call, _ANOTHER_DENIED)
+                await self._refuse(scope, candidate.call, _ANOTHER_DENIED, source="on_deny")
             return "denied"
         await ask_all(scope, asking)
         if scope.session.approver is not None:
@@ -172,7 +172,7 @@ class ToolDispatcher:
         """Refuse a call that is not the one that was asked about, by the digest of the question."""
         if candidate is None or asked is None or candidate.arguments_hash == asked:
             return candidate
-        await self._refuse(scope, candidate.call, _OTHER_ARGUMENTS)
+        await self._refuse(scope, candidate.call, _OTHER_ARGUMENTS, source="approval")
         return None
 
     async def _judge(
@@ -188,10 +188,10 @@ class ToolDispatcher:
             if row == "insisting":
                 return _loop_of(scope, call)
             scope.loop.refuse()
-            await self._refuse(scope, call, _REPEATED)
+            await self._refuse(scope, call, _REPEATED, source="loop")
             return None
         if action == "deny":
-            await self._deny(scope, call, judged.ruling.reason, ruling=judged.ruling)
+            await self._deny(scope, call, judged.ruling)
             return None
         if not looping and action == "allow":
             return msgspec.structs.replace(candidate, judged=judged)
@@ -214,7 +214,7 @@ class ToolDispatcher:
             scope, candidate.call.name, candidate.ready, asked=asked, answer=answer
         )
         if judged.ruling.action == "deny":
-            await self._deny(scope, candidate.call, judged.ruling.reason, ruling=judged.ruling)
+            await self._deny(scope, candidate.call, judged.ruling)
             return None
         feedback = None if answer is None else answer.feedback
         return msgspec.structs.replace(candidate, judged=judged, feedback=feedback)
@@ -240,7 +240,7 @@ class ToolDispatcher:
             said = HookMessage(**scope.stamp(), hook="before_tool", text=verdict.message)
             await scope.recorder.record([said])
         if isinstance(verdict, Block):
-            await self._refuse(scope, call, verdict.reason)
+            await self._refuse(scope, call, verdict.reason, source="hook")
         elif isinstance(verdict, Answer):
             await record_end(scope, call, outcome="ok", content=verdict.content)
         return verdict
@@ -289,7 +289,7 @@ class ToolDispatcher:
         """Do what a recorded answer says."""
         call = question.candidate.call
         if _is_stopped(scope):
-            await self._refuse(scope, call, _ANOTHER_DENIED)
+            await self._refuse(scope, call, _ANOTHER_DENIED, source="on_deny")
             return
         if answer.decision != "approved":
             await self._deny(scope, call, answer.reason)
@@ -324,26 +324,21 @@ class ToolDispatcher:
         await self._execution.run(scope, candidate.call, candidate.ready, clearance=clearance)
 
     async def _deny(
-        self,
-        scope: QueryScope,
-        call: ToolCallPart,
-        reason: str | None,
-        *,
-        ruling: Ruling | None = None,
+        self, scope: QueryScope, call: ToolCallPart, ruling: Ruling | str | None
     ) -> None:
-        """Refuse a call for good: the query ends after it, if the settings say so."""
+        """Refuse a call by a ruling or a person's reason: that may end the query, too."""
         scope.denied_call = _shown(call)
-        await self._refuse(scope, call, reason, ruling=ruling)
+        reason = ruling.reason if isinstance(ruling, Ruling) else ruling
+        content = (TextPart(text=reason or _DENIED),)
+        kept = ruling if isinstance(ruling, Ruling) else None  # what a person said is in the log
+        await record_end(scope, call, outcome="denied", content=content, ruling=kept)
 
     async def _refuse(
-        self,
-        scope: QueryScope,
-        call: ToolCallPart,
-        reason: str | None,
-        *,
-        ruling: Ruling | None = None,
+        self, scope: QueryScope, call: ToolCallPart, reason: str, *, source: str
     ) -> None:
-        content = (TextPart(text=reason or _DENIED),)
+        """Refuse a call for a reason that is no permission."""
+        ruling = Ruling(action="deny", reason=reason, source=source)
+        content = (TextPart(text=reason),)
         await record_end(scope, call, outcome="denied", content=content, ruling=ruling)
 
 

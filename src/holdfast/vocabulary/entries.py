@@ -280,7 +280,7 @@ class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
     error: ErrorReport | None = None
     duration_ms: int = 0
     ruling: Ruling | None = None
-    """Why it was denied, if a permission rule or the mode did."""
+    """Why it was refused, if no person did."""
 
 
 class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
