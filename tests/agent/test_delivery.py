@@ -152,7 +152,7 @@ async def test_a_steering_prompt_is_heard_before_the_next_turn() -> None:
         work.release.set()
         result = await asking
         assert result.text == "short"
-        assert "shorter please" in [message.text for message in result.messages]
+        assert "shorter please" in [message.text for message in result.new_messages]
     last = provider.requests[1].messages[-1]
     assert (last.text, len(last.parts)) == ("shorter please", 2)
 

@@ -206,6 +206,12 @@ async def _(folder: Path) -> None:
     assert [spec.name for spec in request.tools] == ["look"]
 
 
+@observes("approval")
+async def _(folder: Path) -> None:
+    result, _ = await run_script([calls(("look", {}))], tools=[look], approval="ask")
+    assert [request.tool for request in result.pending] == ["look"]
+
+
 @observes("loop_threshold")
 async def _(folder: Path) -> None:
     result, _ = await run_script([calls(("look", {}))] * 3, tools=[look], loop_threshold=2)

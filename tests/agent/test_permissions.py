@@ -223,6 +223,20 @@ async def test_a_mode_takes_effect(mode: Any, how: str, ran: list[str], asked: l
     assert (RAN, [request.tool for request in seen]) == (ran, asked)
 
 
+async def test_where_every_call_is_asked_about_a_rule_still_allows_and_the_log_says_why() -> None:
+    asked: list[ApprovalRequest] = []
+    script = [calls(("look", {}), ("look", {"path": "a"})), says("done")]
+    options: dict[str, Any] = {"permissions": {"allow": ["look(path=a)"]}, "approval": "ask"}
+    approver = approving(Approve(by="ana"), asked)
+    async with playing(script, tools=[look], approver=approver, **options) as (session, _):
+        await session.chat("go")
+        entries = await log_of(session)
+    assert [(request.arguments, request.reason) for request in asked] == [
+        ({}, "every call is asked about")
+    ]
+    assert rulings(entries)[0][1:] == ("ask", "every call is asked about", None, "setting")
+
+
 async def test_a_mode_can_be_that_of_one_query_and_is_in_the_log() -> None:
     script = [ERASE, says("one"), ERASE]
     async with playing(script, tools=[erase]) as (session, _):

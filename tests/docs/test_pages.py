@@ -37,6 +37,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [says("Paris.")],
         [calls(("temperature", {"city": "Lisbon"})), says("It is 21.5 degrees.")],
     ],
+    "docs/logging.md": [[]],
     "docs/permissions.md": [
         [calls(("write", {"path": "docs/tests.md", "content": "# Tests\n"})), says("It is there.")],
         [],
@@ -46,6 +47,8 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [says('{"name": "Paris", "inhabitants": 2100000}')],
         [says("Milk.")],
         [],
+        [],
+        [says("Paris.")],
     ],
     "docs/sessions.md": [
         [says("Hello.")],
@@ -90,6 +93,8 @@ async def test_the_code_of_a_page_runs(
     provider = ScriptedProvider(_SCRIPTS[page][place], provider="anthropic")
     monkeypatch.setattr(holdfast, "Agent", functools.partial(_scripted, provider))
     monkeypatch.setattr(holdfast.sync, "Agent", functools.partial(_scripted_sync, provider))
+    once = functools.partial(holdfast.run_agent_result, providers=[provider])
+    monkeypatch.setattr(holdfast, "run_agent_result", once)
     source = "async def _run():\n" + textwrap.indent(_blocks(page)[place], "    ")
     names: dict[str, Any] = {}
     exec(compile(ast.parse(source), page, "exec"), names)  # noqa: S102 - our own pages

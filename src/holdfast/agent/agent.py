@@ -18,6 +18,7 @@ from holdfast.agent.agent_options import (
 )
 from holdfast.agent.option_checks import (
     arguments_of,
+    check_names,
     check_options,
     check_reference,
     check_text,
@@ -33,16 +34,20 @@ from holdfast.agent.session import AgentSession
 from holdfast.agent.verbs import AgentRemote
 from holdfast.assembly.agent_inputs import split_model
 from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.ports.abort import query_stopped
 from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionBindings, SessionRequest
+from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.late_names import late_module
+from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings, changed_settings
 
 if TYPE_CHECKING:
     from holdfast.agent.sessions import AgentSessions
     from holdfast.assembly.composition import Composition
+    from holdfast.session.query_handle import QueryHandle
 
 
 @takes(AgentOptions)
@@ -137,12 +142,25 @@ async def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentR
 
 
 @takes(OneCallOptions)
+async def run_agent_result(
+    prompt: Prompt, **options: Unpack[OneCallOptions]
+) -> Ok[AgentResult[Any]] | Err:
+    """Answer one prompt; an `AgentError` comes back as a value instead of being raised."""
+    try:
+        return Ok(await run_agent(prompt, **options))
+    except AgentError as error:
+        return Err(error)
+
+
+@takes(OneCallOptions)
 def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> QueryStream[Any]:
     """Answer one prompt and watch the answer come."""
     agent_options, query_options = _split(options)
-    signal = check_options(query_options, QueryOptions, door="run_agent_stream()")["signal"]
-    if signal is not None and signal.aborted:
-        agent_options = {}  # nothing is built for a query that was stopped before it began
+    checked = check_options(query_options, QueryOptions, door="run_agent_stream()")
+    if checked["signal"] is not None and checked["signal"].aborted:
+        # Nothing is built, and no configuration read, for a query that was stopped before it began.
+        check_names(agent_options, AgentOptions, door="run_agent_stream()")
+        return QueryStream(_start_nothing, None, checked)
     hide_key(agent_options)
     composition, request = _prepare(agent_options)
     session = AgentSession(composition, request, closes_after_query=True, closes_agent=True)
@@ -161,6 +179,11 @@ async def create_agent_session(**options: Unpack[CreateSessionOptions]) -> Agent
     except BaseException:
         await composition.close()
         raise
+
+
+async def _start_nothing() -> "QueryHandle":
+    """Stand for a query whose signal was aborted: its stream raises ABORTED instead."""
+    raise query_stopped()
 
 
 def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":

@@ -40,6 +40,7 @@ from holdfast.vocabulary.option_declarations import (
 from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import (
+    ApprovalRule,
     CacheTtl,
     CompactionSettings,
     Delivery,
@@ -95,6 +96,7 @@ class SettingsOptions(TypedDict, total=False):
     parallel_tool_calls: bool
     allowed_tools: Sequence[str] | None
     denied_tools: Sequence[str]
+    approval: ApprovalRule
     loop_threshold: int | None
     on_loop: OnLoop
     permission_mode: PermissionMode

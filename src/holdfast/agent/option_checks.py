@@ -97,10 +97,7 @@ def check_options(options: OptionsT, kind: type[OptionsT], *, door: str) -> Opti
         ConfigError: CONFIG_INVALID naming the option whose value is wrong.
 
     """
-    known = options_of(kind)
-    if unknown := sorted(set(options) - set(known)):
-        told = "; ".join(_unknown(name, known) for name in unknown)
-        raise TypeError(f"{door}: {told}")
+    known = check_names(options, kind, door=door)
     for name, value in options.items():
         _check_value(known[name], value)
     filled: Any = {
@@ -111,6 +108,20 @@ def check_options(options: OptionsT, kind: type[OptionsT], *, door: str) -> Opti
     filled.update(options)
     checked: OptionsT = filled
     return checked
+
+
+def check_names(options: Mapping[str, object], kind: type, *, door: str) -> Mapping[str, Declared]:
+    """Refuse options that a door does not have; returns those that it has.
+
+    Raises:
+        TypeError: saying where each of them belongs, or what may be meant.
+
+    """
+    known = options_of(kind)
+    if unknown := sorted(set(options) - set(known)):
+        told = "; ".join(_unknown(name, known) for name in unknown)
+        raise TypeError(f"{door}: {told}")
+    return known
 
 
 def _unknown(name: str, known: Mapping[str, Declared]) -> str:

@@ -60,6 +60,7 @@ def with_options(query: QueryInput, options: QueryOptions) -> QueryInput:
         "require_tool": require_tool and writable(require_tool),
         "transform": options["transform"],
         "output": output_spec(options["output_type"]),
+        "wants_text": options["output_type"] is str or None,
         "timeout": options["timeout"],
         "tools": None if tools is None else ToolRegistry(tools),
         "deps": options["deps"],

@@ -143,7 +143,8 @@ class AgentSession(SessionVerbs, HistoryEditing):
         async def start() -> "QueryHandle":
             cwd = self._composition.configuration.cwd
             message = query.message and await attach(query.message, options, cwd=cwd)
-            return await self._submit(replace(query, message=message), options, named)
+            given = replace(query, message=message, is_only=self._closes_after_query)
+            return await self._submit(given, options, named)
 
         finish = self.close if self._closes_after_query else None
         return QueryStream(start, finish, options)

@@ -77,7 +77,9 @@ class Composition:
             ),
             turns=turns,
             dispatcher=ToolDispatcher(
-                execution=ToolExecution(clock=self.clock, surroundings=self._surroundings()),
+                execution=ToolExecution(
+                    clock=self.clock, random=inputs.random, surroundings=self._surroundings()
+                ),
                 permissions=CallPermissions(
                     configuration.permission_rules,
                     folder=writable(str(configuration.cwd.resolve())),

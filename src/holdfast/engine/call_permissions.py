@@ -20,6 +20,7 @@ _MOST_SHOWN = 100_000
 """Characters of a diff that a question shows; the arguments have all of it."""
 
 _CHANGED = "This call was not run: what it would do is not what was approved any more."
+_ASKED_ALWAYS = Ruling(action="ask", reason="every call is asked about", source="setting")
 _UNKNOWN = Ruling(action="ask", reason="what it would do could not be found out")
 
 
@@ -116,10 +117,11 @@ class CallPermissions:
         except Exception:  # a tool of the user's may raise anything
             _logger.exception("what a call of %r would do could not be found out", tool)
             facts, doubt = NO_FACTS, _UNKNOWN
+        asks_always = scope.settings.approval == "ask" and ready.rules.approval != "ask"
         question = PermissionQuestion(
             tool=tool,
             arguments=ready.arguments,
-            approval=ready.rules.approval,
+            approval="ask" if asks_always else ready.rules.approval,
             effect=ready.rules.effect,
             resolved_paths=() if facts.path is None else (facts.path,),
             is_confined=facts.is_confined is not False,
@@ -127,6 +129,8 @@ class CallPermissions:
         ruling = self._in_force(scope).judge(question)
         if doubt is not None and ruling.action == "allow":
             ruling = doubt
+        elif asks_always and ruling.action == "ask" and ruling.source == "tool":
+            ruling = _ASKED_ALWAYS
         folder = self._folder_of(facts)
         key = approval_key(tool, ready.arguments, folder, is_confined=question.is_confined)
         return Judged(ruling=ruling, folder=folder, key=key, facts=facts)

@@ -18,6 +18,7 @@ from holdfast.vocabulary.approvals import (
     check_decision,
 )
 from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
+from holdfast.vocabulary.errors import ErrorCode, HookError
 from holdfast.vocabulary.ids import new_approval_id
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import ToolCallPart
@@ -116,15 +117,26 @@ async def _ask_approver(
 
 
 async def _ask_safely(answer: Awaitable[Decision]) -> Decision:
-    """Wait for an approver; one that fails has not approved."""
+    """Wait for an approver; one that fails has not approved.
+
+    Raises:
+        HookError: HOOK_FAILED when its answer is no decision: a mistake of the program, of which
+            the model is not told.
+
+    """
     try:
         decision = await answer
     except (Exception, SystemExit) as error:
         _logger.exception("an approver failed; the call is denied")
         return Deny(f"the approver failed: {type(error).__name__}")
     if not isinstance(decision, Approve | Deny):
-        return Deny(f"the approver gave {type(decision).__name__}, which is no decision")
+        raise HookError(
+            ErrorCode.HOOK_FAILED,
+            f"the approver returned {type(decision).__name__}; it must return Approve or Deny",
+        )
     try:
         return check_decision(decision)
     except ValueError as error:
-        return Deny(f"the approver gave what is no decision: {error}")
+        raise HookError(
+            ErrorCode.HOOK_FAILED, f"the approver returned what is no decision: {error}"
+        ) from error

@@ -46,7 +46,10 @@ _STOP_REASONS: dict[FinishKind, StopReason] = {
     "refusal": "refusal",
     "other": "complete",
 }
-"""Why a query rests when a turn ends so; `pause` and `compaction` go on instead."""
+"""Why a query rests when a turn ends so; `pause` goes on instead.
+
+So does `compaction`, unless the settings say that an answer ends after it.
+"""
 
 _CUT_OFF: frozenset[FinishKind] = frozenset({"length", "context_window", "refusal"})
 """Finishes after which a tool call may be half of one and is not run."""
@@ -189,6 +192,8 @@ class QueryRunner:
             require_tool=progress.require_tool if tools else None,
             output_schema=scope.input.output.schema if scope.input.output else None,
             fresh_media=progress.fresh_media,
+            # With tools a later turn repeats the request, also in a session of one query.
+            caches_tail=bool(tools) or not scope.input.is_only,
         )
         scope.recorder.show([_summary_of(scope, extras)])
         return lambda plan: self._turns.run(scope, plan, extras)
@@ -197,6 +202,8 @@ class QueryRunner:
         self, scope: QueryScope, turn: TurnOutcome, progress: _Progress
     ) -> StopReason | None:
         """Return why the query rests now, or None when it goes on."""
+        if turn.finish == "compaction" and scope.settings.compaction.pause_after:
+            return "complete"
         if turn.finish in ("pause", "compaction"):
             return None
         if turn.finish not in _CUT_OFF and (scope.fold.calls or turn.finish == "tool_calls"):

@@ -61,6 +61,10 @@ class QueryInput(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     transform: OutputTransform | None = None
     """Changes tool output before it is encoded, in this query only."""
     output: OutputSpec | None = None
+    wants_text: bool = False
+    """Whether the output is the text of the answer as it is."""
+    is_only: bool = False
+    """Whether its session ends with it, so that no later query repeats what it sends."""
     timeout: float | None = None
     """Seconds that a model may take for one attempt of one turn; a consumer's time is not its."""
     settings: JsonObject = msgspec.field(default_factory=dict)

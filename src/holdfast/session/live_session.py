@@ -189,6 +189,7 @@ class LiveSession:
             session_id=self.session_id,
             waiting=lambda: self.queue.waiting,
             buffer_size=self._resources.runtime.buffer_size,
+            clock=self._resources.clock,
             total_timeout=total_timeout,
         )
 

@@ -14,7 +14,7 @@ from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryOutcome, Runner
 from holdfast.ports.telemetry import QueryBegun
-from holdfast.session.query_handle import QueryHandle
+from holdfast.session.query_handle import QueryHandle, duration_ms_of
 from holdfast.session.recorder import QueryRecorder, SessionRecorder
 from holdfast.vocabulary.entries import QueryEnded, ToolEnded, TurnEnded
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
@@ -77,7 +77,7 @@ class QueryDriver:
     async def _work(self, handle: QueryHandle, scope: QueryScope) -> QueryOutcome:
         """Let the query run in a task that can be stopped without stopping this one."""
         worker = self._session.tasks.start(self._runner.run(scope), name="holdfast-query")
-        handle.begin(worker, scope.abort)
+        handle.begin(worker, scope.abort, lambda: scope.trouble)
         try:
             await _until_over(handle, worker)
         finally:
@@ -111,7 +111,7 @@ class QueryDriver:
         )
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
-        duration_ms = max(1, int((self._clock.now() - scope.started_at) * 1000))
+        duration_ms = duration_ms_of(handle)
         rests = outcome.stop_reason == "approval" and not handle.gives_way
         ended, outcome = await self._record_end(scope, outcome, duration_ms, rests=rests)
         scope.measurement.finish()
@@ -241,12 +241,15 @@ def _query_ended(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int) 
 def _result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
     """Return what the caller gets."""
     fold, turn = scope.fold, scope.turn
-    messages = _messages_of(scope, fold.messages())
-    answers = [item for item in messages if isinstance(item, AssistantMessage)]
+    messages = fold.messages()
+    new_messages = _added_by(scope, messages)
+    answers = [item for item in new_messages if isinstance(item, AssistantMessage)]
+    text = _text_of(answers[-1]) if answers else ""
     return AgentResult(
-        text=_text_of(answers[-1]) if answers else "",
-        output=scope.output,
+        text=text,
+        output=text if answers and scope.input.wants_text else scope.output,
         messages=messages,
+        new_messages=new_messages,
         tool_calls=tuple(call for answer in answers for call in answer.tool_calls),
         usage=ended.usage,
         cost=ended.cost,
@@ -277,7 +280,7 @@ def _refusal_in(payload: JsonObject) -> str:
     return "".join(str(place.get("refusal") or "") for place in places)
 
 
-def _messages_of(scope: QueryScope, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def _added_by(scope: QueryScope, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return the tail of the conversation that this query, or the one it resumes, added."""
     own = {scope.query_id, scope.input.resumes, *scope.joined}
     first = len(messages)

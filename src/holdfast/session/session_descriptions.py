@@ -217,7 +217,7 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_unfinished(fold: "SessionFold") -> Unfinished:
     """Name what is unfinished, call by call."""
-    partial = fold.open_turn.message(interrupted=True) if fold.open_turn else None
+    partial = fold.open_turn.message() if fold.open_turn else None
     return Unfinished(
         query_id=fold.unfinished_query(),
         calls=tuple(

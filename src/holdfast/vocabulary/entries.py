@@ -46,10 +46,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     raw: msgspec.Raw | None = None
     """The stored bytes, kept only when they hold more than this version understands."""
     survives_rewind: ClassVar[bool]
-    """Whether an entry of this kind still counts when the conversation went back behind it.
-
-    What is true of the session does, what was said does not. Each kind says it for itself.
-    """
+    """Whether an entry of this kind still counts when the conversation went back behind it: what is
+    true of the session does, what was said does not. Each kind says it for itself."""
 
     @property
     def kind(self) -> str:
@@ -284,7 +282,7 @@ class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
 
 
 class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
-    """A failed model call will be repeated."""
+    """A failed model call, or with `tool` a failed run of that tool, will be repeated."""
 
     survives_rewind: ClassVar[bool] = False
     attempt: int
@@ -293,6 +291,8 @@ class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
     next_at: int
     error: ErrorReport
     account_limited: bool = False
+    call_id: CallId | None = None
+    tool: str | None = None
 
 
 class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):

@@ -1,5 +1,6 @@
 """Messages: what a user and a model said, as immutable values, and what came with a prompt."""
 
+from decimal import Decimal
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -8,6 +9,23 @@ from holdfast.vocabulary.ids import MessageId, QueryId, TurnId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import Part, ToolCallPart, text_of
 from holdfast.vocabulary.usage import Usage
+
+AnswerStop: TypeAlias = Literal[
+    "complete",
+    "tool_calls",
+    "max_tokens",
+    "refusal",
+    "pause",
+    "compaction",
+    "aborted",
+    "error",
+    "interrupted",
+]
+"""Why a model's message ends where it does.
+
+`aborted` and `error` say how its query ended while it was being written. `interrupted` means that
+the program stopped meanwhile, and nothing recorded an end.
+"""
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,6 +54,8 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     parts: tuple[Part, ...]
     query_id: QueryId | None = None
     turn_id: TurnId | None = None
+    time: int | None = None
+    """Wall-clock milliseconds: when it was said, or when an answer was complete."""
 
     @property
     def text(self) -> str:
@@ -55,6 +75,10 @@ class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant"):
     provider: str = ""
     model: str = ""
     usage: Usage | None = None
+    cost: Decimal | None = None
+    """In US dollars; None when a price is unknown."""
+    stop_reason: AnswerStop | None = None
+    """Why it ends; None in a history from elsewhere that does not say."""
     finish_reason: str | None = None
     """The provider's own word."""
     interrupted: bool = False

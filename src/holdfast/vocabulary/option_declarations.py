@@ -5,6 +5,7 @@ a struct or of a TypedDict. Checks, help, documentation and configuration derive
 """
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from types import UnionType
@@ -153,7 +154,12 @@ def struct_in(annotation: object) -> type[msgspec.Struct] | None:
 
 
 def bounds_fault(value: object, said: Option) -> str | None:
-    """Say what is wrong with a number that is too small or too large; None if nothing is."""
+    """Say what is wrong with a number that is too small, too large or no number; None if nothing.
+
+    JSON has no infinity, and nothing that is stored could be read back with one.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"must be a finite number, not {value:g}"
     is_bounded = said.least is not None or said.most is not None
     if not is_bounded or not isinstance(value, int | float):
         return None

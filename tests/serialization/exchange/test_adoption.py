@@ -23,7 +23,6 @@ from holdfast.vocabulary.entries import (
     Compaction,
     ContextNoted,
     Entry,
-    KeptOptions,
     PartEnded,
     PartStarted,
     QueryStarted,
@@ -47,7 +46,7 @@ from holdfast.vocabulary.ids import (
     new_query_id,
     new_session_id,
 )
-from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.messages import KeptOptions, UserMessage
 from holdfast.vocabulary.parts import TextPart, ToolCallPart
 from holdfast.vocabulary.settings import Settings
 from tests.serialization.exchange.test_archive import archived, read

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from holdfast.blocks.conversation.conversation import Conversation, joined, merged
+from holdfast.blocks.conversation.conversation import Conversation, end_last, joined, merged
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.blocks.conversation.tool_calls import (
@@ -22,7 +22,7 @@ from holdfast.blocks.conversation.tool_calls import (
     edited_history,
     heal_history,
     open_calls,
-    readable_parts,
+    said_at,
     with_distinct_calls,
 )
 from holdfast.vocabulary.approvals import ApprovalRequest
@@ -173,7 +173,7 @@ class SessionFold:
         assistant, calls = self._tip_assistant(), list(self.calls.values())
         if assistant is not None and calls:
             added.append(answer_message(assistant, calls))
-        partial = self.open_turn.message(interrupted=True) if self.open_turn else None
+        partial = self.open_turn.message() if self.open_turn else None
         if partial is not None:
             partial = with_distinct_calls(partial)
             added.append(partial)
@@ -219,10 +219,10 @@ class SessionFold:
     def _open_calls(self, records: Iterable[CallRecord]) -> None:
         self.calls = {record.part.call_id: record for record in records}
 
-    def _push_prompt(self, message: UserMessage) -> None:
+    def _push_prompt(self, message: UserMessage, *, time: int) -> None:
         """Let a prompt in; what waited for something is settled by it."""
         self._settle()
-        self._push(msgspec.structs.replace(message, parts=readable_parts(message.parts)))
+        self._push(said_at(message, time))
 
     def _tip_assistant(self) -> AssistantMessage | None:
         tip = self.conversation.tip
@@ -259,7 +259,7 @@ class SessionFold:
     def _on_input_promoted(self, entry: InputPromoted) -> None:
         queued = self.inputs.pop(entry.input_id, None)
         if queued is not None:
-            self._push_prompt(queued.message)
+            self._push_prompt(queued.message, time=queued.time)
 
     def _on_input_drained(self, entry: InputDrained) -> None:
         self.inputs.pop(entry.input_id, None)
@@ -269,11 +269,12 @@ class SessionFold:
         self.query_options = entry.options
         self.standing.start_query(entry)
         if entry.message is not None:
-            self._push_prompt(entry.message)
+            self._push_prompt(entry.message, time=entry.time)
 
     def _on_query_ended(self, entry: QueryEnded) -> None:
         self.open_query = None
         self.last_query = entry
+        end_last(self.conversation, entry.stop_reason)
 
     def _on_turn_started(self, entry: TurnStarted) -> None:
         self._settle()
@@ -293,9 +294,7 @@ class SessionFold:
             self.query_options = msgspec.structs.replace(self.query_options, require_tool=None)
         if turn is None:
             return
-        message = turn.message(
-            usage=entry.usage, finish_reason=entry.finish_reason, interrupted=entry.interrupted
-        )
+        message = turn.message(entry)
         if message is not None:
             self._push(with_distinct_calls(message))
             self._open_calls(open_calls(message))
@@ -328,14 +327,15 @@ class SessionFold:
     def _on_tool_ended(self, entry: ToolEnded) -> None:
         call = self.calls.get(entry.call_id)
         if call is not None:
-            call.end(entry.outcome, entry.content)
+            call.end(entry.outcome, entry.content, time=entry.time)
 
     def _on_compaction(self, entry: Compaction) -> None:
         self._settle()
         summary = CompactionPart(text=entry.summary)
         message_id = MessageId(f"{entry.id}_summary")
         self.conversation.push(
-            UserMessage(id=message_id, parts=(summary,)), kept_from=entry.kept_from
+            UserMessage(id=message_id, parts=(summary,), time=entry.time),
+            kept_from=entry.kept_from,
         )
 
     def _on_rewound(self, entry: Rewound) -> None:

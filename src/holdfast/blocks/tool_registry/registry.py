@@ -32,6 +32,7 @@ class FunctionFailed(msgspec.Struct, frozen=True):
     """The tool raised."""
 
     message: str
+    error: Exception
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -80,7 +81,7 @@ class Ready(msgspec.Struct, frozen=True):
                 value = transform(self.tool.spec.name, value)
             return Succeeded(to_content(value))
         except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model hears of it
-            return FunctionFailed(_message_of(error))
+            return FunctionFailed(_message_of(error), error)
 
 
 class NotFound(msgspec.Struct, frozen=True):
