@@ -389,6 +389,13 @@ async def test_an_approval_for_the_project_holds_in_its_folder_for_the_same_call
     assert list(here.iterdir()) == []
 
 
+async def test_an_approval_for_the_project_is_one_of_its_owner(tmp_path: Path) -> None:
+    assert len(await approved_for_project(tmp_path, tmp_path, owner="ana")) == 1
+    assert len(await approved_for_project(tmp_path, tmp_path, owner="bob")) == 1
+    assert len(await approved_for_project(tmp_path, tmp_path, owner="ana")) == 0
+    assert len(await approved_for_project(tmp_path, tmp_path, owner="bob")) == 0
+
+
 @pytest.mark.parametrize("damage", ["nonsense", "[]", '{"grants": [{"key": 7}]}'])
 async def test_what_is_kept_and_damaged_approves_nothing(damage: str, tmp_path: Path) -> None:
     await approved_for_project(tmp_path, tmp_path)

@@ -14,8 +14,6 @@ from holdfast.vocabulary.settings import RuntimeSettings, Settings
 
 NOT_YET = "this version does not have it yet"
 RUNTIME: dict[str, Any] = {
-    "max_concurrent_sessions": 10,
-    "session_timeout": 1800.0,
     "auto_compaction": True,
     "cross_session_context": True,
 }
@@ -48,7 +46,7 @@ def test_a_planned_setting_is_refused_in_options(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("MAX_SESSIONS", "10"), ("SESSION_TIMEOUT", "5"), ("CLAUDE_EXECUTABLE", "/bin/claude")],
+    [("CLAUDE_EXECUTABLE", "/bin/claude")],
 )
 def test_a_planned_setting_is_refused_in_the_environment(variable: str, value: str) -> None:
     message = _refusal(environment={f"HOLDFAST_{variable}": value})

@@ -35,12 +35,17 @@ class _Decisions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class KeptDecisions:
     """Reads and writes the file. Owns its lock; other processes of the user write it, too.
 
-    Also the `ProjectGrants` of an agent. A file that is damaged, or that others could have written,
-    decides nothing: what it says is asked again.
+    Also the `ProjectGrants` of an agent, for the sessions of one owner. A file that is damaged, or
+    that others could have written, decides nothing: what it says is asked again.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, owner: str = "local") -> None:
         self.path = folder / FILE_NAME
+        self._owner = owner
+
+    def for_owner(self, owner: str) -> "KeptDecisions":
+        """Return the same file, with the approvals of an owner."""
+        return KeptDecisions(self.path.parent, owner=owner)
 
     def trusted_digest(self, folder: Path) -> str | None:
         """Return the digest of the project file that was trusted in a folder."""
@@ -64,7 +69,8 @@ class KeptDecisions:
 
     def grants(self, folder: str) -> tuple[Grant, ...]:
         """Return the approvals that were given for a folder."""
-        return tuple(grant for grant in self._read().grants if grant.folder == folder)
+        kept = (grant for grant in self._read().grants if grant.owner == self._owner)
+        return tuple(grant for grant in kept if grant.folder == folder)
 
     def grants_beneath(self, folder: Path) -> tuple[Grant, ...]:
         """Return the approvals that were given for a folder, and for folders beneath it."""
@@ -92,10 +98,12 @@ class KeptDecisions:
 
     async def add(self, grant: Grant) -> None:
         """Keep an approval; the oldest are dropped when there are too many."""
+        new = msgspec.structs.replace(grant, owner=self._owner)
 
         def change(before: _Decisions) -> _Decisions:
-            others = tuple(kept for kept in before.grants if kept.key != grant.key)
-            return msgspec.structs.replace(before, grants=(*others, grant)[-_MOST_GRANTS:])
+            same = (new.key, new.owner)
+            others = [kept for kept in before.grants if (kept.key, kept.owner) != same]
+            return msgspec.structs.replace(before, grants=(*others, new)[-_MOST_GRANTS:])
 
         await asyncio.to_thread(self._change, change)
 

@@ -28,8 +28,8 @@ class AgentDefaults(
     store: Annotated[
         str,
         Option(
-            "Where sessions are kept: `memory`, `jsonl:DIR`, `sqlite:FILE`, or a store object, "
-            "which its owner closes.",
+            "Where sessions are kept: `memory`, `jsonl:DIR`, `sqlite:FILE`, `postgresql://URL`, "
+            "or a store object, which its owner closes.",
             variable="STORE",
         ),
     ] = "memory"

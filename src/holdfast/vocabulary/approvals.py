@@ -54,6 +54,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session_id: SessionId | None = None
     """None: the session in whose log it is."""
     folder: str = ""
+    owner: str = "local"
+    """Whose sessions it holds for."""
     by: str | None = None
 
 
