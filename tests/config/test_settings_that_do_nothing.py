@@ -107,5 +107,7 @@ def test_without_a_level_the_program_s_own_stays(logger: logging.Logger) -> None
 
 def test_a_level_that_is_none_is_refused(logger: logging.Logger) -> None:
     before = logger.level
-    assert _refusal(environment={"HOLDFAST_LOG": "loud"}).startswith("HOLDFAST_LOG: Invalid enum")
+    assert _refusal(environment={"HOLDFAST_LOG": "loud"}).startswith(
+        "HOLDFAST_LOG: 'loud' is not allowed"
+    )
     assert logger.level == before

@@ -30,11 +30,13 @@ from holdfast.vocabulary.option_declarations import (
     NOT_YET,
     Declared,
     DoorT,
+    allowed_words,
     bounds_fault,
     declared_fields,
     declared_keys,
     showing,
     unknown_name,
+    word_fault,
 )
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import Settings
@@ -155,6 +157,8 @@ def _check_value(declared: Declared, value: object) -> None:
         return
     if STORED_AS.get(declared.name, declared.name) in Settings.__struct_fields__:
         return
+    if (words := allowed_words(declared.kind)) and isinstance(value, str) and value not in words:
+        raise _invalid(declared.name, f"is not valid: {word_fault(value, words)}")
     try:
         msgspec.convert(msgspec.to_builtins(value), declared.kind)
     except (msgspec.ValidationError, TypeError) as error:

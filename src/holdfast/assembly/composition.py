@@ -8,23 +8,25 @@ from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs
 from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
-from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
+from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.blocks.tool_registry.registry import ToolInput, ToolRegistry
+from holdfast.engine.agent_blocks import BlockInputs, join_blocks
 from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.owned_tasks import OwnedTasks
-from holdfast.engine.provider_attempts import ProviderAttempts
-from holdfast.engine.query_runner import QueryRunner
-from holdfast.engine.tool_dispatcher import ToolDispatcher
-from holdfast.engine.tool_execution import ToolExecution
-from holdfast.engine.turn_runner import TurnRunner
 from holdfast.ports.permissions import ToolSurroundings
 from holdfast.ports.session_store import Store
 from holdfast.session.branching import fold_log
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
-from holdfast.session.opening import find_session, open_session
+from holdfast.session.opening import find_session, no_session, open_session
 from holdfast.session.session_descriptions import SessionGlimpse, SessionRequest, glimpse_of
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ConfigError,
+    ErrorCode,
+    SessionError,
+    shortened,
+)
 from holdfast.vocabulary.events import Event, Instrumented
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.json_types import writable
@@ -66,28 +68,22 @@ class Composition:
         """Sessions that are not forgotten, because others were forked from them."""
         self._openings = OwnedTasks()
         self._closed = False
-        turns = TurnRunner(
-            catalogue=configuration.known_models(self.clock),
-            clock=self.clock,
-            runtime=inputs.runtime,
-        )
-        self._runner = QueryRunner(
-            attempts=ProviderAttempts(
-                route=self.clients.route, clock=self.clock, random=inputs.random
-            ),
-            turns=turns,
-            dispatcher=ToolDispatcher(
-                execution=ToolExecution(
-                    clock=self.clock, random=inputs.random, surroundings=self._surroundings()
-                ),
+        self._blocks = join_blocks(
+            BlockInputs(
+                route=self.clients.route,
+                catalogue=configuration.known_models(self.clock),
+                tool_registry=self.registry,
+                clock=self.clock,
+                random=inputs.random,
+                runtime=inputs.runtime,
                 permissions=CallPermissions(
                     configuration.permission_rules,
                     folder=writable(str(configuration.cwd.resolve())),
                     project=configuration.decisions.for_owner(configuration.resolved.agent.owner),
                 ),
+                surroundings=self._surroundings(),
                 before_tool=inputs.before_tool,
-            ),
-            clock=self.clock,
+            )
         )
 
     def _surroundings(self) -> ToolSurroundings:
@@ -110,7 +106,10 @@ class Composition:
         return self._openings.start(self._open(request), name="holdfast-open")
 
     async def _open(self, request: SessionRequest) -> LiveSession:
-        live = await open_session(self.session_resources(), request)
+        try:
+            live = await open_session(self.session_resources(), request)
+        except AgentError as error:
+            raise shortened(error) from error.__cause__
         self._sessions.append(live)  # from here on the agent closes it
         if self._inputs.instrumentation is not None:
             live.channel.on(Instrumented, self._inputs.instrumentation)
@@ -147,7 +146,7 @@ class Composition:
         """
         record = await find_session(self.session_resources(), request)
         if record is None:
-            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
+            raise no_session(request)
         return record.id
 
     async def look_at(self, session_id: SessionId) -> SessionGlimpse:
@@ -179,7 +178,7 @@ class Composition:
         """Return what sessions share."""
         return SessionResources(
             store=self.store,
-            runner=self._runner,
+            runner=self._blocks.query_runner,
             tools=self.registry,
             clock=self.clock,
             runtime=self._inputs.runtime,
@@ -205,7 +204,8 @@ class Composition:
         offered = live.registry.current().view(settings.allowed_tools, settings.denied_tools)
         media = media_of(message.parts) if message is not None else ()
         extras = RequestExtras(model=model, tools=offered.wire_tools, fresh_media=media)
-        return await client.count_tokens(build_request(settings, fold.sent_view(message), extras))
+        request = self._blocks.request_builder(settings, fold.sent_view(message), extras)
+        return await client.count_tokens(request)
 
     async def close(self) -> None:
         """Close every session, then what was made here. Closing twice is fine."""

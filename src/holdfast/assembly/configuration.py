@@ -73,7 +73,7 @@ class Configuration(Places):
 
     def __init__(self, arguments: JsonObject, sources: ConfigurationSources) -> None:
         super().__init__(sources)
-        self.file: ConfigFile = user_config(
+        file = user_config(
             self.environment,
             cwd=self.cwd,
             home=self.home,
@@ -81,6 +81,7 @@ class Configuration(Places):
             config_dir=sources.config_dir,
             config_path=sources.config_path,
         )
+        self.file: ConfigFile = replace(file, find_models=Catalogue().full_names)
         self.project_file: ProjectFile | None = find_project_file(self.cwd, self.decisions)
         project = ConfigFile() if self.project_file is None else self.project_file.config()
         self.resolved = self._with_longest(

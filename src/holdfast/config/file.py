@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
@@ -73,6 +73,8 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     """By alias or `provider/model`; `default` is for every other one."""
     prices: dict[str, PriceList] = {}
     lines: dict[KeyPath, int] = {}
+    find_models: Callable[[str], Sequence[str]] = lambda _: ()
+    """Finds the full names of models that may be meant by a name without a provider."""
 
     def error(self, path: KeyPath, message: str) -> ConfigError:
         """Make the error for a field of this file: it names the file, the line and the field."""

@@ -175,6 +175,8 @@ def _full_name(name: str, file: ConfigFile) -> str:
 
 def _unknown_model(name: str, file: ConfigFile) -> str:
     hint = unknown_name(name, file.models).removeprefix("unknown")
+    if not hint and (found := file.find_models(name)):
+        hint = f"; did you mean {' or '.join(map(repr, found))}?"
     return (
         f"the model {name!r} is neither written as 'provider/model' nor a short name of [models]"
         f"{hint}"

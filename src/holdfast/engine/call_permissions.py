@@ -20,6 +20,7 @@ _MOST_SHOWN = 100_000
 """Characters of a diff that a question shows; the arguments have all of it."""
 
 _CHANGED = "This call was not run: what it would do is not what was approved any more."
+_NO_RULES = PermissionRules()
 _ASKED_ALWAYS = Ruling(action="ask", reason="every call is asked about", source="setting")
 _UNKNOWN = Ruling(action="ask", reason="what it would do could not be found out")
 
@@ -50,10 +51,10 @@ class CallPermissions:
 
     def __init__(
         self,
-        rules: PermissionRules,
+        rules: PermissionRules = _NO_RULES,
         *,
-        folder: str,
-        project: ProjectGrants,
+        folder: str = "",
+        project: ProjectGrants | None = None,
     ) -> None:
         self._rules = rules
         self._folder = folder
@@ -106,7 +107,8 @@ class CallPermissions:
         """Keep an approval for the project; where that fails, it holds for this call only."""
         grant = Grant(key=judged.key, scope="project", folder=judged.folder, by=by)
         try:
-            await self._project.add(grant)
+            if self._project is not None:
+                await self._project.add(grant)
         except StoreError as error:
             _logger.warning("an approval is not kept for the project: %s", error.message)
 
@@ -140,7 +142,7 @@ class CallPermissions:
         place = GrantPlace(query_id=scope.query_id, session_id=session, folder=judged.folder)
         own = [grant for grant in scope.fold.standing.grants if grant.scope != "project"]
         grant = find_grant(own, judged.key, place)
-        if grant is None:
+        if grant is None and self._project is not None:
             # Not from the log: it could have been taken back, or come from another machine.
             grant = find_grant(await self._project.find(judged.folder), judged.key, place)
         return grant

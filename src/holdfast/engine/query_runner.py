@@ -10,7 +10,7 @@ from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import record_end, record_failure
-from holdfast.engine.turn_runner import TurnOutcome, TurnRunner
+from holdfast.engine.turn_runner import TurnOutcome, TurnRunnerInterface
 from holdfast.ports.clock import Clock
 from holdfast.ports.runner import OutputSpec, QueryOutcome
 from holdfast.serialization.canonical import canonical_json
@@ -79,7 +79,7 @@ class QueryRunner:
         self,
         *,
         attempts: ProviderAttempts,
-        turns: TurnRunner,
+        turns: TurnRunnerInterface,
         dispatcher: ToolDispatcher,
         clock: Clock,
     ) -> None:

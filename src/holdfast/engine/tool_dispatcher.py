@@ -33,10 +33,11 @@ from holdfast.vocabulary.entries import (
     ApprovalSettled,
     HookMessage,
 )
-from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError, without_secrets
+from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import TextPart, ToolCallPart, check_content
+from holdfast.vocabulary.secrets import without_secrets
 
 DispatchOutcome: TypeAlias = Literal["done", "approval", "loop", "denied"]
 

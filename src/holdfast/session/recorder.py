@@ -30,9 +30,10 @@ from holdfast.vocabulary.entries import (
     InputQueued,
     QueryEnded,
 )
-from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError, without_secrets
+from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
 from holdfast.vocabulary.events import Event, LiveEvent
 from holdfast.vocabulary.ids import ApprovalId, InputId
+from holdfast.vocabulary.secrets import without_secrets
 
 
 class SessionRecorder:

@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack
 
 from msgspec.structs import replace
 
-from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.blocks.tool_registry.tool import AnyTool
 from holdfast.ports.permissions import PathGuard
 from holdfast.ports.session_store import Blobs
 from holdfast.ports.tools import ToolContext
@@ -78,7 +78,7 @@ class CodingToolkit:
             todo_tool(),
             read_output_tool(outputs),
         )
-        self.tools: tuple[Tool, ...] = tuple(
+        self.tools: tuple[AnyTool, ...] = tuple(
             replace(item, function=_guarded(item), inspector=partial(self.facts, item.name))
             for item in made
         )
@@ -114,7 +114,7 @@ class CodingToolkit:
             return None
 
 
-def _guarded(item: Tool) -> Callable[..., object]:
+def _guarded(item: AnyTool) -> Callable[..., object]:
     """Let the rules of the agent that makes a call be asked about every file that it touches."""
     function: Callable[..., Any] = item.function
 
@@ -125,7 +125,7 @@ def _guarded(item: Tool) -> Callable[..., object]:
     return run
 
 
-def coding_tools(root: str | os.PathLike[str], **options: Unpack[CodingOptions]) -> list[Tool]:
+def coding_tools(root: str | os.PathLike[str], **options: Unpack[CodingOptions]) -> list[AnyTool]:
     """Make tools that read, write, search and run commands beneath `root`.
 
     Writing, editing and running ask for approval. No other folder is written. The tools are made

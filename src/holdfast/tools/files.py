@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.blocks.tool_registry.running import image
-from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.contained_paths import PathRefusedError, Place, Root
 from holdfast.tools.editing import Edit, EditError, apply_edits, difference
@@ -46,7 +46,7 @@ class FileTools:
         self._outputs = outputs
         self._seen = seen
 
-    def tools(self) -> list[Tool]:
+    def tools(self) -> list[AnyTool]:
         """Make the tools."""
         return [
             tool(name="read", effect="read", idempotent=True)(self.read_file),

@@ -3,7 +3,7 @@
 import hashlib
 from collections import OrderedDict
 
-from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.session_store import Blobs
 from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.errors import ErrorCode, SessionError
@@ -85,7 +85,7 @@ class Outputs:
         return f"{text}\n[{len(content) - end} bytes follow, from offset={end} on]"
 
 
-def read_output_tool(outputs: Outputs) -> Tool:
+def read_output_tool(outputs: Outputs) -> AnyTool:
     """Make the tool that pages through kept output."""
 
     @tool(effect="read", idempotent=True)

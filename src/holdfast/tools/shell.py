@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.command_runner import CommandRunner, Finished, Invocation
 from holdfast.tools.output import Outputs
@@ -59,7 +59,7 @@ class CommandVariables(msgspec.Struct, frozen=True):
         return choose_variables({} if found is None else found, self.more)
 
 
-def shell_tool(runner: CommandRunner, outputs: Outputs, variables: CommandVariables) -> Tool:
+def shell_tool(runner: CommandRunner, outputs: Outputs, variables: CommandVariables) -> AnyTool:
     """Make the tool."""
 
     @tool(approval="ask", effect="external")

@@ -1,7 +1,7 @@
 """What a query gives back."""
 
 from decimal import Decimal
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias
 
 import msgspec
 
@@ -11,7 +11,14 @@ from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import ToolCallPart
 from holdfast.vocabulary.usage import Usage
 
-OutputT = TypeVar("OutputT")
+if TYPE_CHECKING:  # without an `output_type` there is no output: the default says so to checkers
+    from typing_extensions import TypeVar
+
+    OutputT = TypeVar("OutputT", default=None)
+else:
+    from typing import TypeVar
+
+    OutputT = TypeVar("OutputT")
 
 StopReason: TypeAlias = Literal[
     "complete", "max_tokens", "aborted", "error", "approval", "limit", "loop", "refusal"

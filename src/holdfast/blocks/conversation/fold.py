@@ -1,8 +1,8 @@
 """The fold: everything a session is, derived from its entries one by one.
 
-Live and on reopening the same code runs, so both give the same session. The fold is total: any
-prefix of any log leaves a conversation in which every tool call has an answer by the time it is
-sent. Results of tools that were not recorded are made here, and never written to the log.
+The same code runs live and on reopening. The fold is total: any prefix of any log leaves a
+conversation in which every tool call is answered when it is sent. Results that were not recorded
+are made here, and never written to the log.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,6 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from holdfast.blocks.conversation.conversation import Conversation, end_last, joined, merged
+from holdfast.blocks.conversation.conversation import ConversationInterface as Messages
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.blocks.conversation.tool_calls import (
@@ -72,7 +73,7 @@ _GOES_ON: frozenset[FinishKind | None] = frozenset({"pause", "compaction"})
 class SessionFold:
     """The state of one session after the entries applied so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, conversation: Messages | None = None) -> None:
         self.head = 0
         self.opened: SessionOpened | None = None
         self.title: str | None = None
@@ -81,9 +82,8 @@ class SessionFold:
         self.configured: frozenset[str] = frozenset()
         """Names of settings that were last set by `configure`, not at an opening."""
         self.query_options = KeptOptions()
-        """What the last query was told beside its prompt, without what only its first turn needs
-        once that was answered."""
-        self.conversation = Conversation()
+        """What the last query was told, without what its first turn needed once that was over."""
+        self.conversation = Conversation() if conversation is None else conversation
         self.open_query: QueryStarted | None = None
         self.last_query: QueryEnded | None = None
         self.open_turn: OpenTurn | None = None

@@ -1,12 +1,12 @@
 """ToolRegistry: the tools that are offered now. Finds one, parses its input once, and runs it."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
 from holdfast.blocks.tool_registry.running import to_content
-from holdfast.blocks.tool_registry.tool import Tool, as_tool
+from holdfast.blocks.tool_registry.tool import AnyTool, Tool, as_tool
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.permissions import InspectedTool
 from holdfast.ports.tools import OfferedTool, OutputTransform, PreparedCall, ToolContext, ToolSource
@@ -16,7 +16,7 @@ from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import ResultContent, ToolCallPart
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
 
-ToolInput: TypeAlias = Tool | Callable[..., object] | ToolSource
+ToolInput: TypeAlias = AnyTool | Callable[..., object] | ToolSource
 """What a user may put in a list of tools."""
 
 _logger = scrubbed_logger(__name__)
@@ -139,6 +139,19 @@ class ToolSet:
             return InvalidInput(call.name, str(error))
 
 
+class ToolRegistryInterface(Protocol):
+    """Says which tools are offered; a substitute for `ToolRegistry` has this method.
+
+    - `current` returns at once, and the same set as long as nothing changed.
+    - Every name is in the set once, and each tool's specification was made before.
+    - The set that was returned does not change: the calls of a turn run on the tools of that turn.
+    """
+
+    def current(self) -> ToolSet:
+        """Return what is offered now."""
+        ...
+
+
 class ToolRegistry:
     """Holds the sources of an agent's tools. Functions and tools that are given are one source.
 
@@ -147,7 +160,7 @@ class ToolRegistry:
     """
 
     def __init__(self, tools: Iterable[ToolInput] = ()) -> None:
-        static: dict[str, Tool] = {}
+        static: dict[str, AnyTool] = {}
         self._sources: list[ToolSource] = []
         for value in tools:
             if isinstance(value, ToolSource) and not isinstance(value, Tool):
@@ -182,7 +195,7 @@ class ToolRegistry:
         return ToolSet(joined.values())
 
 
-def registry_of(own: ToolSource | None, inherited: ToolRegistry) -> ToolRegistry:
+def registry_of(own: ToolSource | None, inherited: ToolRegistryInterface) -> ToolRegistryInterface:
     """Return the registry of a session or a query: of its own tools, if it was given any."""
     return inherited if own is None else ToolRegistry([own])
 
