@@ -21,9 +21,9 @@ from holdfast.agent.agent_options import (
 from holdfast.agent.option_checks import options_of
 from holdfast.blocks.tool_registry.tool import TOOL_OPTIONS
 from holdfast.config.environment import PREFIX, VARIABLES, Variable
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.option_declarations import Declared, declared_fields
 from holdfast.vocabulary.settings import (
-    AgentDefaults,
     CompactionSettings,
     Limits,
     ModelStep,

@@ -25,8 +25,9 @@ from holdfast.agent.option_checks import STORED_AS, check_options, options_of, t
 from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
 from holdfast.config.environment import Variable
 from holdfast.config.schema import checked
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.option_declarations import Option, declared_fields
-from holdfast.vocabulary.settings import AgentDefaults, RuntimeSettings, Settings
+from holdfast.vocabulary.settings import RuntimeSettings, Settings
 from scripts.write_option_tables import option_table, variable_table
 from tests.scripted_agents import make_agent
 

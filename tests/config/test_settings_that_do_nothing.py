@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, ConfigError, ErrorCode
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.option_declarations import declared_fields
-from holdfast.vocabulary.settings import AgentDefaults, RuntimeSettings, Settings
+from holdfast.vocabulary.settings import RuntimeSettings, Settings
 
 NOT_YET = "this version does not have it yet"
 RUNTIME: dict[str, Any] = {

@@ -51,6 +51,10 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
     "docs/serialising-events.md": [[says("Hel", "lo.")], []],
     "docs/web-apps.md": [[]],
     "docs/logging.md": [[]],
+    "docs/permissions.md": [
+        [calls(("write", {"path": "docs/tests.md", "content": "# Tests\n"})), says("It is there.")],
+        [],
+    ],
     "docs/queries.md": [
         [says("Deep, still water."), says("Deep and still, the fjord.")],
         [says('{"name": "Paris", "inhabitants": 2100000}')],
@@ -98,6 +102,7 @@ async def test_the_code_of_a_page_runs(
     page: str, place: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
     provider = ScriptedProvider(_SCRIPTS[page][place], provider="anthropic")
     monkeypatch.setattr(holdfast, "Agent", functools.partial(_scripted, provider))
     monkeypatch.setattr(

@@ -26,6 +26,7 @@ from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.token_source import TokenSource
 from holdfast.ports.tools import Approver, BeforeTool, OutputTransform, Unanswered
 from holdfast.serialization.session_state import SessionState
+from holdfast.vocabulary.agent_defaults import Permissions
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.messages import Sender, UserMessage
@@ -46,7 +47,9 @@ from holdfast.vocabulary.settings import (
     Delivery,
     Limits,
     ModelStep,
+    OnDeny,
     OnLoop,
+    PermissionMode,
     RetrySettings,
     RuntimeSettings,
     Thinking,
@@ -97,6 +100,8 @@ class SettingsOptions(TypedDict, total=False):
     approval: ApprovalRule
     loop_threshold: int | None
     on_loop: OnLoop
+    permission_mode: PermissionMode
+    on_deny: OnDeny
     limits: Limits
     retry: RetrySettings
     fallbacks: Sequence[ModelStep | str]
@@ -130,6 +135,8 @@ class ScopedOptions(SettingsOptions, total=False):
 class AgentOptions(ScopedOptions, total=False):
     """What an agent may be told."""
 
+    workspace: Annotated[PathInput | None, path_option("A folder for the built-in tools.")]
+    permissions: Permissions
     store: Annotated[str | Store, Option(fits=_is_store, wanted="a store")]
     owner: str
     project: str | None

@@ -22,6 +22,7 @@ from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, Ow
 from holdfast.blocks.tool_registry.running import run_in_thread
 from holdfast.ports.tools import Approver
 from holdfast.session.session_descriptions import NamedSettings
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision, DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject, plain_value, writable
@@ -38,7 +39,7 @@ from holdfast.vocabulary.option_declarations import (
     word_fault,
 )
 from holdfast.vocabulary.secrets import Secret
-from holdfast.vocabulary.settings import AgentDefaults, Settings
+from holdfast.vocabulary.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.assembly.configuration import Configuration
@@ -360,7 +361,7 @@ def decided(decision: DecisionT) -> DecisionT:
     """
     mended = {
         name: writable(text)
-        for name in ("reason", "by")
+        for name in ("reason", "by", "feedback")
         if isinstance(text := getattr(decision, name, None), str)
     }
     try:

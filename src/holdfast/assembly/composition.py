@@ -9,9 +9,11 @@ from holdfast.assembly.agent_inputs import AgentInputs
 from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
-from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.blocks.tool_registry.registry import ToolInput, ToolRegistry
 from holdfast.engine.agent_blocks import BlockInputs, join_blocks
+from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.ports.permissions import ToolSurroundings
 from holdfast.ports.session_store import Store
 from holdfast.session.branching import fold_log
 from holdfast.session.live_session import LiveSession, SessionResources
@@ -27,6 +29,7 @@ from holdfast.vocabulary.errors import (
 )
 from holdfast.vocabulary.events import Event, Instrumented
 from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import media_of
 from holdfast.vocabulary.requests import TokenCount
@@ -55,7 +58,7 @@ class Composition:
             ),
         )
         self.clock = inputs.clock
-        self.registry = ToolRegistry(inputs.tools)
+        self.registry = ToolRegistry([*inputs.tools, *_tools_for(inputs, configuration)])
         self._inputs = inputs
         self._store: Store | None = None
         self._sessions: list[LiveSession] = []
@@ -73,8 +76,22 @@ class Composition:
                 clock=self.clock,
                 random=inputs.random,
                 runtime=inputs.runtime,
+                permissions=CallPermissions(
+                    configuration.permission_rules,
+                    folder=writable(str(configuration.cwd.resolve())),
+                    project=configuration.decisions.for_owner(configuration.resolved.agent.owner),
+                ),
+                surroundings=self._surroundings(),
                 before_tool=inputs.before_tool,
             )
+        )
+
+    def _surroundings(self) -> ToolSurroundings:
+        """Return what tools get of the agent: what they keep lives with the session."""
+        return ToolSurroundings(
+            environment=self.configuration.environment.variables,
+            blobs=lambda: self.store.blobs,
+            refuses_path=self.configuration.permission_rules.refuses_path,
         )
 
     def begin_opening(self, request: SessionRequest) -> asyncio.Task[LiveSession]:
@@ -210,6 +227,13 @@ class Composition:
         store, self._store = self._store, None
         if store is not None and isinstance(self._inputs.store, str):
             await store.close()
+
+
+def _tools_for(inputs: AgentInputs, configuration: Configuration) -> list[ToolInput]:
+    """Make the built-in tools, if a folder is named for them."""
+    if inputs.workspace is None:
+        return []
+    return [*late.coding_tools(configuration.cwd / Path(inputs.workspace).expanduser())]
 
 
 STORES: dict[str, Callable[[str, str], Store]] = {

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from holdfast.stores.postgresql.store import PostgresStore, prepare_database
     from holdfast.stores.recording import RecordingClient
     from holdfast.stores.sqlite.store import SqliteStore
+    from holdfast.tools import check_sandbox, coding_tools
+    from holdfast.tools.sandbox_check import SandboxCheck
 
 __all__ = [
     "DIALECTS",
@@ -35,8 +37,11 @@ __all__ = [
     "PostgresStore",
     "Random",
     "RecordingClient",
+    "SandboxCheck",
     "SqliteStore",
     "attachment_part",
+    "check_sandbox",
+    "coding_tools",
     "list_local_models",
     "make_client",
     "offered_client",
@@ -64,8 +69,11 @@ if not TYPE_CHECKING:
             "PostgresStore": _POSTGRES_STORE,
             "Random": "random",
             "RecordingClient": "holdfast.stores.recording",
+            "SandboxCheck": "holdfast.tools.sandbox_check",
             "SqliteStore": "holdfast.stores.sqlite.store",
             "attachment_part": "holdfast.assembly.attachments",
+            "check_sandbox": "holdfast.tools",
+            "coding_tools": "holdfast.tools",
             "list_local_models": _WEIGHT_FILES,
             "make_client": _VENDOR_CLIENTS,
             "offered_client": _VENDOR_CLIENTS,

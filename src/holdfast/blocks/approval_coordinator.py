@@ -162,6 +162,7 @@ def settled(stamp: Stamp, asked: ApprovalRequested, decision: Decision) -> Appro
             arguments=decision.arguments,
             scope=decision.scope,
             by=decision.by,
+            feedback=decision.feedback,
         )
     return ApprovalSettled(
         **stamp(),

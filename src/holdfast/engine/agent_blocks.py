@@ -5,6 +5,7 @@ import msgspec
 from holdfast.blocks.request_builder import RequestBuilder, build_request
 from holdfast.blocks.stream_processor.processor import StreamProcessor, StreamProcessorInterface
 from holdfast.blocks.tool_registry.registry import ToolRegistryInterface
+from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.provider_attempts import ModelRouter, ProviderAttempts
 from holdfast.engine.query_runner import QueryRunner
 from holdfast.engine.query_scope import QueryScope
@@ -13,6 +14,7 @@ from holdfast.engine.tool_execution import ToolExecution
 from holdfast.engine.turn_runner import TurnRunner, TurnRunnerInterface
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelCatalogue
+from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from holdfast.ports.runner import Runner
 from holdfast.ports.tools import BeforeTool
 from holdfast.vocabulary.settings import RuntimeSettings
@@ -28,6 +30,9 @@ class BlockInputs(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     random: Random
     runtime: RuntimeSettings = RuntimeSettings()
     before_tool: BeforeTool | None = None
+    permissions: CallPermissions = CallPermissions()
+    """Which tool calls run; by default those whose tools do not ask."""
+    surroundings: ToolSurroundings = NO_SURROUNDINGS
     request_builder: RequestBuilder = build_request
     stream_processor: StreamProcessorInterface | None = None
     turn_runner: TurnRunnerInterface | None = None
@@ -57,7 +62,10 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         attempts=ProviderAttempts(route=inputs.route, clock=inputs.clock, random=inputs.random),
         turns=turns,
         dispatcher=ToolDispatcher(
-            execution=ToolExecution(clock=inputs.clock, random=inputs.random),
+            execution=ToolExecution(
+                clock=inputs.clock, random=inputs.random, surroundings=inputs.surroundings
+            ),
+            permissions=inputs.permissions,
             before_tool=inputs.before_tool,
         ),
         clock=inputs.clock,

@@ -86,6 +86,8 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
     repeated_call: str | None = None
     """The tool call for which the query ends as a loop, for people."""
+    denied_call: str | None = None
+    """The last tool call that was denied, for people."""
     registry: ToolRegistryInterface = msgspec.field(default_factory=ToolRegistry)
     """What is offered in the query."""
     tools: ToolSet = ToolSet()

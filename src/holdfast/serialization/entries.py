@@ -15,7 +15,6 @@ from holdfast.vocabulary.entries import (
     InputDrained,
     InputPromoted,
     InputQueued,
-    KnownEntry,
     PartCheckpoint,
     QueryEnded,
     QueryStarted,
@@ -29,6 +28,7 @@ from holdfast.vocabulary.entries import (
     TurnStarted,
     UnknownEntry,
 )
+from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import EntryId, QueryId, TurnId

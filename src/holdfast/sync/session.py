@@ -105,9 +105,13 @@ class _SessionVerbs(Generic[InnerT]):
         arguments: Json | None = None,
         scope: ApprovalScope = "once",
         by: str | None = None,
+        feedback: str | None = None,
     ) -> None:
         """Let a waiting tool call run, with other arguments if given."""
-        self._access.call(self._inner.approve(approval_id, arguments=arguments, scope=scope, by=by))
+        approving = self._inner.approve(
+            approval_id, arguments=arguments, scope=scope, by=by, feedback=feedback
+        )
+        self._access.call(approving)
 
     def deny(self, approval_id: str, reason: str | None = None, *, by: str | None = None) -> None:
         """Refuse a waiting tool call; the model is told why."""

@@ -49,7 +49,8 @@ class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, o
     """The last answer: where to fork after or rewind to."""
     stop_reason: StopReason = "complete"
     stop_detail: str | None = None
-    """Which limit was reached, or which tool call was repeated; None for other stop reasons."""
+    """Which limit was reached, which tool call was repeated, or which one was denied; None for
+    other stop reasons."""
     finish_reason: str | None = None
     """The provider's own word for why it stopped."""
     turns: int = 0

@@ -93,7 +93,7 @@ class SessionFold:
         self.approvals: dict[ApprovalId, ApprovalRequested] = {}
         self._before_merge: AssistantMessage | None = None
         """The answer that the tip went on with; it stays when what was added is discarded."""
-        self._standing = StandingApprovals()
+        self.standing = StandingApprovals()
         self.inputs: dict[InputId, InputQueued] = {}
         self.usage = Usage()
         self.cost: Decimal | None = Decimal(0)
@@ -156,10 +156,6 @@ class SessionFold:
         session_id = self.opened.session_id if self.opened else None
         return tuple(approval_request(entry, session_id) for entry in self.approvals.values())
 
-    def is_allowed(self, tool: str, query_id: QueryId) -> bool:
-        """Whether this tool was approved for the whole query or session."""
-        return self._standing.covers(tool, query_id)
-
     def unfinished_query(self) -> QueryId | None:
         """Return the query that can be carried on: one that never ended, or rests on approvals."""
         if self.open_query is not None:
@@ -199,7 +195,7 @@ class SessionFold:
         self._settle()
         self.open_query = self.last_query = None
         self.inputs.clear()
-        self._standing.clear()
+        self.standing.clear()
         self.usage, self.cost = Usage(), Decimal(0)
 
     def _keep_through(self, message_id: MessageId | None) -> None:
@@ -271,8 +267,7 @@ class SessionFold:
     def _on_query_started(self, entry: QueryStarted) -> None:
         self.open_query = entry
         self.query_options = entry.options
-        if entry.resumes is not None:
-            self._standing.carry_over(entry.resumes, entry.query_id)
+        self.standing.start_query(entry)
         if entry.message is not None:
             self._push_prompt(entry.message, time=entry.time)
 
@@ -319,7 +314,7 @@ class SessionFold:
     def _on_approval_settled(self, entry: ApprovalSettled) -> None:
         requested = self.approvals.pop(entry.approval_id, None)
         if requested is not None:
-            self._standing.settle(requested, entry)
+            self.standing.settle(requested, entry)
         call = self.calls.get(entry.call_id)
         if call is not None:
             call.settle(requested, entry)

@@ -8,7 +8,9 @@ import msgspec
 from holdfast.blocks.tool_registry.running import to_content
 from holdfast.blocks.tool_registry.tool import AnyTool, Tool, as_tool
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.permissions import InspectedTool
 from holdfast.ports.tools import OfferedTool, OutputTransform, PreparedCall, ToolContext, ToolSource
+from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import ResultContent, ToolCallPart
@@ -43,10 +45,26 @@ class Ready(msgspec.Struct, frozen=True):
     tool: OfferedTool
     arguments: JsonObject
     prepared: PreparedCall
+    is_unconfined: bool = False
+    """Whether it may run a command without a sandbox."""
 
     def afresh(self) -> "Ready":
         """Return the same call with its input as it was before the tool ran on it."""
-        return Ready(self.tool, self.arguments, self.tool.prepare(self.arguments))
+        return msgspec.structs.replace(self, prepared=self.tool.prepare(self.arguments))
+
+    async def facts(self) -> CallFacts:
+        """Say what the call would really do, as far as its tool can; may raise what the tool does.
+
+        Raises:
+            TypeError: when the tool says something that is no `CallFacts`.
+
+        """
+        if not isinstance(self.tool, InspectedTool):
+            return NO_FACTS
+        facts: object = await self.tool.facts(msgspec.to_builtins(self.arguments))
+        if not isinstance(facts, CallFacts):
+            raise TypeError(f"{type(facts).__name__} is no CallFacts")
+        return msgspec.convert(msgspec.to_builtins(facts), CallFacts)
 
     @property
     def rules(self) -> ToolRules:

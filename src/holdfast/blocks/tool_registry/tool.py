@@ -21,6 +21,7 @@ import msgspec
 from holdfast.blocks.tool_registry.running import call_function
 from holdfast.blocks.tool_registry.signature import Signature, name_of, read_signature
 from holdfast.ports.tools import PreparedCall, ToolContext
+from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.option_declarations import Option, declared_keys, showing, unknown_name
@@ -72,6 +73,8 @@ class Tool(msgspec.Struct, Generic[FunctionT_co], frozen=True, kw_only=True):
     spec: ToolSpec
     rules: ToolRules
     signature: Signature
+    inspector: Callable[[JsonObject], Awaitable[CallFacts]] | None = None
+    """Says what a call would really do."""
 
     @property
     def name(self) -> str:
@@ -90,6 +93,10 @@ class Tool(msgspec.Struct, Generic[FunctionT_co], frozen=True, kw_only=True):
             return call_function(function, given, context)
 
         return run
+
+    async def facts(self, arguments: JsonObject) -> CallFacts:
+        """Say what a call would really do; see `InspectedTool` for what this promises."""
+        return NO_FACTS if self.inspector is None else await self.inspector(arguments)
 
     if TYPE_CHECKING:  # a tool is called as its function is
 
