@@ -98,7 +98,7 @@ async def _begin(store: Store, name: str) -> tuple[Lease, SessionOpened]:
 
 async def fill(location: str, *, sessions: int, entries: int) -> None:
     """Write many short sessions and a long one."""
-    store = make_store(location)
+    store = make_store(location, owner="local")
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def write(number: int) -> None:

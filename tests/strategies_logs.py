@@ -16,13 +16,16 @@ from hypothesis import strategies as st
 from holdfast.blocks.conversation.fold import SessionFold, fold_entries
 from holdfast.ports.clock import Stamp
 from holdfast.testing import FakeClock
+from holdfast.vocabulary.approvals import CallFacts, Ruling
 from holdfast.vocabulary.entries import (
     ApprovalDecision,
     ApprovalRequested,
     ApprovalSettled,
     Compaction,
     ContextNoted,
+    EditAction,
     Entry,
+    HistoryEdited,
     HookMessage,
     InputDrained,
     InputPromoted,
@@ -57,7 +60,7 @@ from holdfast.vocabulary.ids import (
     new_session_id,
     new_turn_id,
 )
-from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Message, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
     MediaPart,
@@ -77,6 +80,7 @@ ValueT = TypeVar("ValueT")
 
 WORDS = ("", "a", "b ", "\nab", "  ", "ba", "é")
 DECISIONS: tuple[ApprovalDecision | None, ...] = (None, "approved", "denied", "cancelled")
+ASKED = Ruling(action="ask", reason="a rule asks", rule="look(*)", source="user file")
 STOPS: tuple[StopReason, ...] = ("complete", "aborted", "error", "approval", "limit")
 KINDS: tuple[PartKind, ...] = ("text", "tool_call", "reasoning", "compaction", "provider")
 CONTENT: tuple[ResultContent, ...] = (
@@ -192,8 +196,17 @@ class QueryWriter:
             self.tools([record.part for record in fold.calls.values() if record.may_run])
 
     def queue(self, message: UserMessage) -> InputQueued:
+        options = KeptOptions()
+        if self.log.chance(out_of=4):
+            options = KeptOptions(
+                settings={"seed": 5}, reminders=("mind",), require_tool="note", timeout=2.5
+            )
         queued = InputQueued(
-            **self.stamp(), input_id=new_input_id(), message=message, delivery="steer"
+            **self.stamp(),
+            input_id=new_input_id(),
+            message=message,
+            delivery="steer",
+            options=options,
         )
         self.log.add(queued)
         return queued
@@ -274,6 +287,7 @@ class QueryWriter:
                     tool=call.name,
                     arguments_hash="",
                     idempotent=idempotent,
+                    ruling=ASKED,
                 )
             )
             self.log.add(
@@ -296,6 +310,9 @@ class QueryWriter:
                 tool=call.name,
                 arguments={},
                 arguments_hash="",
+                folder="/work",
+                facts=CallFacts(root="/work", path="a", is_confined=True),
+                ruling=ASKED,
             )
         )
         decision = self.log.one_of(DECISIONS)
@@ -306,7 +323,8 @@ class QueryWriter:
                     approval_id=approval_id,
                     call_id=call.call_id,
                     decision=decision,
-                    scope=self.log.one_of(("once", "query", "session")),
+                    scope=self.log.one_of(("once", "query", "session", "project")),
+                    feedback="go on",
                 )
             )
         return decision == "approved"
@@ -326,13 +344,34 @@ def _between_queries(log: LogWriter) -> list[Callable[[], Entry]]:
     stamp = log.stamp()
     return [
         lambda: SessionChanged(**stamp(), changes={"title": None, "settings": {"seed": 4}}),
+        lambda: SessionChanged(**stamp(), changes={"settings": {"seed": 6}}, origin="opening"),
         lambda: ContextNoted(**stamp(), text="elsewhere"),
         lambda: HookMessage(**stamp(), hook="h", text="said"),
         lambda: Snapshot(**stamp(), tree="abc"),
         lambda: UsageReported(**stamp()),
         lambda: UnknownEntry(**stamp(), stored_kind="later.invention"),
         lambda: _compaction(log),
+        lambda: _edit(log),
     ]
+
+
+def _edit(log: LogWriter) -> HistoryEdited:
+    """Remove, replace or add a message, also where there is none and with calls that never ran."""
+    target = log.one_of((*(item.id for item in log.fold().messages()), None, MessageId("gone")))
+    message_id = new_message_id()
+    call = ToolCallPart(call_id=CallId("edited"), name="work", arguments={})
+    actions: tuple[EditAction, ...] = ("remove", "replace", "add")
+    messages: tuple[Message, ...] = (
+        UserMessage(id=message_id, parts=(TextPart(text="said otherwise"),)),
+        AssistantMessage(id=message_id, parts=(TextPart(text="answered"), call)),
+    )
+    message, action = log.one_of(messages), log.one_of(actions)
+    return HistoryEdited(
+        **log.stamp()(),
+        action=action,
+        target=target,
+        message=None if action == "remove" else message,
+    )
 
 
 def _compaction(log: LogWriter) -> Compaction:

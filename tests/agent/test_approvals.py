@@ -97,10 +97,36 @@ async def test_changed_arguments_that_do_not_fit_are_invalid_input() -> None:
     assert (RAN, outcomes_in(provider.requests[1])[0][1]) == ([], "error")
 
 
+async def test_one_switch_asks_for_every_tool_until_it_is_turned_back() -> None:
+    @tool
+    async def peek(path: str) -> str:
+        """Look into a file."""
+        RAN.append(path)
+        return f"{path} is a file"
+
+    peeks: list[Step] = [calls(("peek", {"path": "a"})), says("done"), says("again")]
+    script: list[Step] = [calls(("peek", {"path": "b"})), *peeks]
+    async with playing(script, tools=[peek], approval="ask") as (session, _):
+        resting = await session.chat("go")
+        assert (resting.stop_reason, RAN) == ("approval", [])
+        assert [(item.tool, item.arguments) for item in resting.pending] == [
+            ("peek", {"path": "b"})
+        ]
+        await session.deny(resting.pending[0].id)
+        await session.configure(approval="by_tool")
+        assert (await session.resume()).text == "done"
+        assert RAN == ["a"]
+        assert (await session.chat("more")).text == "again"
+
+
 @pytest.mark.parametrize("answer", [None, True, "yes"])
-async def test_an_answer_that_is_no_decision_is_a_denial(answer: Any) -> None:
-    _, provider = await run_script([ERASE, says("ok")], **answered(answer))
-    assert (RAN, outcomes_in(provider.requests[1])[0][1]) == ([], "denied")
+async def test_an_answer_that_is_no_decision_is_an_error_to_the_program(answer: Any) -> None:
+    async with playing([ERASE], **answered(answer)) as (session, provider):
+        error = await failure_of(session.chat("go"))
+    assert (error.code, RAN, len(provider.requests)) == (ErrorCode.HOOK_FAILED, [], 1)
+    assert error.message == (
+        f"the approver returned {type(answer).__name__}; it must return Approve or Deny"
+    )
 
 
 async def test_an_approver_can_decide_by_what_a_tool_does_to_the_world() -> None:
@@ -217,8 +243,12 @@ async def test_a_decision_is_in_the_log_before_the_tool_starts() -> None:
     assert kinds == ["approval.requested", "approval.settled", "tool.started"]
 
 
-@pytest.mark.parametrize(("scope", "asked"), [("once", 3), ("query", 2), ("session", 1)])
-async def test_an_approval_may_reach_further_than_one_call(scope: Any, asked: int) -> None:
+@pytest.mark.parametrize(
+    ("scope", "asked"), [("once", "abaa"), ("query", "aba"), ("session", "ab")]
+)
+async def test_an_approval_may_reach_further_than_one_call_with_the_same_arguments(
+    scope: Any, asked: str
+) -> None:
     seen: list[ApprovalRequest] = []
 
     def approve(request: ApprovalRequest) -> Decision:
@@ -226,11 +256,12 @@ async def test_an_approval_may_reach_further_than_one_call(scope: Any, asked: in
         return Approve(scope=scope)
 
     other = calls(("erase", {"path": "b"}))
-    script = [ERASE, other, says("one"), ERASE, says("two")]
+    script = [ERASE, other, ERASE, says("one"), ERASE, says("two")]
     async with playing(script, tools=[erase], approver=approve) as (session, _):
         await session.chat("go")
         await session.chat("on")
-    assert (len(seen), RAN) == (asked, ["a", "b", "a"])
+    assert RAN == ["a", "b", "a", "a"]
+    assert "".join(request.arguments["path"] for request in seen) == asked
 
 
 async def test_a_loop_is_put_to_the_approver() -> None:
@@ -395,12 +426,11 @@ async def test_another_process_may_answer_and_resume() -> None:
 
 
 async def test_an_approval_for_a_whole_query_by_id_does_not_outlive_it() -> None:
-    other = calls(("erase", {"path": "b"}))
-    async with playing([ERASE, other, says("one"), ERASE], tools=[erase]) as (session, _):
+    async with playing([ERASE, ERASE, says("one"), ERASE], tools=[erase]) as (session, _):
         (approval,) = await resting(session)
         await session.approve(approval, scope="query")
         assert (await session.resume()).text == "one"
-        assert RAN == ["a", "b"]
+        assert RAN == ["a", "a"]
         assert (await session.chat("again")).stop_reason == "approval"
 
 

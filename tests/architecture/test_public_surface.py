@@ -4,7 +4,7 @@ import inspect
 
 import holdfast
 
-MOST = 64
+MOST = 70
 
 NAMES = {
     "AbortController",
@@ -23,6 +23,7 @@ NAMES = {
     "AssistantMessage",
     "ConfigError",
     "Deny",
+    "Err",
     "ErrorCode",
     "Event",
     "HookError",
@@ -30,6 +31,7 @@ NAMES = {
     "MediaPart",
     "Message",
     "ModelStep",
+    "Ok",
     "PartEnded",
     "PartStarted",
     "ProviderError",
@@ -68,9 +70,11 @@ NAMES = {
     "pull_model",
     "remove_local_model",
     "run_agent",
+    "run_agent_result",
     "run_agent_stream",
     "to_agent_error",
     "tool",
+    "with_retry",
 }
 
 

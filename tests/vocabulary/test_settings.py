@@ -5,15 +5,11 @@ import pytest
 
 from holdfast import Limits, ModelStep, RetrySettings, Settings, Timeouts
 from holdfast.vocabulary.settings import (
-    NETWORK_RETRIES,
-    RATE_LIMIT_RETRIES,
     CompactionSettings,
     RuntimeSettings,
 )
 
 PLANNED = {
-    "max_concurrent_sessions",
-    "session_timeout",
     "auto_compaction",
 }
 
@@ -26,6 +22,8 @@ def test_the_defaults_of_a_runtime() -> None:
         "checkpoint_seconds": 1.0,
         "heartbeat_seconds": 30.0,
         "close_drain_seconds": 15.0,
+        "max_concurrent_sessions": 10,
+        "session_timeout": 1800.0,
         "cross_session_context": True,
         **dict.fromkeys(PLANNED),
     }
@@ -41,15 +39,18 @@ def test_the_defaults_of_a_session() -> None:
         "stop": (),
         "seed": None,
         "betas": {},
-        "cache_ttl": "1h",
+        "cache_ttl": "5m",
         "cached_reminders": (),
         "compaction": CompactionSettings(),
         "parallel_tools": False,
         "parallel_tool_calls": True,
         "allowed_tools": None,
         "denied_tools": (),
+        "approval": "by_tool",
         "loop_threshold": 3,
         "on_loop": "ask",
+        "permission_mode": "default",
+        "on_deny": "continue",
         "limits": Limits(),
         "retry": RetrySettings(),
         "fallbacks": (),
@@ -72,7 +73,11 @@ def test_the_defaults_of_retries() -> None:
 
 @pytest.mark.parametrize(
     ("preset", "expected"),
-    [(RATE_LIMIT_RETRIES, (5.0, 60.0, 10, 1.5)), (NETWORK_RETRIES, (1.0, 10.0, 3, 2.0))],
+    [
+        (RetrySettings.RATE_LIMIT, (5.0, 60.0, 10, 1.5)),
+        (RetrySettings.NETWORK, (1.0, 10.0, 3, 2.0)),
+        (RetrySettings.QUICK, (0.1, 30.0, 2, 2.0)),
+    ],
 )
 def test_the_presets_of_retries(
     preset: RetrySettings, expected: tuple[float, float, int, float]

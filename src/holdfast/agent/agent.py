@@ -10,17 +10,21 @@ from holdfast.agent.agent_options import (
     AgentOptions,
     CreateSessionOptions,
     OneCallOptions,
+    OpeningOptions,
     Prompt,
+    QueryOnlyOptions,
     QueryOptions,
     SessionOptions,
 )
 from holdfast.agent.option_checks import (
     arguments_of,
+    check_names,
     check_options,
     check_reference,
     check_text,
     hide_key,
     inputs_of,
+    named_settings,
     options_of,
     sources_of,
     takes,
@@ -29,15 +33,20 @@ from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session import AgentSession
 from holdfast.agent.verbs import AgentRemote
 from holdfast.assembly.agent_inputs import split_model
+from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.ports.abort import query_stopped
 from holdfast.serialization.session_state import check_state
-from holdfast.session.session_descriptions import SessionRequest
+from holdfast.session.session_descriptions import SessionBindings, SessionRequest
+from holdfast.vocabulary.errors import AgentError, shortened
 from holdfast.vocabulary.late_names import late_module
-from holdfast.vocabulary.results import AgentResult
-from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.outcomes import Err, Ok
+from holdfast.vocabulary.results import AgentResult, OutputT
+from holdfast.vocabulary.settings import Settings, changed_settings
 
 if TYPE_CHECKING:
     from holdfast.agent.sessions import AgentSessions
     from holdfast.assembly.composition import Composition
+    from holdfast.session.query_handle import QueryHandle
 
 
 @takes(AgentOptions)
@@ -76,7 +85,9 @@ class Agent:
         await self.close()
 
     @takes(QueryOptions)
-    async def run(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
+    async def run(
+        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+    ) -> AgentResult[OutputT]:
         """Answer one prompt in a session of its own.
 
         Raises:
@@ -86,7 +97,9 @@ class Agent:
         return await self.stream(prompt, **options).result()
 
     @takes(QueryOptions)
-    def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
+    def stream(
+        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+    ) -> QueryStream[OutputT]:
         """Answer one prompt in a session of its own, and watch the answer come."""
         request = replace(self._new_session, is_for_one_query=True)
         session = AgentSession(self._composition, request, closes_after_query=True)
@@ -102,7 +115,7 @@ class Agent:
             ConfigError: CONFIG_INVALID when the name or a state to restore is not valid.
 
         """
-        request = _request_for(reference, options, like=self._new_session)
+        request = _request_for(reference, options, self._composition, like=self._new_session)
         return AgentSession(self._composition, request)
 
     async def remote(self, reference: str) -> AgentRemote:
@@ -122,7 +135,9 @@ class Agent:
 
 
 @takes(OneCallOptions)
-async def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentResult[Any]:
+async def run_agent(
+    prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]
+) -> AgentResult[OutputT]:
     """Answer one prompt.
 
     Raises:
@@ -133,12 +148,27 @@ async def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentR
 
 
 @takes(OneCallOptions)
-def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> QueryStream[Any]:
+async def run_agent_result(
+    prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]
+) -> Ok[AgentResult[OutputT]] | Err:
+    """Answer one prompt; an `AgentError` comes back as a value instead of being raised."""
+    try:
+        return Ok(await run_agent(prompt, **options))
+    except AgentError as error:
+        return Err(error)
+
+
+@takes(OneCallOptions)
+def run_agent_stream(
+    prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]
+) -> QueryStream[OutputT]:
     """Answer one prompt and watch the answer come."""
     agent_options, query_options = _split(options)
-    signal = check_options(query_options, QueryOptions, door="run_agent_stream()")["signal"]
-    if signal is not None and signal.aborted:
-        agent_options = {}  # nothing is built for a query that was stopped before it began
+    checked = check_options(query_options, QueryOptions, door="run_agent_stream()")
+    if checked["signal"] is not None and checked["signal"].aborted:
+        # Nothing is built, and no configuration read, for a query that was stopped before it began.
+        check_names(agent_options, AgentOptions, door="run_agent_stream()")
+        return QueryStream(_start_nothing, None, checked)
     hide_key(agent_options)
     composition, request = _prepare(agent_options)
     request = replace(request, is_for_one_query=True)
@@ -152,7 +182,7 @@ async def create_agent_session(**options: Unpack[CreateSessionOptions]) -> Agent
     agent_options, session_options = _part_session(options)
     hide_key(agent_options)
     composition, new_session = _prepare(agent_options)
-    request = _request_for(options.get("name"), session_options, like=new_session)
+    request = _request_for(options.get("name"), session_options, composition, like=new_session)
     try:
         return await AgentSession(composition, request, closes_agent=True).open()
     except BaseException:
@@ -160,9 +190,20 @@ async def create_agent_session(**options: Unpack[CreateSessionOptions]) -> Agent
         raise
 
 
+async def _start_nothing() -> "QueryHandle":
+    """Stand for a query whose signal was aborted: its stream raises ABORTED instead."""
+    raise query_stopped()
+
+
 def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
     """Check an agent's options; return its joined blocks, and how its new sessions start."""
-    options = check_options(options, AgentOptions, door="Agent()")
+    try:
+        return _joined(check_options(options, AgentOptions, door="Agent()"))
+    except AgentError as error:
+        raise shortened(error) from error.__cause__
+
+
+def _joined(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
     configuration = assembly.Configuration(arguments_of(options), sources_of(options))
     resolved = configuration.resolved
     split_model(configuration.settings.model)
@@ -170,6 +211,7 @@ def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
         owner=resolved.agent.owner,
         project=configuration.project,
         settings=configuration.settings,
+        named_by_agent=named_settings(options, configuration),
     )
     check_text(request.owner, of="the owner")
     check_text(request.project, of="the project")
@@ -177,30 +219,40 @@ def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
 
 
 def _request_for(
-    reference: str | None, options: SessionOptions, *, like: SessionRequest
+    reference: str | None,
+    options: SessionOptions,
+    composition: "Composition",
+    *,
+    like: SessionRequest,
 ) -> SessionRequest:
     """Return the request for a session by its name or id, checked."""
     check_reference(reference)
     options = check_options(options, SessionOptions, door="agent.session()")
-    state = options["restore"]
+    state, tools = options["restore"], options["tools"]
+    named = named_settings(options, composition.configuration)
     return replace(
         like,
         reference=reference,
+        settings=changed_settings(like.settings, named.changes_to(like.settings)),
+        named_here=named,
+        bindings=SessionBindings(
+            tools=None if tools is None else ToolRegistry(tools), deps=options["deps"]
+        ),
         busy=options["busy"],
         history=check_state(state).messages if state is not None else (),
         must_exist=options["must_exist"],
     )
 
 
-def _split(options: OneCallOptions) -> tuple[AgentOptions, QueryOptions]:
+def _split(options: OneCallOptions[Any]) -> tuple[AgentOptions, QueryOptions[Any]]:
     """Part what is the agent's from what is the query's."""
-    agent, query = _parted(options, QueryOptions)
+    agent, query = _parted(options, QueryOnlyOptions)
     return agent, query
 
 
 def _part_session(options: CreateSessionOptions) -> tuple[AgentOptions, SessionOptions]:
     """Part what is the agent's from what is the session's."""
-    agent, session = _parted(options, SessionOptions)
+    agent, session = _parted(options, OpeningOptions)
     agent.pop("name", None)
     return agent, session
 

@@ -1,13 +1,11 @@
 """Options: what an agent, a session, a prompt and a query may be told. Each is declared once.
 
-A declaration is the type that callers may give, and an `Option` with its sentence, its default and
-its check. Options that are also settings, or can be set in the configuration file, have these in
-`holdfast.vocabulary.settings`; here is only the type. Checks, signatures, help and the page of
-options derive from both (`holdfast.agent.option_checks`).
+A declaration is a type and an `Option` with its sentence, default and check. What a file can set
+has these in `holdfast.vocabulary`, and only its type here. `option_checks` derives the rest.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, TypedDict
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypedDict
 
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import (
@@ -26,24 +24,30 @@ from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.token_source import TokenSource
 from holdfast.ports.tools import Approver, BeforeTool, OutputTransform, Unanswered
 from holdfast.serialization.session_state import SessionState
+from holdfast.vocabulary.agent_defaults import Permissions
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.messages import Sender, UserMessage
 from holdfast.vocabulary.option_declarations import (
     Option,
     function_option,
+    is_list,
     list_option,
     path_option,
 )
 from holdfast.vocabulary.parts import Part
+from holdfast.vocabulary.results import OutputT
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import (
+    ApprovalRule,
     CacheTtl,
     CompactionSettings,
     Delivery,
     Limits,
     ModelStep,
+    OnDeny,
     OnLoop,
+    PermissionMode,
     RetrySettings,
     RuntimeSettings,
     Thinking,
@@ -91,36 +95,51 @@ class SettingsOptions(TypedDict, total=False):
     parallel_tool_calls: bool
     allowed_tools: Sequence[str] | None
     denied_tools: Sequence[str]
+    approval: ApprovalRule
     loop_threshold: int | None
     on_loop: OnLoop
+    permission_mode: PermissionMode
+    on_deny: OnDeny
     limits: Limits
     retry: RetrySettings
     fallbacks: Sequence[ModelStep | str]
     timeouts: Timeouts
 
 
-class AgentOptions(SettingsOptions, total=False):
-    """What an agent may be told."""
+class ScopedOptions(SettingsOptions, total=False):
+    """What an agent, a session or a query may be told; what is told to the narrower one wins."""
 
     tools: Annotated[
-        Iterable[ToolInput],
-        list_option(
-            "Functions that the model may call, what `@tool` made of them, and sources of tools.",
+        Iterable[ToolInput] | None,
+        Option(
+            "Functions that the model may call, what `@tool` made of them, and sources of tools; "
+            "given to a session or a query, instead of those of the agent.",
+            default=None,
+            fits=lambda value: value is None or is_list(value),
             wanted="a list of tools",
         ),
     ]
+    deps: Annotated[
+        Any,
+        Option(
+            "Any object for tools that ask for it, as `ToolContext.deps`; given to a session or a "
+            "query, instead of the agent's. Never stored.",
+            default=None,
+            fits=_is_anything,
+        ),
+    ]
+
+
+class AgentOptions(ScopedOptions, total=False):
+    """What an agent may be told."""
+
+    workspace: Annotated[PathInput | None, path_option("A folder for the built-in tools.")]
+    permissions: Permissions
     store: Annotated[str | Store, Option(fits=_is_store, wanted="a store")]
     owner: str
     project: str | None
     title_model: str | None
-    recall: Annotated[
-        bool,
-        Option(
-            "Whether the model gets the tool `recall`, which searches the other sessions of the "
-            "same owner and project.",
-            default=False,
-        ),
-    ]
+    recall: bool
     providers: Annotated[
         Iterable[ModelClient],
         list_option(
@@ -271,8 +290,8 @@ class SendOptions(TypedDict, total=False):
     ]
 
 
-class QueryOptions(SendOptions, total=False):
-    """What one query may be told."""
+class QueryOnlyOptions(SendOptions, Generic[OutputT], total=False):
+    """What one query may be told that an agent or a session may not."""
 
     signal: Annotated[
         AbortSignal | None,
@@ -309,7 +328,7 @@ class QueryOptions(SendOptions, total=False):
         ),
     ]
     output_type: Annotated[
-        Any,
+        type[OutputT] | None,
         Option(
             "The type of the answer: a pydantic model, dataclass, TypedDict, struct or any other "
             "type hint with a JSON Schema; comes back as `result.output`.",
@@ -319,7 +338,11 @@ class QueryOptions(SendOptions, total=False):
     ]
     reminders: Annotated[
         Sequence[str],
-        Option("Notes to the model with the first request only; never stored.", default=()),
+        Option(
+            "Notes to the model with the first request only. They are no part of the conversation, "
+            "and stored only while their prompt waits in the queue.",
+            default=(),
+        ),
     ]
     require_tool: Annotated[
         str | None,
@@ -336,8 +359,12 @@ class QueryOptions(SendOptions, total=False):
     ]
 
 
-class SessionOptions(TypedDict, total=False):
-    """What opening a session may be told."""
+class QueryOptions(ScopedOptions, QueryOnlyOptions[OutputT], Generic[OutputT], total=False):
+    """What one query may be told; settings, tools and deps among it are of this query only."""
+
+
+class OpeningOptions(TypedDict, total=False):
+    """What opening a session may be told that an agent or a query may not."""
 
     restore: Annotated[
         SessionState | dict[str, Any] | None,
@@ -356,11 +383,15 @@ class SessionOptions(TypedDict, total=False):
     ]
 
 
-class OneCallOptions(AgentOptions, QueryOptions, total=False):
+class SessionOptions(ScopedOptions, OpeningOptions, total=False):
+    """What a session may be told when it is opened; settings, tools and deps are its own."""
+
+
+class OneCallOptions(AgentOptions, QueryOnlyOptions[OutputT], Generic[OutputT], total=False):
     """What a single query may be told about its agent and itself."""
 
 
-class CreateSessionOptions(AgentOptions, SessionOptions, total=False):
+class CreateSessionOptions(AgentOptions, OpeningOptions, total=False):
     """What a single session may be told about its agent and itself."""
 
     name: Annotated[

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from msgspec.structs import replace
 
 from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions
+from holdfast.agent.history_editing import HistoryEditing
 from holdfast.agent.option_checks import (
     check_options,
     check_reference,
     check_subscription,
+    named_settings,
     settings_changes,
     takes,
 )
-from holdfast.agent.prompts import attach, make_prompt, make_query
+from holdfast.agent.prompts import attach, make_prompt, make_query, with_options
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session_memory import SessionMemory
 from holdfast.ports.runner import QueryInput
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import (
+    NamedSettings,
     SessionRequest,
     SessionView,
     Unfinished,
@@ -36,7 +39,7 @@ from holdfast.vocabulary.ids import SessionId, new_query_id
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
-from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings
 
 if TYPE_CHECKING:
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
 EventT = TypeVar("EventT", bound=Event)
 
 
-class AgentSession(SessionMemory):
+class AgentSession(SessionMemory, HistoryEditing):
     """One conversation. Made by `agent.session()`; use it with `async with`, or close it.
 
     Opening it is lazy: the store is first asked when the session is entered or used.
@@ -63,7 +66,7 @@ class AgentSession(SessionMemory):
         closes_agent: bool = False,
     ) -> None:
         super().__init__(composition)
-        self._request = request
+        self._request = replace(request, bindings=replace(request.bindings, face=self))
         self._closes_after_query = closes_after_query
         self._closes_agent = closes_agent
         self._one_opens = asyncio.Lock()
@@ -122,7 +125,9 @@ class AgentSession(SessionMemory):
     # Prompts.
 
     @takes(QueryOptions)
-    async def chat(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
+    async def chat(
+        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+    ) -> AgentResult[OutputT]:
         """Send a prompt and wait for the answer.
 
         Raises:
@@ -132,40 +137,56 @@ class AgentSession(SessionMemory):
         return await self.stream(prompt, **options).result()
 
     @takes(QueryOptions)
-    def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
+    def stream(
+        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+    ) -> QueryStream[OutputT]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
-        options = check_options(options, QueryOptions, door="session.chat()")
-        query = make_query(prompt, options)
+        told: QueryOptions[Any] = check_options(options, QueryOptions, door="session.chat()")
+        query, named = make_query(prompt, told), self._named_by(told)
 
         async def start() -> "QueryHandle":
             cwd = self._composition.configuration.cwd
-            message = query.message and await attach(query.message, options, cwd=cwd)
-            return await self._submit(replace(query, message=message), options)
+            message = query.message and await attach(query.message, told, cwd=cwd)
+            given = replace(query, message=message, is_only=self._closes_after_query)
+            return await self._submit(given, told, named)
 
-        finish = self.close if self._closes_after_query else None
-        return QueryStream(start, finish, options)
+        return QueryStream(start, self.close if self._closes_after_query else None, told)
 
     @takes(QueryOptions)
-    def resume(self, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
+    def resume(self, **options: Unpack[QueryOptions[OutputT]]) -> QueryStream[OutputT]:
         """Carry an unfinished query on; await it for its result, or iterate it.
 
+        Prompts that wait run after it. Without an unfinished query, the first of them is it.
+
         Raises:
-            SessionError: NOTHING_TO_SEND when every query has ended.
+            SessionError: NOTHING_TO_SEND when every query has ended and no prompt waits.
 
         """
-        options = check_options(options, QueryOptions, door="session.resume()")
+        told: QueryOptions[Any] = check_options(options, QueryOptions, door="session.resume()")
+        named = self._named_by(told)
 
         async def start() -> "QueryHandle":
-            return await self._submit(None, options)
+            live = await self._live_session()
+            query = resume_input(live.fold, live.recorder.waiting().values())
+            return await self._submit(with_options(query, told), told, named)
 
-        return QueryStream(start, None, options)
+        return QueryStream(start, None, told)
 
-    async def _submit(self, query: QueryInput | None, options: QueryOptions) -> "QueryHandle":
-        """Submit a query to the session; without one, carry on what is unfinished."""
+    def _named_by(self, options: QueryOptions[Any]) -> NamedSettings:
+        """Return the settings of one query, checked; one that is stopped already needs none."""
+        signal = options["signal"]
+        if signal is not None and signal.aborted:
+            return NamedSettings()
+        return named_settings(options, self._composition.configuration)
+
+    async def _submit(
+        self, query: QueryInput, options: QueryOptions[Any], named: NamedSettings
+    ) -> "QueryHandle":
         live = await self._live_session()
-        total_timeout = options["total_timeout"]
-        query = query or resume_input(live.fold, live.recorder.waiting().values())
-        handle = live.new_handle(query, total_timeout=total_timeout)
+        settings = query.settings | named.over(live.fold.settings)
+        handle = live.new_handle(
+            replace(query, settings=settings), total_timeout=options["total_timeout"]
+        )
         await live.submit(handle, options["delivery"])
         return handle
 
@@ -181,7 +202,7 @@ class AgentSession(SessionMemory):
         options = check_options(SendOptions(), SendOptions, door="session.count_tokens()")
         message = None if prompt is None else make_prompt(prompt, options, new_query_id())
         live = await self._live_session()
-        return await self._composition.count_tokens(live.fold, message)
+        return await self._composition.count_tokens(live, message)
 
     async def drain_queue(self) -> tuple[UserMessage, ...]:
         """Take every prompt that waits out of the queue and return them."""
@@ -232,8 +253,13 @@ class AgentSession(SessionMemory):
         """
         fork = await (await self._branches()).fork(after)
         check_reference(name)
+        self._composition.kept.add(fork.parent)
         request = SessionRequest(
-            reference=name, owner=self._request.owner, project=self._request.project, fork=fork
+            reference=name,
+            owner=self._request.owner,
+            project=self._request.project,
+            fork=fork,
+            bindings=self._request.bindings,
         )
         return await AgentSession(self._composition, request).open()
 
@@ -283,11 +309,13 @@ class AgentSession(SessionMemory):
     async def close(self, *, force: bool = False) -> None:
         """Close the session: a running query may end by itself for a while, or not with `force`."""
         self._closed = True
-        if self._live is None and self._opening is not None:
-            await _give_up(self._opening)
-        if self._live is not None:
-            await self._live.close(force=force)
-        self._composition.forget_closed()
+        live = self._live
+        if live is None and self._opening is not None:
+            live = await _give_up(self._opening)
+        elif live is not None:
+            await live.close(force=force)
+        if live is not None:
+            await self._composition.forget(live, is_one_shot=self._closes_after_query)
         if self._closes_agent:
             await self._composition.close()
 
@@ -356,12 +384,15 @@ class AgentSession(SessionMemory):
                 self._live = live
 
 
-async def _give_up(opening: "asyncio.Task[LiveSession]") -> None:
-    """Cancel an opening, and close the session if it was open already."""
+async def _give_up(opening: "asyncio.Task[LiveSession]") -> "LiveSession | None":
+    """Cancel an opening; close and return the session if it was open already."""
     if opening.cancel():
         await asyncio.wait({opening})
-    if not opening.cancelled() and opening.exception() is None:
-        await opening.result().close(force=True)
+    if opening.cancelled() or opening.exception() is not None:
+        return None
+    live = opening.result()
+    await live.close(force=True)
+    return live
 
 
 def _not_open(*, closed: bool) -> AgentError:

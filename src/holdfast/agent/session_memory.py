@@ -97,7 +97,9 @@ class SessionMemory(SessionVerbs):
         transcript: str = late_module("holdfast.session.notes").transcript_of(messages)
         if as_ == "full" or not transcript:
             return transcript
-        return await self._composition.summarise(settings, messages)
+        ask = late_module("holdfast.assembly.side_questions").ask_for_summary
+        summary_text: str = await ask(self._composition.session_resources(), settings, messages)
+        return summary_text
 
     @property
     def _finder(self) -> "SessionFinder":

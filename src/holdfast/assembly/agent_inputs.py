@@ -77,6 +77,8 @@ class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
 
     tools: Iterable[ToolInput]
     recall: bool
+    workspace: PathInput | None
+    deps: object
     providers: Iterable[ModelClient]
     own_access: OwnAccess
     store: str | Store

@@ -8,29 +8,32 @@ from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs
 from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
-from holdfast.assembly.side_questions import ask_for_summary, ask_for_title
-from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
-from holdfast.blocks.tool_registry.registry import ToolRegistry
-from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.assembly.side_questions import ask_for_title
+from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
+from holdfast.blocks.tool_registry.registry import ToolInput, ToolRegistry
+from holdfast.engine.agent_blocks import BlockInputs, join_blocks
+from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.owned_tasks import OwnedTasks
-from holdfast.engine.provider_attempts import ProviderAttempts
-from holdfast.engine.query_runner import QueryRunner
-from holdfast.engine.tool_dispatcher import ToolDispatcher
-from holdfast.engine.tool_execution import ToolExecution
-from holdfast.engine.turn_runner import TurnRunner
+from holdfast.ports.permissions import ToolSurroundings
 from holdfast.ports.session_store import Store
+from holdfast.session.branching import fold_log
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
-from holdfast.session.opening import find_session, open_session
-from holdfast.session.session_descriptions import SessionRequest
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
+from holdfast.session.opening import find_session, no_session, open_session
+from holdfast.session.session_descriptions import SessionGlimpse, SessionRequest, glimpse_of
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ConfigError,
+    ErrorCode,
+    SessionError,
+    shortened,
+)
 from holdfast.vocabulary.events import Event, Instrumented
 from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.parts import media_of
 from holdfast.vocabulary.requests import TokenCount
-from holdfast.vocabulary.settings import Settings
 
 _OPENING_SECONDS = 15.0
 """How long a closing agent waits until an opening has given back what it holds."""
@@ -58,29 +61,44 @@ class Composition:
         self.clock = inputs.clock
         self._inputs = inputs
         self._title_model = configuration.title_model
-        self.registry = ToolRegistry((*inputs.tools, *self._own_tools()))
+        self.registry = ToolRegistry(
+            [*inputs.tools, *_tools_for(inputs, configuration), *self._own_tools()]
+        )
         self._store: Store | None = None
         self._sessions: list[LiveSession] = []
+        self._one_shots: set[SessionId] = set()
+        """Sessions of single calls that are to be forgotten when they are over."""
+        self.kept: set[SessionId] = set()
+        """Sessions that are not forgotten, because others were forked from them."""
         self._openings = OwnedTasks()
         self._closed = False
-        turns = TurnRunner(
-            catalogue=configuration.known_models(self.clock),
-            clock=self.clock,
-            runtime=inputs.runtime,
-        )
-        self._runner = QueryRunner(
-            attempts=ProviderAttempts(
-                route=self.clients.route, clock=self.clock, random=inputs.random
-            ),
-            turns=turns,
-            dispatcher=ToolDispatcher(
-                execution=ToolExecution(clock=self.clock), before_tool=inputs.before_tool
-            ),
-            registry=self.registry,
-            clock=self.clock,
+        self._blocks = join_blocks(
+            BlockInputs(
+                route=self.clients.route,
+                catalogue=configuration.known_models(self.clock),
+                tool_registry=self.registry,
+                clock=self.clock,
+                random=inputs.random,
+                runtime=inputs.runtime,
+                permissions=CallPermissions(
+                    configuration.permission_rules,
+                    folder=writable(str(configuration.cwd.resolve())),
+                    project=configuration.decisions.for_owner(configuration.resolved.agent.owner),
+                ),
+                surroundings=self._surroundings(),
+                before_tool=inputs.before_tool,
+            )
         )
 
-    def _own_tools(self) -> tuple[Tool, ...]:
+    def _surroundings(self) -> ToolSurroundings:
+        """Return what tools get of the agent: what they keep lives with the session."""
+        return ToolSurroundings(
+            environment=self.configuration.environment.variables,
+            blobs=lambda: self.store.blobs,
+            refuses_path=self.configuration.permission_rules.refuses_path,
+        )
+
+    def _own_tools(self) -> tuple[ToolInput, ...]:
         if not self._inputs.recall:
             return ()
         if not self._inputs.runtime.cross_session_context:
@@ -102,7 +120,10 @@ class Composition:
         return self._openings.start(self._open(request), name="holdfast-open")
 
     async def _open(self, request: SessionRequest) -> LiveSession:
-        live = await open_session(self.session_resources(), request)
+        try:
+            live = await open_session(self.session_resources(), request)
+        except AgentError as error:
+            raise shortened(error) from error.__cause__
         self._sessions.append(live)  # from here on the agent closes it
         if self._inputs.instrumentation is not None:
             live.channel.on(Instrumented, self._inputs.instrumentation)
@@ -115,9 +136,20 @@ class Composition:
                 return live
         return None
 
-    def forget_closed(self) -> None:
-        """Keep nothing of sessions that were closed."""
-        self._sessions = [live for live in self._sessions if not live.closed]
+    async def forget(self, live: LiveSession, *, is_one_shot: bool = False) -> None:
+        """Keep nothing of a session that was closed.
+
+        The session of a single call is gone from the agent's own memory, too, unless it rests:
+        then it is gone when it was answered and is closed again.
+        """
+        self._sessions = [other for other in self._sessions if not other.closed]
+        if is_one_shot and self._inputs.store == "memory":
+            self._one_shots.add(live.session_id)
+        fold = live.fold
+        is_over = fold.unfinished_query() is None and not fold.inputs
+        if is_over and live.session_id in self._one_shots - self.kept:
+            self._one_shots.discard(live.session_id)
+            await self.store.log.delete(live.session_id)
 
     async def find(self, request: SessionRequest) -> SessionId:
         """Find a session, also one that another process holds.
@@ -128,8 +160,14 @@ class Composition:
         """
         record = await find_session(self.session_resources(), request)
         if record is None:
-            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
+            raise no_session(request)
         return record.id
+
+    async def look_at(self, session_id: SessionId) -> SessionGlimpse:
+        """Return what the store has of a session, whoever holds it."""
+        entries = await self.store.log.read(session_id)
+        commands = await self.store.inbox.pending(session_id)
+        return glimpse_of(await fold_log(self.store.log, entries), commands)
 
     async def require(self, session_id: SessionId) -> None:
         """Raise NOT_FOUND when a session of this owner is not there any more."""
@@ -146,19 +184,22 @@ class Composition:
         """The store of the sessions; it is made when it is first needed."""
         if self._store is None:
             given = self._inputs.store
-            self._store = make_store(given) if isinstance(given, str) else given
+            owner = self.configuration.resolved.agent.owner
+            self._store = make_store(given, owner=owner) if isinstance(given, str) else given
         return self._store
 
     def session_resources(self) -> SessionResources:
         """Return what sessions share."""
         return SessionResources(
             store=self.store,
-            runner=self._runner,
+            runner=self._blocks.query_runner,
             tools=self.registry,
             clock=self.clock,
             runtime=self._inputs.runtime,
             approver=self._inputs.approver,
             unanswered=self._inputs.unanswered,
+            deps=self._inputs.deps,
+            cwd=self.configuration.cwd,
             telemetry=self._inputs.telemetry,
             make_title=self._make_title if self._title_model else None,
             title_model=self._title_model or "",
@@ -172,16 +213,7 @@ class Composition:
             model=self._title_model or "",
         )
 
-    async def summarise(self, settings: Settings, messages: Sequence[Message]) -> str:
-        """Ask the model of a session for a summary of another conversation.
-
-        Raises:
-            AgentError: when it cannot be asked.
-
-        """
-        return await ask_for_summary(self.session_resources(), settings, messages)
-
-    async def count_tokens(self, fold: SessionFold, message: UserMessage | None) -> TokenCount:
+    async def count_tokens(self, live: LiveSession, message: UserMessage | None) -> TokenCount:
         """Count what a session's next request would hold; with a message, if it were said now.
 
         Raises:
@@ -189,14 +221,15 @@ class Composition:
             ConfigError: CONFIG_INVALID when the message holds media that the model does not take.
 
         """
-        settings = fold.settings
+        fold, settings = live.fold, live.fold.settings
         client, model = await self.clients.route(settings.model)
         if message is not None:
             message = lead_with_reminders(message, settings.cached_reminders, fold.sent_view())
-        offered = self.registry.current().view(settings.allowed_tools, settings.denied_tools)
+        offered = live.registry.current().view(settings.allowed_tools, settings.denied_tools)
         media = media_of(message.parts) if message is not None else ()
         extras = RequestExtras(model=model, tools=offered.wire_tools, fresh_media=media)
-        return await client.count_tokens(build_request(settings, fold.sent_view(message), extras))
+        request = self._blocks.request_builder(settings, fold.sent_view(message), extras)
+        return await client.count_tokens(request)
 
     async def close(self) -> None:
         """Close every session, then what was made here. Closing twice is fine."""
@@ -220,16 +253,26 @@ class Composition:
             await store.close()
 
 
-STORES: dict[str, Callable[[str], Store]] = {
-    "memory": lambda _: late.MemoryStore(),
-    "jsonl:DIR": lambda place: late.JsonlStore(_absolute(place)),
-    "sqlite:FILE": lambda place: late.SqliteStore(_absolute(place)),
+def _tools_for(inputs: AgentInputs, configuration: Configuration) -> list[ToolInput]:
+    """Make the built-in tools, if a folder is named for them."""
+    if inputs.workspace is None:
+        return []
+    return [*late.coding_tools(configuration.cwd / Path(inputs.workspace).expanduser())]
+
+
+STORES: dict[str, Callable[[str, str], Store]] = {
+    "memory": lambda _, __: late.MemoryStore(),
+    "jsonl:DIR": lambda place, _: late.JsonlStore(_absolute(place)),
+    "sqlite:FILE": lambda place, _: late.SqliteStore(_absolute(place)),
+    "postgresql://URL": lambda place, owner: _postgres_store(f"postgresql:{place}", owner),
 }
-"""Every store string, and what makes its store from what comes after the colon."""
+"""Every store string, and what makes its store from what comes after the colon, for an owner."""
 
 
-def make_store(location: str) -> Store:
+def make_store(location: str, *, owner: str) -> Store:
     """Make the store that a string names, one of `STORES`.
+
+    A store that is shared with other owners shows the sessions of this one only.
 
     Raises:
         ConfigError: CONFIG_INVALID when no store is called that.
@@ -239,16 +282,25 @@ def make_store(location: str) -> Store:
     for string, make in STORES.items():
         name, _, wanted = string.partition(":")
         if location == name and not wanted:
-            return make("")
+            return make("", owner)
         if kind == name and wanted:
             if not place:
                 raise ConfigError(
                     ErrorCode.CONFIG_INVALID, f"store {location!r} does not say where"
                 )
-            return make(place)
+            return make(place, owner)
     raise ConfigError(
-        ErrorCode.CONFIG_INVALID, f"{location!r} names no store; use one of {', '.join(STORES)}"
+        ErrorCode.CONFIG_INVALID, f"{kind!r} names no store; use one of {', '.join(STORES)}"
     )
+
+
+def _postgres_store(url: str, owner: str) -> Store:
+    try:
+        return late.PostgresStore(url, owner=owner)
+    except ImportError as error:
+        raise ConfigError(
+            ErrorCode.CONFIG_MISSING, "a PostgreSQL store needs `pip install 'holdfast[postgres]'`"
+        ) from error
 
 
 def _absolute(place: str) -> Path:

@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from holdfast.providers.wire.chat_completions.dialects import DIALECTS, Dialect
     from holdfast.stores.jsonl.store import JsonlStore
     from holdfast.stores.memory import MemoryStore
+    from holdfast.stores.postgresql.store import PostgresStore, prepare_database
     from holdfast.stores.recording import RecordingClient
     from holdfast.stores.sqlite.store import SqliteStore
+    from holdfast.tools import check_sandbox, coding_tools
     from holdfast.tools.recall import recall_tool
+    from holdfast.tools.sandbox_check import SandboxCheck
 
 __all__ = [
     "DIALECTS",
@@ -32,13 +35,18 @@ __all__ = [
     "JsonlStore",
     "LocalModelClient",
     "MemoryStore",
+    "PostgresStore",
     "Random",
     "RecordingClient",
+    "SandboxCheck",
     "SqliteStore",
     "attachment_part",
+    "check_sandbox",
+    "coding_tools",
     "list_local_models",
     "make_client",
     "offered_client",
+    "prepare_database",
     "pull_model",
     "recall_tool",
     "remove_local_model",
@@ -46,6 +54,7 @@ __all__ = [
 
 _DIALECTS = "holdfast.providers.wire.chat_completions.dialects"
 _VENDOR_CLIENTS = "holdfast.providers.vendor_clients"
+_POSTGRES_STORE = "holdfast.stores.postgresql.store"
 _WEIGHT_FILES = "holdfast.providers.local.weights"
 
 if not TYPE_CHECKING:
@@ -59,13 +68,18 @@ if not TYPE_CHECKING:
             "JsonlStore": "holdfast.stores.jsonl.store",
             "LocalModelClient": "holdfast.providers.local.client",
             "MemoryStore": "holdfast.stores.memory",
+            "PostgresStore": _POSTGRES_STORE,
             "Random": "random",
             "RecordingClient": "holdfast.stores.recording",
+            "SandboxCheck": "holdfast.tools.sandbox_check",
             "SqliteStore": "holdfast.stores.sqlite.store",
             "attachment_part": "holdfast.assembly.attachments",
+            "check_sandbox": "holdfast.tools",
+            "coding_tools": "holdfast.tools",
             "list_local_models": _WEIGHT_FILES,
             "make_client": _VENDOR_CLIENTS,
             "offered_client": _VENDOR_CLIENTS,
+            "prepare_database": _POSTGRES_STORE,
             "pull_model": "holdfast.providers.local.download",
             "recall_tool": "holdfast.tools.recall",
             "remove_local_model": _WEIGHT_FILES,

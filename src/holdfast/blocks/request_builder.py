@@ -1,6 +1,7 @@
 """The request builder: a neutral request as a pure function of settings and conversation."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -25,6 +26,24 @@ class RequestExtras(msgspec.Struct, frozen=True, kw_only=True):
     """The one tool that the model must call."""
     fresh_media: tuple[MediaPart, ...] = ()
     """What the user has just handed in."""
+    caches_tail: bool = True
+    """Whether a later request may repeat this one."""
+
+
+class RequestBuilder(Protocol):
+    """Makes the request of a turn; a substitute for `build_request` is a function like this.
+
+    - It is pure: the same arguments give an equal request, and none of them is changed.
+    - It raises NOTHING_TO_SEND when there is no user message.
+    - Reminders go to the end of the last user message of the request, and nowhere else.
+    - Everything that the settings and the extras say about a request is in it.
+    """
+
+    def __call__(
+        self, settings: Settings, messages: tuple[Message, ...], extras: RequestExtras
+    ) -> ModelRequest:
+        """Make the request."""
+        ...
 
 
 def build_request(
@@ -51,6 +70,7 @@ def build_request(
         seed=settings.seed,
         output_schema=extras.output_schema,
         cache_ttl=settings.cache_ttl,
+        caches_tail=extras.caches_tail,
         compaction=settings.compaction,
         betas=settings.betas,
         timeouts=settings.timeouts,

@@ -11,10 +11,10 @@ from holdfast.vocabulary.entries import (
     Compaction,
     ContextNoted,
     Entry,
+    HistoryEdited,
     InputDrained,
     InputPromoted,
     InputQueued,
-    KnownEntry,
     PartCheckpoint,
     QueryEnded,
     QueryStarted,
@@ -28,6 +28,7 @@ from holdfast.vocabulary.entries import (
     TurnStarted,
     UnknownEntry,
 )
+from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import EntryId, QueryId, TurnId
@@ -80,6 +81,7 @@ _OWN_VALUES: frozenset[type[Entry]] = frozenset(
         Compaction,
         Snapshot,
         Rewound,
+        HistoryEdited,
         ContextNoted,
         UnknownEntry,
     }

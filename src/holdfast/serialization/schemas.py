@@ -6,9 +6,10 @@ import msgspec
 
 from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest
-from holdfast.vocabulary.entries import KnownEntry
+from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.events import (
+    CompactionDelta,
     Heartbeat,
     ObserverLagged,
     QueryMeasured,
@@ -35,6 +36,7 @@ PUBLIC_TYPES: dict[str, Any] = {
     "ErrorReport": ErrorReport,
     "LiveEvent": TextDelta
     | ReasoningDelta
+    | CompactionDelta
     | ToolInputDelta
     | ToolProgress
     | ToolFailed

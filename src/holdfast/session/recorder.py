@@ -31,9 +31,10 @@ from holdfast.vocabulary.entries import (
     QueryEnded,
     SessionChanged,
 )
-from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError, without_secrets
+from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
 from holdfast.vocabulary.events import Event, LiveEvent
 from holdfast.vocabulary.ids import ApprovalId, InputId
+from holdfast.vocabulary.secrets import without_secrets
 
 
 class SessionRecorder:

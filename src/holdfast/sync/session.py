@@ -1,8 +1,8 @@
 """AgentSession, AgentRemote and QueryStream, blocking: each is its async twin, waited for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, Literal, Self, TypeVar, Unpack
 
 from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions
 from holdfast.agent.option_checks import takes
@@ -13,17 +13,17 @@ from holdfast.agent.verbs import AgentRemote as AsyncAgentRemote
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import SessionView, Unfinished
 from holdfast.sync.background_loop import LoopAccess
-from holdfast.vocabulary.approvals import ApprovalScope
+from holdfast.vocabulary.approvals import ApprovalRequest, ApprovalScope
 from holdfast.vocabulary.events import Event, SessionStatus, TextDelta
-from holdfast.vocabulary.ids import QueryId, SessionId
+from holdfast.vocabulary.ids import MessageId, QueryId, SessionId
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import Message, UserMessage
+from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.requests import TokenCount
-from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings
 
 EventT = TypeVar("EventT", bound=Event)
-OutputT = TypeVar("OutputT")
 InnerT = TypeVar("InnerT", bound=AsyncAgentSession | AsyncAgentRemote)
 
 
@@ -106,9 +106,13 @@ class _SessionVerbs(Generic[InnerT]):
         arguments: Json | None = None,
         scope: ApprovalScope = "once",
         by: str | None = None,
+        feedback: str | None = None,
     ) -> None:
         """Let a waiting tool call run, with other arguments if given."""
-        self._access.call(self._inner.approve(approval_id, arguments=arguments, scope=scope, by=by))
+        approving = self._inner.approve(
+            approval_id, arguments=arguments, scope=scope, by=by, feedback=feedback
+        )
+        self._access.call(approving)
 
     def deny(self, approval_id: str, reason: str | None = None, *, by: str | None = None) -> None:
         """Refuse a waiting tool call; the model is told why."""
@@ -122,6 +126,18 @@ class AgentRemote(_SessionVerbs[AsyncAgentRemote]):
     def session_id(self) -> SessionId:
         """The session's id."""
         return self._inner.session_id
+
+    def messages(self) -> tuple[Message, ...]:
+        """Read the conversation so far."""
+        return self._access.call(self._inner.messages())
+
+    def pending(self) -> tuple[ApprovalRequest, ...]:
+        """Read the approvals without an answer."""
+        return self._access.call(self._inner.pending())
+
+    def status(self) -> SessionStatus:
+        """Read what the session is doing, by its log."""
+        return self._access.call(self._inner.status())
 
     def abort(self, reason: str | None = None) -> None:
         """Ask for the running query to be stopped."""
@@ -177,17 +193,21 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         return self._inner.snapshot()
 
     @takes(QueryOptions)
-    def chat(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
+    def chat(
+        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+    ) -> AgentResult[OutputT]:
         """Send a prompt and wait for the answer."""
         return self._access.call(self._inner.chat(prompt, **options))
 
     @takes(QueryOptions)
-    def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
+    def stream(
+        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+    ) -> QueryStream[OutputT]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
         return QueryStream(self._inner.stream(prompt, **options), self._access)
 
     @takes(QueryOptions)
-    def resume(self, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
+    def resume(self, **options: Unpack[QueryOptions[OutputT]]) -> QueryStream[OutputT]:
         """Carry an unfinished query on."""
         return QueryStream(self._inner.resume(**options), self._access)
 
@@ -250,6 +270,32 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         """Open the session if it is not open yet, and return it."""
         self._access.call(self._inner.open())
         return self
+
+    def add_message(
+        self,
+        content: str | Sequence[Part],
+        *,
+        role: Literal["user", "assistant"] = "user",
+        after: str | None = None,
+    ) -> MessageId:
+        """Add a message after another, or at the end, and return its id; no model is asked."""
+        return self._access.call(self._inner.add_message(content, role=role, after=after))
+
+    def replace_message(self, message_id: str, content: str | Sequence[Part]) -> None:
+        """Let a message say something else; its id, model and usage stay."""
+        self._access.call(self._inner.replace_message(message_id, content))
+
+    def remove_message(self, message_id: str) -> None:
+        """Take a message out of the conversation."""
+        self._access.call(self._inner.remove_message(message_id))
+
+    def replace_part(self, message_id: str, place: int, part: Part) -> None:
+        """Put another part in the place of one; the first part of a message has place 0."""
+        self._access.call(self._inner.replace_part(message_id, place, part))
+
+    def remove_part(self, message_id: str, place: int) -> None:
+        """Take a part out of a message; a message without parts is taken out as a whole."""
+        self._access.call(self._inner.remove_part(message_id, place))
 
     def delete(self) -> None:
         """Close the session by force and delete it."""

@@ -9,14 +9,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.session_store import SearchHit, SessionRecord, Store
 from holdfast.ports.tools import ToolContext
 
 _MOST_HITS = 20
 
 
-def recall_tool(store: Callable[[], Store], *, owner: str, project: str) -> Tool:
+def recall_tool(store: Callable[[], Store], *, owner: str, project: str) -> AnyTool:
     """Make the tool; it sees the sessions of one owner and project, and never the one it runs in.
 
     What it finds was said earlier. It is quoted, and the model is told that it is no instruction.

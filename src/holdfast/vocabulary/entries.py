@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, TypeAlias
 import msgspec
 
 from holdfast.vocabulary.aliases import alias_of, aliases_of
-from holdfast.vocabulary.approvals import ApprovalScope
+from holdfast.vocabulary.approvals import NO_FACTS, ApprovalScope, CallFacts, Ruling
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import (
     ApprovalId,
@@ -20,13 +20,15 @@ from holdfast.vocabulary.ids import (
     TurnId,
 )
 from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.messages import Message, Sender, UserMessage
+from holdfast.vocabulary.messages import KeptOptions, Message, Sender, UserMessage
 from holdfast.vocabulary.parts import Part, PartKind, ResultContent
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import Delivery, Settings
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.tools import Effect
 from holdfast.vocabulary.usage import Usage
+
+ChangeOrigin: TypeAlias = Literal["opening", "configure"]
 
 FORMAT_VERSION = 1
 """The version of the log format that this code writes."""
@@ -44,10 +46,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     raw: msgspec.Raw | None = None
     """The stored bytes, kept only when they hold more than this version understands."""
     survives_rewind: ClassVar[bool]
-    """Whether an entry of this kind still counts when the conversation went back behind it.
-
-    What is true of the session does, what was said does not. Each kind says it for itself.
-    """
+    """Whether an entry of this kind still counts when the conversation went back behind it: what is
+    true of the session does, what was said does not. Each kind says it for itself."""
 
     @property
     def kind(self) -> str:
@@ -86,6 +86,8 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     spawned_by: SessionId | None = None
     """The session whose tool call made this one. It shares nothing of its conversation."""
     settings: Settings = Settings()
+    configured: tuple[str, ...] = ()
+    """Names of settings that `configure` had set in the session that this one was forked from."""
     native_session_id: str | None = None
     history: tuple[Message, ...] = ()
     """The conversation that a restored session begins with."""
@@ -96,6 +98,8 @@ class SessionChanged(Entry, frozen=True, kw_only=True, tag="session.changed"):
 
     survives_rewind: ClassVar[bool] = True
     changes: JsonObject
+    origin: ChangeOrigin = "configure"
+    """What changed it; a change at an opening ranks like what the session was opened with."""
 
 
 class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):
@@ -106,6 +110,7 @@ class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):
     message: UserMessage
     delivery: Delivery
     sender: Sender | None = None
+    options: KeptOptions = KeptOptions()
 
 
 class InputPromoted(Entry, frozen=True, kw_only=True, tag="input.promoted"):
@@ -130,6 +135,9 @@ class QueryStarted(Entry, frozen=True, kw_only=True, tag="query.started"):
     message: UserMessage | None = None
     """The prompt; None when an earlier query goes on."""
     resumes: QueryId | None = None
+    options: KeptOptions = KeptOptions()
+    policy: JsonObject | None = None
+    """The permission mode and rules in force; None: those that an earlier query recorded."""
 
 
 class QueryEnded(Entry, frozen=True, kw_only=True, tag="query.ended"):
@@ -224,6 +232,9 @@ class ApprovalRequested(Entry, frozen=True, kw_only=True, tag="approval.requeste
     arguments_hash: str
     effect: Effect = "external"
     reason: str | None = None
+    folder: str | None = None
+    facts: CallFacts = NO_FACTS
+    ruling: Ruling | None = None
 
 
 ApprovalDecision: TypeAlias = Literal["approved", "denied", "cancelled"]
@@ -241,6 +252,7 @@ class ApprovalSettled(Entry, frozen=True, kw_only=True, tag="approval.settled"):
     scope: ApprovalScope = "once"
     by: str | None = None
     reason: str | None = None
+    feedback: str | None = None
 
 
 class ToolStarted(Entry, frozen=True, kw_only=True, tag="tool.started"):
@@ -251,6 +263,8 @@ class ToolStarted(Entry, frozen=True, kw_only=True, tag="tool.started"):
     tool: str
     arguments_hash: str
     idempotent: bool = False
+    ruling: Ruling | None = None
+    """Why it may run, and who says so."""
 
 
 class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
@@ -263,10 +277,12 @@ class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
     content: tuple[ResultContent, ...] = ()
     error: ErrorReport | None = None
     duration_ms: int = 0
+    ruling: Ruling | None = None
+    """Why it was refused, if no person did."""
 
 
 class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
-    """A failed model call will be repeated."""
+    """A failed model call, or with `tool` a failed run of that tool, will be repeated."""
 
     survives_rewind: ClassVar[bool] = False
     attempt: int
@@ -275,6 +291,8 @@ class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
     next_at: int
     error: ErrorReport
     account_limited: bool = False
+    call_id: CallId | None = None
+    tool: str | None = None
 
 
 class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
@@ -306,6 +324,23 @@ class Rewound(Entry, frozen=True, kw_only=True, tag="rewound"):
     survives_rewind: ClassVar[bool] = False
     to_seq: int
     message_id: MessageId | None = None
+
+
+EditAction: TypeAlias = Literal["remove", "replace", "add"]
+
+
+class HistoryEdited(Entry, frozen=True, kw_only=True, tag="history.edited"):
+    """A message of the conversation was removed, replaced or added; what was said stays in the log.
+
+    An unanswered tool call of a message that comes in this way is answered, never run.
+    """
+
+    survives_rewind: ClassVar[bool] = False
+    action: EditAction
+    target: MessageId | None = None
+    """The message to remove or replace, or the one to add after; None adds at the end."""
+    message: Message | None = None
+    """The message that comes in; None when one is removed."""
 
 
 class ContextNoted(Entry, frozen=True, kw_only=True, tag="context.noted"):
@@ -347,31 +382,3 @@ class UnknownEntry(Entry, frozen=True, kw_only=True, tag="unknown"):
     def kind(self) -> str:
         """The kind that the entry was stored under."""
         return self.stored_kind
-
-
-KnownEntry: TypeAlias = (
-    SessionOpened
-    | SessionChanged
-    | InputQueued
-    | InputPromoted
-    | InputDrained
-    | QueryStarted
-    | QueryEnded
-    | TurnStarted
-    | TurnEnded
-    | TurnDiscarded
-    | PartStarted
-    | PartCheckpoint
-    | PartEnded
-    | ApprovalRequested
-    | ApprovalSettled
-    | ToolStarted
-    | ToolEnded
-    | RetryScheduled
-    | Compaction
-    | Snapshot
-    | Rewound
-    | ContextNoted
-    | HookMessage
-    | UsageReported
-)

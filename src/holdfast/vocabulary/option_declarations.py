@@ -5,10 +5,11 @@ a struct or of a TypedDict. Checks, help, documentation and configuration derive
 """
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -71,7 +72,7 @@ def function_option(sentence: str) -> Option:
 
 def list_option(sentence: str, *, wanted: str) -> Option:
     """Declare an option that is a list of objects."""
-    return Option(sentence, default=(), fits=_is_list, wanted=wanted)
+    return Option(sentence, default=(), fits=is_list, wanted=wanted)
 
 
 def _is_path(value: object) -> bool:
@@ -82,7 +83,8 @@ def _is_function(value: object) -> bool:
     return value is None or callable(value)
 
 
-def _is_list(value: object) -> bool:
+def is_list(value: object) -> bool:
+    """Whether a value can be read as a list of objects; text and mappings cannot."""
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
 
 
@@ -96,6 +98,11 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     """What holds without it; UNSET where it must be given."""
 
     @property
+    def shown_type(self) -> str:
+        """The type as a reader would write it."""
+        return type_name(self.kind)
+
+    @property
     def shown_default(self) -> str:
         """The default as a reader would write it."""
         kind = type(self.default)
@@ -107,6 +114,22 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     def struct(self) -> type[msgspec.Struct] | None:
         """The struct that its values are, if they are one."""
         return struct_in(self.kind)
+
+
+def type_name(kind: object) -> str:
+    """Write a type as a reader would."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind in {None, type(None)}:
+        return "None"
+    if origin is Literal:
+        return " | ".join(f'"{value}"' for value in arguments)
+    if origin in {Union, UnionType}:
+        return " | ".join(dict.fromkeys(type_name(argument) for argument in arguments))
+    name = getattr(origin or kind, "__name__", str(kind))
+    if name == "Callable" or all(item in {Any, ...} for item in arguments):
+        return name
+    inner = ", ".join("..." if item is ... else type_name(item) for item in arguments)
+    return f"{name}[{inner}]"
 
 
 def declared_fields(kind: type[msgspec.Struct]) -> dict[str, Declared]:
@@ -152,7 +175,12 @@ def struct_in(annotation: object) -> type[msgspec.Struct] | None:
 
 
 def bounds_fault(value: object, said: Option) -> str | None:
-    """Say what is wrong with a number that is too small or too large; None if nothing is."""
+    """Say what is wrong with a number that is too small, too large or no number; None if nothing.
+
+    JSON has no infinity, and nothing that is stored could be read back with one.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"must be a finite number, not {value:g}"
     is_bounded = said.least is not None or said.most is not None
     if not is_bounded or not isinstance(value, int | float):
         return None
@@ -175,10 +203,11 @@ def showing(options: Mapping[str, Declared]) -> Callable[[DoorT], DoorT]:
         function: Any = vars(door)["__init__"] if isinstance(door, type) else door
         function.__signature__ = _with_options(inspect.signature(function), options)
         told = "\n".join(
-            f"    {item.name}: {item.option.sentence} Default: {item.shown_default}."
+            f"    {item.name} ({item.shown_type}): {item.option.sentence} "
+            f"Default: {item.shown_default}."
             for item in options.values()
         )
-        door.__doc__ = f"{inspect.cleandoc(door.__doc__ or '')}\n\nOptions:\n{told}\n"
+        door.__doc__ = f"{inspect.cleandoc(door.__doc__ or '')}\n\nKeyword Args:\n{told}\n"
         return door
 
     return show
@@ -203,6 +232,24 @@ def _with_options(
         if name not in taken
     ]
     return signature.replace(parameters=[*own, *shown])
+
+
+def allowed_words(annotation: object) -> tuple[str, ...]:
+    """Return the words that a type allows, where it is a choice between words."""
+    plain = split_annotation(annotation)[0]
+    if get_origin(plain) is Literal:
+        return tuple(word for word in get_args(plain) if isinstance(word, str))
+    if get_origin(plain) in {Union, UnionType}:
+        return tuple(word for part in get_args(plain) for word in allowed_words(part))
+    return ()
+
+
+def word_fault(value: object, allowed: tuple[str, ...]) -> str:
+    """Say that a word is not one of those allowed, and which one may have been meant."""
+    words = ", ".join(repr(word) for word in allowed[:-1]) + f" or {allowed[-1]!r}"
+    close = late_module("difflib").get_close_matches(str(value), allowed, n=1, cutoff=0.7)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return f"{value!r} is not allowed{hint}; use {words}"
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:

@@ -18,8 +18,10 @@ from holdfast import (
     UserMessage,
 )
 from holdfast.blocks.conversation.fold import SessionFold, fold_entries
+from holdfast.blocks.permission_rules.grants import GrantPlace, find_grant
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
 from holdfast.ports.clock import Stamp
+from holdfast.serialization.canonical import approval_key
 from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.testing import FakeClock
 from holdfast.vocabulary.approvals import ApprovalScope
@@ -28,6 +30,7 @@ from holdfast.vocabulary.entries import (
     ApprovalSettled,
     Compaction,
     Entry,
+    HistoryEdited,
     InputPromoted,
     PartCheckpoint,
     PartEnded,
@@ -41,6 +44,7 @@ from holdfast.vocabulary.entries import (
 from holdfast.vocabulary.ids import (
     CallId,
     MessageId,
+    SessionId,
     new_approval_id,
     new_message_id,
     new_part_id,
@@ -146,12 +150,17 @@ def assert_kept(before: tuple[Message, ...], view: tuple[Message, ...], kept: Me
         assert {first.id, *ids[place:]} <= {message.id for message in view}
 
 
+def is_edited(entries: list[Entry]) -> bool:
+    """Whether a message may have been taken out on purpose."""
+    return any(isinstance(entry, HistoryEdited) for entry in entries)
+
+
 @given(logs())
 def test_a_prefix_that_holds_a_prompt_can_be_sent(entries: list[Entry]) -> None:
     fold = SessionFold()
     for count, entry in enumerate(entries, 1):
         fold.apply(entry)
-        if has_a_prompt(entries[:count]):
+        if has_a_prompt(entries[:count]) and (fold.messages() or not is_edited(entries)):
             build_request(fold.settings, fold.sent_view(), EXTRAS)
 
 
@@ -188,6 +197,7 @@ def test_looking_at_a_session_does_not_change_it(entries: list[Entry]) -> None:
 
 @given(logs())
 def test_no_text_that_was_not_discarded_is_ever_lost(entries: list[Entry]) -> None:
+    entries = [entry for entry in entries if not isinstance(entry, HistoryEdited)]
     voided = {entry.turn_id for entry in entries if isinstance(entry, TurnDiscarded)}
     kept = {
         part.id: part.text
@@ -319,10 +329,13 @@ def test_after_a_compaction_inside_an_answer_the_view_still_begins_with_the_user
         ("session", "same", True),
         ("session", "resumed", True),
         ("session", "next", True),
+        ("project", "same", True),
+        ("project", "next", True),
     ],
 )
+@pytest.mark.parametrize("folder", ["/work", "/elsewhere", None])
 def test_an_approval_reaches_as_far_as_its_scope(
-    scope: ApprovalScope, later: str, allowed: bool
+    scope: ApprovalScope, later: str, allowed: bool, folder: str | None
 ) -> None:
     log = LogWriter(b"")
     query = QueryWriter(log)
@@ -332,8 +345,9 @@ def test_an_approval_reaches_as_far_as_its_scope(
         approval_id=new_approval_id(),
         call_id=CallId("1"),
         tool="look",
-        arguments={},
+        arguments={"path": "a"},
         arguments_hash="",
+        folder=folder,
     )
     log.add(requested)
     log.add(
@@ -349,7 +363,12 @@ def test_an_approval_reaches_as_far_as_its_scope(
     if later != "same":
         asking = QueryWriter(log, resumes=query.query_id if later == "resumed" else None)
         asking.start()
-    assert fold_entries(log.entries).is_allowed("look", asking.query_id) is allowed
+    fold = fold_entries(log.entries)
+    place = GrantPlace(query_id=asking.query_id, session_id=SessionId("s"), folder="/work")
+    granted = find_grant(fold.standing.grants, approval_key("look", {"path": "a"}, "/work"), place)
+    assert (granted is not None) is (allowed and folder == "/work")
+    other = approval_key("look", {"path": "b"}, "/work")
+    assert find_grant(fold.standing.grants, other, place) is None
 
 
 def a_conversation(*messages: Message) -> SessionFold:

@@ -1,7 +1,7 @@
 """Conversation: the messages of one session, as a block that can be used without a session."""
 
 from collections.abc import Iterable
-from typing import Self
+from typing import Protocol, Self
 
 import msgspec
 
@@ -10,6 +10,8 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ReasoningPart, ReminderPart, ToolResultPart
+from holdfast.vocabulary.results import StopReason
+from holdfast.vocabulary.usage import Usage, add_costs
 
 
 class SentCounts:
@@ -34,35 +36,85 @@ class SentCounts:
         return self
 
 
-class UntoldNotes(msgspec.Struct, frozen=True):
+class UntoldNotes:
     """Notes and included sessions: what of them leads the next prompt."""
 
-    untold: tuple[ReminderPart, ...] = ()
-    notes: tuple[ReminderPart, ...] = ()
-    """All notes, told or not."""
+    def __init__(self) -> None:
+        self._untold: tuple[ReminderPart, ...] = ()
+        self._notes: tuple[ReminderPart, ...] = ()
+        """All notes, told or not."""
 
-    def after(self, entry: ContextNoted) -> "UntoldNotes":
+    def take(self, entry: ContextNoted) -> None:
         """Take in what was noted."""
         is_note = entry.included is None
         text = f"A note for this project: {entry.text}" if is_note else entry.text
         reminder = ReminderPart(text=text, persisted=True)
-        notes = (*self.notes, reminder) if is_note else self.notes
-        return UntoldNotes((*self.untold, reminder), notes)
+        self._untold += (reminder,)
+        self._notes += (reminder,) if is_note else ()
 
     def lead(self, prompt: UserMessage) -> UserMessage:
-        """Put what is untold before a prompt."""
-        if not self.untold:
+        """Return a prompt with what is untold before it."""
+        if not self._untold:
             return prompt
-        return msgspec.structs.replace(prompt, parts=self.untold + prompt.parts)
+        return msgspec.structs.replace(prompt, parts=self._untold + prompt.parts)
 
-    def told(self) -> "UntoldNotes":
-        """Return what is left once a prompt was led by them."""
-        return UntoldNotes((), self.notes)
+    def tell(self, prompt: UserMessage) -> UserMessage:
+        """Return a prompt that leads with what is untold; it is told by that."""
+        prompt, self._untold = self.lead(prompt), ()
+        return prompt
 
-    def after_compaction(self) -> "UntoldNotes":
-        """Tell notes again: a summary stands for what they led. Included sessions are in it."""
-        untold = tuple(part for part in self.untold if part not in self.notes)
-        return UntoldNotes(self.notes + untold, self.notes)
+    def tell_again(self) -> None:
+        """Have notes told again: a summary stands for what they led, and for included sessions."""
+        others = tuple(part for part in self._untold if part not in self._notes)
+        self._untold = self._notes + others
+
+
+class ConversationInterface(Protocol):
+    """What a fold needs of a conversation; a substitute for `Conversation` has these methods.
+
+    - Messages stay in the order in which they were pushed. A user message that follows another one
+      is merged into it; assistant messages are never merged.
+    - The history is complete: a compaction is appended like any message, and drops nothing.
+    - `wire_view` begins with the last compaction, or with the first message without one.
+    - What `messages` and `wire_view` returned does not change afterwards.
+    """
+
+    def __len__(self) -> int:
+        """Return the number of messages."""
+        ...
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The whole history."""
+        ...
+
+    @property
+    def tip(self) -> Message | None:
+        """The last message."""
+        ...
+
+    @property
+    def counts(self) -> SentCounts:
+        """Counts the messages that are sent."""
+        ...
+
+    def push(
+        self, message: Message, *, tag: str | None = None, kept_from: MessageId | None = None
+    ) -> None:
+        """Append a message; a compaction with `kept_from` goes before that message."""
+        ...
+
+    def remove_last(self) -> Message | None:
+        """Remove the last message, and return it."""
+        ...
+
+    def set_history(self, messages: Iterable[Message]) -> None:
+        """Replace everything, as given."""
+        ...
+
+    def wire_view(self) -> tuple[Message, ...]:
+        """Return what is sent to a model."""
+        ...
 
 
 class Conversation:
@@ -76,6 +128,8 @@ class Conversation:
         self._messages: list[Message] = []
         self._tags: list[str | None] = []
         self._view_start = 0
+        self._whole: tuple[Message, ...] | None = None
+        """The whole history as it was given out last; None when it has changed since."""
         self.counts = SentCounts(self._messages)
         """How many messages there are of what is sent; to be updated before they are read."""
         self.set_history(messages)
@@ -85,8 +139,13 @@ class Conversation:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The whole history; nothing is ever dropped from it by a compaction."""
-        return tuple(self._messages)
+        """The whole history; nothing is ever dropped from it by a compaction.
+
+        The messages themselves, not copies, in one tuple for as long as nothing changes.
+        """
+        if self._whole is None:
+            self._whole = tuple(self._messages)
+        return self._whole
 
     @property
     def tip(self) -> Message | None:
@@ -104,6 +163,7 @@ class Conversation:
         """
         if not isinstance(message, UserMessage | AssistantMessage):
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"{message!r} is not a message")
+        self._whole = None
         if kept_from is not None and self._put_before(kept_from, message):
             return
         tip = self.tip
@@ -165,7 +225,7 @@ class Conversation:
 
         The view is an immutable slice of frozen messages; nothing is copied but references.
         """
-        return tuple(self._messages[self._view_start :])
+        return self.messages[self._view_start :]
 
     def _place_of(self, tag: str) -> int | None:
         for place in range(len(self._tags) - 1, -1, -1):
@@ -195,6 +255,7 @@ class Conversation:
         return True
 
     def _find_view_start(self) -> None:
+        self._whole = None
         self._start_view_at(0)
         for place in range(len(self._messages) - 1, -1, -1):
             if _is_compaction(self._messages[place]):
@@ -210,6 +271,14 @@ def _is_compaction(message: Message) -> bool:
     return any(isinstance(part, CompactionPart) and part.text for part in message.parts)
 
 
+def end_last(conversation: ConversationInterface, stop_reason: StopReason) -> None:
+    """Say of a last answer that was cut off how its query ended, if that says why."""
+    tip, says_why = conversation.tip, stop_reason in {"aborted", "error"}
+    if isinstance(tip, AssistantMessage) and tip.interrupted and says_why:
+        conversation.remove_last()
+        conversation.push(msgspec.structs.replace(tip, stop_reason=stop_reason))
+
+
 def joined(view: tuple[Message, ...], message: Message) -> tuple[Message, ...]:
     """Append a message to a view, merging it into a tip of the same role."""
     tip = view[-1] if view else None
@@ -222,4 +291,6 @@ def joined(view: tuple[Message, ...], message: Message) -> tuple[Message, ...]:
 
 def merged(first: AssistantMessage, second: AssistantMessage) -> AssistantMessage:
     """Join an answer with the one that goes on with it."""
-    return msgspec.structs.replace(second, parts=first.parts + second.parts)
+    usage = second.usage if first.usage is None else first.usage + (second.usage or Usage())
+    cost = second.cost if first.usage is None else add_costs(first.cost, second.cost)
+    return msgspec.structs.replace(second, parts=first.parts + second.parts, usage=usage, cost=cost)

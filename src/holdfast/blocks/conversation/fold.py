@@ -1,8 +1,8 @@
 """The fold: everything a session is, derived from its entries one by one.
 
-Live and on reopening the same code runs, so both give the same session. The fold is total: any
-prefix of any log leaves a conversation in which every tool call has an answer by the time it is
-sent. Results of tools that were not recorded are made here, and never written to the log.
+The same code runs live and on reopening. The fold is total: any prefix of any log leaves a
+conversation in which every tool call is answered when it is sent. Results that were not recorded
+are made here, and never written to the log.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +11,9 @@ from typing import ClassVar
 
 import msgspec
 
-from holdfast.blocks.conversation.conversation import Conversation, UntoldNotes, joined, merged
+from holdfast.blocks.conversation.conversation import Conversation, end_last, joined, merged
+from holdfast.blocks.conversation.conversation import ConversationInterface as Messages
+from holdfast.blocks.conversation.conversation import UntoldNotes as Notes
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.blocks.conversation.tool_calls import (
@@ -19,9 +21,10 @@ from holdfast.blocks.conversation.tool_calls import (
     StandingApprovals,
     answer_message,
     approval_request,
+    edited_history,
     heal_history,
     open_calls,
-    readable_parts,
+    said_at,
     with_distinct_calls,
 )
 from holdfast.vocabulary.approvals import ApprovalRequest
@@ -31,6 +34,7 @@ from holdfast.vocabulary.entries import (
     Compaction,
     ContextNoted,
     Entry,
+    HistoryEdited,
     HookMessage,
     InputDrained,
     InputPromoted,
@@ -54,9 +58,9 @@ from holdfast.vocabulary.entries import (
     UsageReported,
 )
 from holdfast.vocabulary.ids import ApprovalId, CallId, InputId, MessageId, QueryId
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ReminderPart
-from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.settings import Settings, changed_settings
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.usage import Usage, add_costs
 
@@ -70,13 +74,17 @@ _GOES_ON: frozenset[FinishKind | None] = frozenset({"pause", "compaction"})
 class SessionFold:
     """The state of one session after the entries applied so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, conversation: Messages | None = None) -> None:
         self.head = 0
         self.opened: SessionOpened | None = None
         self.title: str | None = None
         self.native_session_id: str | None = None
         self.settings = Settings()
-        self.conversation = Conversation()
+        self.configured: frozenset[str] = frozenset()
+        """Names of settings that were last set by `configure`, not at an opening."""
+        self.query_options = KeptOptions()
+        """What the last query was told, without what its first turn needed once that was over."""
+        self.conversation = Conversation() if conversation is None else conversation
         self.open_query: QueryStarted | None = None
         self.last_query: QueryEnded | None = None
         self.open_turn: OpenTurn | None = None
@@ -86,9 +94,9 @@ class SessionFold:
         self.approvals: dict[ApprovalId, ApprovalRequested] = {}
         self._before_merge: AssistantMessage | None = None
         """The answer that the tip went on with; it stays when what was added is discarded."""
-        self._standing = StandingApprovals()
+        self.standing = StandingApprovals()
         self.inputs: dict[InputId, InputQueued] = {}
-        self._notes = UntoldNotes()
+        self.notes = Notes()
         self.usage = Usage()
         self.cost: Decimal | None = Decimal(0)
 
@@ -117,7 +125,7 @@ class SessionFold:
         With a `prompt`, what would be sent if it were said now.
         """
         view = self.conversation.wire_view()
-        for message in (*self._unsettled(), *((self._notes.lead(prompt),) if prompt else ())):
+        for message in (*self._unsettled(), *((self.notes.lead(prompt),) if prompt else ())):
             view = joined(view, message)
         if view and isinstance(view[0], AssistantMessage):
             # A provider compacts inside its own answer, and no provider hears an answer first.
@@ -150,10 +158,6 @@ class SessionFold:
         session_id = self.opened.session_id if self.opened else None
         return tuple(approval_request(entry, session_id) for entry in self.approvals.values())
 
-    def is_allowed(self, tool: str, query_id: QueryId) -> bool:
-        """Whether this tool was approved for the whole query or session."""
-        return self._standing.covers(tool, query_id)
-
     def unfinished_query(self) -> QueryId | None:
         """Return the query that can be carried on: one that never ended, or rests on approvals."""
         if self.open_query is not None:
@@ -171,7 +175,7 @@ class SessionFold:
         assistant, calls = self._tip_assistant(), list(self.calls.values())
         if assistant is not None and calls:
             added.append(answer_message(assistant, calls))
-        partial = self.open_turn.message(interrupted=True) if self.open_turn else None
+        partial = self.open_turn.message() if self.open_turn else None
         if partial is not None:
             partial = with_distinct_calls(partial)
             added.append(partial)
@@ -193,7 +197,7 @@ class SessionFold:
         self._settle()
         self.open_query = self.last_query = None
         self.inputs.clear()
-        self._standing.clear()
+        self.standing.clear()
         self.usage, self.cost = Usage(), Decimal(0)
 
     def _keep_through(self, message_id: MessageId | None) -> None:
@@ -217,12 +221,10 @@ class SessionFold:
     def _open_calls(self, records: Iterable[CallRecord]) -> None:
         self.calls = {record.part.call_id: record for record in records}
 
-    def _push_prompt(self, message: UserMessage) -> None:
+    def _push_prompt(self, message: UserMessage, *, time: int) -> None:
         """Let a prompt in; what waited for something is settled by it."""
         self._settle()
-        message = self._notes.lead(message)
-        self._notes = self._notes.told()
-        self._push(msgspec.structs.replace(message, parts=readable_parts(message.parts)))
+        self._push(said_at(self.notes.tell(message), time))
 
     def _tip_assistant(self) -> AssistantMessage | None:
         tip = self.conversation.tip
@@ -235,6 +237,7 @@ class SessionFold:
         self.title = entry.title
         self.native_session_id = entry.native_session_id
         self.settings = entry.settings
+        self.configured = frozenset(entry.configured)
         if entry.parent is None:
             self.conversation.set_history(heal_history(entry.history))
         else:
@@ -247,9 +250,10 @@ class SessionFold:
         self.title = changes.get("title", self.title)
         self.native_session_id = changes.get("native_session_id", self.native_session_id)
         if "settings" in changes:
-            self.settings = msgspec.convert(
-                msgspec.to_builtins(self.settings) | changes["settings"], Settings
-            )
+            self.settings = changed_settings(self.settings, changes["settings"])
+            names = frozenset(changes["settings"])
+            is_configured = entry.origin == "configure"
+            self.configured = self.configured | names if is_configured else self.configured - names
 
     def _on_input_queued(self, entry: InputQueued) -> None:
         self.inputs[entry.input_id] = entry
@@ -257,21 +261,22 @@ class SessionFold:
     def _on_input_promoted(self, entry: InputPromoted) -> None:
         queued = self.inputs.pop(entry.input_id, None)
         if queued is not None:
-            self._push_prompt(queued.message)
+            self._push_prompt(queued.message, time=queued.time)
 
     def _on_input_drained(self, entry: InputDrained) -> None:
         self.inputs.pop(entry.input_id, None)
 
     def _on_query_started(self, entry: QueryStarted) -> None:
         self.open_query = entry
-        if entry.resumes is not None:
-            self._standing.carry_over(entry.resumes, entry.query_id)
+        self.query_options = entry.options
+        self.standing.start_query(entry)
         if entry.message is not None:
-            self._push_prompt(entry.message)
+            self._push_prompt(entry.message, time=entry.time)
 
     def _on_query_ended(self, entry: QueryEnded) -> None:
         self.open_query = None
         self.last_query = entry
+        end_last(self.conversation, entry.stop_reason)
 
     def _on_turn_started(self, entry: TurnStarted) -> None:
         self._settle()
@@ -287,11 +292,11 @@ class SessionFold:
         self.cost = add_costs(self.cost, entry.cost)
         turn, self.open_turn = self.open_turn, None
         self.last_finish = entry.finish
+        if self.query_options.require_tool is not None and not entry.interrupted:
+            self.query_options = msgspec.structs.replace(self.query_options, require_tool=None)
         if turn is None:
             return
-        message = turn.message(
-            usage=entry.usage, finish_reason=entry.finish_reason, interrupted=entry.interrupted
-        )
+        message = turn.message(entry)
         if message is not None:
             self._push(with_distinct_calls(message))
             self._open_calls(open_calls(message))
@@ -311,7 +316,7 @@ class SessionFold:
     def _on_approval_settled(self, entry: ApprovalSettled) -> None:
         requested = self.approvals.pop(entry.approval_id, None)
         if requested is not None:
-            self._standing.settle(requested, entry)
+            self.standing.settle(requested, entry)
         call = self.calls.get(entry.call_id)
         if call is not None:
             call.settle(requested, entry)
@@ -324,25 +329,31 @@ class SessionFold:
     def _on_tool_ended(self, entry: ToolEnded) -> None:
         call = self.calls.get(entry.call_id)
         if call is not None:
-            call.end(entry.outcome, entry.content)
+            call.end(entry.outcome, entry.content, time=entry.time)
 
     def _on_compaction(self, entry: Compaction) -> None:
         self._settle()
         summary = CompactionPart(text=entry.summary)
         message_id = MessageId(f"{entry.id}_summary")
         self.conversation.push(
-            UserMessage(id=message_id, parts=(summary,)), kept_from=entry.kept_from
+            UserMessage(id=message_id, parts=(summary,), time=entry.time),
+            kept_from=entry.kept_from,
         )
-        self._notes = self._notes.after_compaction()
-
-    def _on_context_noted(self, entry: ContextNoted) -> None:
-        self._notes = self._notes.after(entry)
+        self.notes.tell_again()
 
     def _on_rewound(self, entry: Rewound) -> None:
         for call in self.calls.values():
             call.withdraw_approval()  # it was given for what would have come next then
         if self.opened is not None and entry.to_seq == self.opened.seq:
             self._keep_through(entry.message_id)
+
+    def _on_history_edited(self, entry: HistoryEdited) -> None:
+        self._settle()
+        tip = self.conversation.tip
+        self.conversation.set_history(edited_history(self.conversation.messages, entry))
+        if self.conversation.tip is not tip:
+            self.last_finish = None
+        self._before_merge = None
 
     def _change_nothing(self, entry: Entry) -> None:
         """Pass over what is for people, or for a later version."""
@@ -367,9 +378,10 @@ class SessionFold:
         ToolEnded: _on_tool_ended,
         Compaction: _on_compaction,
         Rewound: _on_rewound,
+        HistoryEdited: _on_history_edited,
         RetryScheduled: _change_nothing,
         Snapshot: _change_nothing,
-        ContextNoted: _on_context_noted,
+        ContextNoted: lambda fold, entry: fold.notes.take(entry),
         HookMessage: _change_nothing,
         UsageReported: _change_nothing,
         UnknownEntry: _change_nothing,

@@ -1,16 +1,22 @@
 """Tool calls: what is known of each, their approvals and results; the repair of other histories."""
 
 from collections.abc import Iterable
-from itertools import count
+from itertools import chain, count
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.vocabulary.approvals import ApprovalRequest
-from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
-from holdfast.vocabulary.ids import CallId, MessageId, QueryId, SessionId
-from holdfast.vocabulary.json_types import Json
+from holdfast.serialization.canonical import approval_key
+from holdfast.vocabulary.approvals import ApprovalRequest, Grant
+from holdfast.vocabulary.entries import (
+    ApprovalRequested,
+    ApprovalSettled,
+    HistoryEdited,
+    QueryStarted,
+)
+from holdfast.vocabulary.ids import CallId, MessageId, SessionId
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
@@ -53,8 +59,13 @@ class CallRecord(msgspec.Struct, kw_only=True):
     """The arguments that were approved, until the call is started: an approval is used once."""
     approved_hash: str | None = None
     """The digest under which they were asked about; None when the answer brought its own."""
+    question: ApprovalRequested | None = None
+    settled: ApprovalSettled | None = None
+    """The question and its answer, while the call is approved and not started."""
     ended: ToolResultPart | None = None
     """The answer that it has for good."""
+    ended_at: int | None = None
+    """When it got it, in wall-clock milliseconds."""
 
     @property
     def may_run(self) -> bool:
@@ -65,12 +76,15 @@ class CallRecord(msgspec.Struct, kw_only=True):
         """Note that the call was started, perhaps not for the first time."""
         if self.ended is None:
             self.state, self.approved, self.approved_hash = "started", None, None
+            self.question = self.settled = None
             self.idempotent = idempotent and self.idempotent is not False
 
-    def end(self, outcome: ToolOutcome, content: tuple[ResultContent, ...]) -> None:
-        """Note how the call ended; the first end counts."""
+    def end(
+        self, outcome: ToolOutcome, content: tuple[ResultContent, ...], *, time: int | None = None
+    ) -> None:
+        """Note how the call ended, and when; the first end counts."""
         if self.ended is None:
-            self.state = "ended"
+            self.state, self.ended_at = "ended", time
             self.ended = ToolResultPart(
                 call_id=self.part.call_id,
                 name=self.part.name,
@@ -84,6 +98,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
             return
         self.reason = settled.reason
         self.state = "approved" if settled.decision == "approved" else "denied"
+        self.question, self.settled = requested, settled
         if settled.arguments is not None or requested is None:
             self.approved, self.approved_hash = settled.arguments, None
         else:
@@ -94,6 +109,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
         if self.state == "approved":
             self.state = "waiting" if self.idempotent is None else "started"
             self.reason = self.approved = self.approved_hash = None
+            self.question = self.settled = None
 
     @property
     def outcome(self) -> ToolOutcome:
@@ -119,28 +135,51 @@ class CallRecord(msgspec.Struct, kw_only=True):
 
 
 class StandingApprovals:
-    """The tools that may run without a question, for a whole query or the whole session."""
+    """The approvals that hold for longer than one call, each for exactly what was approved."""
 
     def __init__(self) -> None:
-        self._tools: set[tuple[QueryId | None, str]] = set()
-
-    def covers(self, tool: str, query_id: QueryId) -> bool:
-        """Whether calls of a tool may run in a query."""
-        return (None, tool) in self._tools or (query_id, tool) in self._tools
+        self.grants: list[Grant] = []
+        self.policy: JsonObject | None = None
+        """The permission rules of the last query that recorded them."""
 
     def settle(self, requested: ApprovalRequested, settled: ApprovalSettled) -> None:
-        """Take in an answer; one for this call only leaves nothing behind."""
-        if settled.decision == "approved" and settled.scope != "once":
-            query_id = requested.query_id if settled.scope == "query" else None
-            self._tools.add((query_id, requested.tool))
+        """Take in an answer; one for this call only leaves nothing behind.
 
-    def carry_over(self, resumed: QueryId, query_id: QueryId | None) -> None:
-        """Let what a query may do hold for the query that resumes it."""
-        self._tools |= {(query_id, tool) for of_query, tool in self._tools if of_query == resumed}
+        Nor does one from a log that does not say for which folder it was given.
+        """
+        if settled.decision != "approved" or settled.scope == "once" or requested.folder is None:
+            return
+        arguments = requested.arguments if settled.arguments is None else settled.arguments
+        key = approval_key(
+            requested.tool,
+            arguments,
+            requested.folder,
+            is_confined=requested.facts.is_confined is not False,
+        )
+        grant = Grant(
+            key=key,
+            scope=settled.scope,
+            query_id=requested.query_id,
+            folder=requested.folder,
+            by=settled.by,
+        )
+        self.grants.append(grant)
+
+    def start_query(self, entry: QueryStarted) -> None:
+        """Note the rules that a query runs under; what one may do, the one that resumes it may."""
+        self.policy = entry.policy or self.policy
+        if entry.resumes is not None:
+            of_query = [grant for grant in self.grants if grant.query_id == entry.resumes]
+            self.grants += [
+                replace(grant, query_id=entry.query_id)
+                for grant in of_query
+                if grant.scope == "query"
+            ]
 
     def clear(self) -> None:
         """Forget them all."""
-        self._tools.clear()
+        self.grants.clear()
+        self.policy = None
 
 
 def approval_request(asked: ApprovalRequested, session_id: SessionId | None) -> ApprovalRequest:
@@ -154,6 +193,9 @@ def approval_request(asked: ApprovalRequested, session_id: SessionId | None) -> 
         session_id=session_id,
         effect=asked.effect,
         reason=asked.reason,
+        folder=asked.folder,
+        facts=asked.facts,
+        ruling=asked.ruling,
     )
 
 
@@ -183,6 +225,7 @@ def answer_message(assistant: AssistantMessage, calls: list[CallRecord]) -> User
         parts=tuple(call.answer() for call in calls),
         query_id=assistant.query_id,
         turn_id=assistant.turn_id,
+        time=max((call.ended_at for call in calls if call.ended_at), default=assistant.time),
     )
 
 
@@ -203,10 +246,48 @@ def heal_history(messages: Iterable[Message]) -> list[Message]:
                 given = [call.call_id for call in message.tool_calls]
                 asked = list(map(_Asked, given, distinct.tool_calls))
                 _join(healed, distinct)
-        elif parts := readable_parts(_matching(message.parts, asked)):
-            _join(healed, replace(message, parts=parts))
+        else:
+            if any(isinstance(part, CompactionPart) for part in message.parts):
+                _answer_all(healed, asked)  # what comes before a summary is not sent with it
+            if parts := readable_parts(_matching(message.parts, asked)):
+                _join(healed, replace(message, parts=parts))
     _answer_all(healed, asked)
     return healed
+
+
+def edited_history(messages: Iterable[Message], edit: HistoryEdited) -> list[Message]:
+    """Return a history after one of its messages was removed or replaced, or one was added.
+
+    It is sendable whatever was edited. An edit of a message that is not there changes nothing.
+    """
+    history = list(messages)
+    places = [place for place, item in enumerate(history) if item.id == edit.target]
+    incoming = [edit.message] if edit.message is not None else []
+    if places and edit.action in {"remove", "replace"}:
+        history[places[-1] : places[-1] + 1] = incoming
+    elif edit.action == "add" and (places or edit.target is None):
+        after = places[-1] + 1 if places else len(history)
+        if after < len(history) and _has_results(history[after]):
+            after += 1  # an answer and the results of its calls stay together
+        history[after:after] = incoming
+    return _with_distinct_ids(heal_history(history))
+
+
+def _has_results(message: Message) -> bool:
+    return any(isinstance(part, ToolResultPart) for part in message.parts)
+
+
+def _with_distinct_ids(messages: list[Message]) -> list[Message]:
+    """Give a message that has the id of an earlier one another id, made from it."""
+    seen: set[MessageId] = set()
+    distinct: list[Message] = []
+    for message in messages:
+        numbered = (MessageId(f"{message.id}_{number}") for number in count(2))
+        fresh = chain((message.id,), numbered)
+        message_id = next(each for each in fresh if each not in seen)
+        seen.add(message_id)
+        distinct.append(message if message_id == message.id else replace(message, id=message_id))
+    return distinct
 
 
 def _in_character(message: Message) -> Message:
@@ -280,6 +361,11 @@ def with_distinct_calls(message: AssistantMessage) -> AssistantMessage:
         return replace(part, call_id=call_id)
 
     return replace(message, parts=tuple(map(distinct, message.parts)))
+
+
+def said_at(message: UserMessage, time: int) -> UserMessage:
+    """Return a prompt as the conversation keeps it: with its time, and what can be read of it."""
+    return replace(message, parts=readable_parts(message.parts), time=message.time or time)
 
 
 def readable_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
