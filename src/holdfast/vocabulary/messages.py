@@ -9,14 +9,14 @@ from holdfast.vocabulary.parts import Part, ToolCallPart, text_of
 from holdfast.vocabulary.usage import Usage
 
 
-class Sender(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Sender(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Who spoke in a user message."""
 
     kind: Literal["human", "agent", "orchestrator"] = "human"
     user_id: str | None = None
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="role"):
+class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="role", gc=False):
     id: MessageId
     parts: tuple[Part, ...]
     query_id: QueryId | None = None

@@ -23,7 +23,7 @@ LineT = TypeVar("LineT")
 _NO_ENTRY = msgspec.Raw()
 
 
-class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+class LogLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One line of a log: an entry, with what the store has to know of it without decoding it."""
 
     seq: int

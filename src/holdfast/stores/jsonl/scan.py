@@ -22,7 +22,7 @@ from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import StoreError
 
 
-class FoundLine(msgspec.Struct, frozen=True):
+class FoundLine(msgspec.Struct, frozen=True, gc=False):
     """A good line, its offset, and whether it is the first of an append."""
 
     offset: int
