@@ -32,7 +32,9 @@ FORMAT_VERSION = 1
 """The version of the log format that this code writes."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
+class Entry(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False
+):
     """What all entries share. `seq` is 0 until the entry has its place in a log."""
 
     id: EntryId

@@ -53,7 +53,9 @@ StreamPhase: TypeAlias = Literal[
 """What the stream of one query is doing."""
 
 
-class LiveEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
+class LiveEvent(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False
+):
     """What all live-only events share: they have no `seq` and are not stored."""
 
     @property

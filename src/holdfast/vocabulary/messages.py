@@ -16,7 +16,9 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     user_id: str | None = None
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="role", gc=False):
+class _Message(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="role", gc=False
+):
     id: MessageId
     parts: tuple[Part, ...]
     query_id: QueryId | None = None

@@ -9,7 +9,9 @@ from holdfast.vocabulary.ids import CallId, PartId
 from holdfast.vocabulary.json_types import Json, JsonObject
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
+class _Part(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False
+):
     """What all parts share: immutable, keyword-only, tagged by `type`."""
 
 

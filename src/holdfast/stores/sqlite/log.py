@@ -166,7 +166,11 @@ def _read(
     if key is None:
         return []
     # Closing ends the query: one that was read only in part would keep its snapshot open.
-    with closing(readable_entries(connection, key, after=after)) as entries:
+    if limit is None:
+        return list(readable_entries(connection, key, after=after))
+    with closing(
+        readable_entries(connection, key, after=after, at_once=max(limit, 1))
+    ) as entries:
         return list(islice(entries, limit))
 
 
