@@ -12,6 +12,8 @@ from holdfast.vocabulary.entries import Entry, SessionChanged, SessionOpened
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import EntryId, SessionId
 
+_DESCRIBING = (SessionOpened, SessionChanged)
+"""The kinds that say more of a session than that it has grown."""
 _CHANGEABLE = frozenset({"name", "title", "native_session_id"})
 
 
@@ -64,12 +66,18 @@ def refuse_other_sessions(session_id: SessionId, entries: Sequence[Entry]) -> No
 
 def updated_record(record: SessionRecord | None, entries: Iterable[Entry]) -> SessionRecord | None:
     """Return the index record of a session after `entries`; None before it was opened."""
-    for entry in entries:
-        record = _record_after(record, entry)
-    return record
+    last: Entry | None = None
+    for last in entries:
+        if isinstance(last, _DESCRIBING):
+            record = _record_after(record, last)
+    if record is None or last is None:
+        return record
+    return msgspec.structs.replace(record, updated=last.time, head=last.seq)
 
 
-def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord | None:
+def _record_after(
+    record: SessionRecord | None, entry: SessionOpened | SessionChanged
+) -> SessionRecord | None:
     if isinstance(entry, SessionOpened):
         return SessionRecord(
             id=entry.session_id,
@@ -81,16 +89,14 @@ def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord |
             parent=entry.parent,
             native_session_id=entry.native_session_id,
             created=entry.time,
-            updated=entry.time,
-            head=entry.seq,
         )
     if record is None:
         return None
-    changes = entry.changes if isinstance(entry, SessionChanged) else {}
+    changes = entry.changes
     named = {name: value for name, value in changes.items() if name in _CHANGEABLE}
     if "model" in (settings := changes.get("settings") or {}):
         named["model"] = settings["model"]
-    return msgspec.structs.replace(record, updated=entry.time, head=entry.seq, **named)
+    return msgspec.structs.replace(record, **named)
 
 
 def fenced_error(session_id: SessionId, holder: str | None) -> StoreError:

@@ -9,6 +9,8 @@ from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ToolResultPart
 
+_MESSAGES = (UserMessage, AssistantMessage)
+
 
 class Conversation:
     """Holds messages in order and gives out the view that is sent.
@@ -45,19 +47,17 @@ class Conversation:
         `kept_from` it goes before that message, so that what follows is still sent. A message that
         an earlier compaction has replaced, or holds, cannot be kept.
         """
-        if not isinstance(message, UserMessage | AssistantMessage):
+        if not isinstance(message, _MESSAGES):
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"{message!r} is not a message")
         if kept_from is not None and self._put_before(kept_from, message):
             return
-        tip = self.tip
-        if (
-            isinstance(message, UserMessage)
-            and isinstance(tip, UserMessage)
-            and not _is_compaction(message)
-        ):
-            self._messages[-1] = msgspec.structs.replace(tip, parts=tip.parts + message.parts)
-            return
-        if _is_compaction(message):
+        is_compaction = _is_compaction(message)
+        if isinstance(message, UserMessage) and not is_compaction:
+            tip = self.tip
+            if isinstance(tip, UserMessage):
+                self._messages[-1] = msgspec.structs.replace(tip, parts=tip.parts + message.parts)
+                return
+        if is_compaction:
             self._view_start = len(self._messages)
         self._messages.append(message)
         self._tags.append(tag)
@@ -146,7 +146,10 @@ class Conversation:
 
 
 def _is_compaction(message: Message) -> bool:
-    return any(isinstance(part, CompactionPart) and part.text for part in message.parts)
+    for part in message.parts:
+        if isinstance(part, CompactionPart) and part.text:
+            return True
+    return False
 
 
 def joined(view: tuple[Message, ...], message: Message) -> tuple[Message, ...]:

@@ -191,10 +191,11 @@ class SessionFold:
 
     def _settle(self) -> None:
         """Make what is unfinished part of the conversation, as it is."""
-        for message in self._unsettled():
-            self._push(message)
-        self.open_turn = None
-        self.calls.clear()
+        if self.open_turn is not None or self.calls:
+            for message in self._unsettled():
+                self._push(message)
+            self.open_turn = None
+            self.calls.clear()
         self.approvals.clear()
 
     def _inherit(self) -> None:
@@ -216,9 +217,9 @@ class SessionFold:
             self._open_calls(open_calls(tip, dropped[0] if dropped else None) if tip else ())
 
     def _push(self, message: Message) -> None:
-        tip = self._tip_assistant() if isinstance(message, AssistantMessage) else None
-        self._before_merge = tip
-        if isinstance(message, AssistantMessage) and tip is not None:
+        self._before_merge = None
+        if isinstance(message, AssistantMessage) and (tip := self._tip_assistant()) is not None:
+            self._before_merge = tip
             self.conversation.remove_last()
             message = merged(tip, message)
         self.conversation.push(message)
@@ -229,7 +230,10 @@ class SessionFold:
     def _push_prompt(self, message: UserMessage) -> None:
         """Let a prompt in; what waited for something is settled by it."""
         self._settle()
-        self._push(msgspec.structs.replace(message, parts=readable_parts(message.parts)))
+        parts = readable_parts(message.parts)
+        if parts is not message.parts:
+            message = msgspec.structs.replace(message, parts=parts)
+        self._push(message)
 
     def _tip_assistant(self) -> AssistantMessage | None:
         tip = self.conversation.tip
@@ -286,9 +290,17 @@ class SessionFold:
         self.last_finish = None
         self.open_turn = OpenTurn(entry)
 
-    def _on_part(self, entry: PartStarted | PartCheckpoint | PartEnded) -> None:
+    def _on_part_started(self, entry: PartStarted) -> None:
         if self.open_turn is not None:
-            self.open_turn.apply(entry)
+            self.open_turn.start(entry)
+
+    def _on_part_checkpoint(self, entry: PartCheckpoint) -> None:
+        if self.open_turn is not None:
+            self.open_turn.add(entry)
+
+    def _on_part_ended(self, entry: PartEnded) -> None:
+        if self.open_turn is not None:
+            self.open_turn.end(entry)
 
     def _on_turn_ended(self, entry: TurnEnded) -> None:
         self.usage += entry.usage
@@ -300,9 +312,14 @@ class SessionFold:
         message = turn.message(
             usage=entry.usage, finish_reason=entry.finish_reason, interrupted=entry.interrupted
         )
-        if message is not None:
+        if message is None:
+            return
+        if message.tool_calls:
             self._push(with_distinct_calls(message))
             self._open_calls(open_calls(message))
+        else:
+            self._push(message)
+            self.calls.clear()
 
     def _on_turn_discarded(self, entry: TurnDiscarded) -> None:
         tip = self._tip_assistant()
@@ -367,9 +384,9 @@ class SessionFold:
         QueryStarted: _on_query_started,
         QueryEnded: _on_query_ended,
         TurnStarted: _on_turn_started,
-        PartStarted: _on_part,
-        PartCheckpoint: _on_part,
-        PartEnded: _on_part,
+        PartStarted: _on_part_started,
+        PartCheckpoint: _on_part_checkpoint,
+        PartEnded: _on_part_ended,
         TurnEnded: _on_turn_ended,
         TurnDiscarded: _on_turn_discarded,
         ApprovalRequested: _on_approval_requested,
@@ -390,7 +407,8 @@ class SessionFold:
 def fold_entries(entries: Sequence[Entry], *, inherited: Sequence[Entry] = ()) -> SessionFold:
     """Fold a log into a session, on top of what it inherits from the one it was forked from."""
     fold = SessionFold()
-    for entry in (*inherited, *current_path(entries)):
-        fold.apply(entry)
+    for part in (inherited, current_path(entries)):
+        for entry in part:
+            fold.apply(entry)
     fold.head = entries[-1].seq if entries else 0
     return fold

@@ -24,18 +24,20 @@ class OpenTurn:
         self._composed: tuple[PartEnded, PartEnded] | None = None
         """The last entry that was composed: it is shown first and applied next."""
 
-    def apply(self, entry: PartStarted | PartCheckpoint | PartEnded) -> None:
-        """Begin a part, add an increment to it, or complete it."""
-        match entry:
-            case PartStarted(part_id=part_id):
-                self._parts[part_id] = None
-                self._kinds[part_id] = entry.part_kind
-            case PartCheckpoint(part_id=part_id):
-                self._texts.add(entry)
-            case PartEnded(part_id=part_id):
-                self._parts[part_id] = self.compose(entry).part
-                self._texts.drop(part_id)
-                self._composed = None
+    def start(self, entry: PartStarted) -> None:
+        """Begin a part."""
+        self._parts[entry.part_id] = None
+        self._kinds[entry.part_id] = entry.part_kind
+
+    def add(self, entry: PartCheckpoint) -> None:
+        """Add an increment to a part."""
+        self._texts.add(entry)
+
+    def end(self, entry: PartEnded) -> None:
+        """Complete a part."""
+        self._parts[entry.part_id] = self.compose(entry).part
+        self._texts.drop(entry.part_id)
+        self._composed = None
 
     def compose(self, entry: PartEnded) -> PartEnded:
         """Return the entry with the whole part, as consumers see it."""

@@ -230,8 +230,16 @@ def with_distinct_calls(message: AssistantMessage) -> AssistantMessage:
     return replace(message, parts=tuple(map(distinct, message.parts)))
 
 
+_WITH_MEDIA = (ToolResultPart, MediaPart)
+
+
 def readable_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Return parts without media that no provider could read; a text says what was there."""
+    """Return parts without media that no provider could read; a text says what was there.
+
+    The same tuple comes back when there are no media in it.
+    """
+    if not any(isinstance(part, _WITH_MEDIA) for part in parts):
+        return parts
     return tuple(
         replace(part, content=readable_content(part.content))
         if isinstance(part, ToolResultPart)

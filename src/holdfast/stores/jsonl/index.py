@@ -65,7 +65,7 @@ class JsonlIndex:
 
     def _record(self, session_id: SessionId) -> SessionRecord | None:
         with translated_os_errors(self._resources.folder.root):
-            return self._resources.summaries.of(session_id).record
+            return self._resources.summaries.record_of(session_id)
 
     def _records(self, owned: tuple[str, str]) -> list[SessionRecord]:
         with translated_os_errors(self._resources.folder.root):
