@@ -90,7 +90,10 @@ class QueryRunner:
         self._clock = clock
 
     async def start(self, scope: QueryScope) -> None:
-        """Record the prompt. From here on it is part of the session, whatever happens next."""
+        """Record the prompt. From here on it is part of the session, whatever happens next.
+
+        A prompt is recorded in one append with the start of the turn that sends it.
+        """
         message = scope.input.message
         if message is not None:
             message = lead_with_reminders(
@@ -103,7 +106,11 @@ class QueryRunner:
         entries.append(QueryStarted(**scope.stamp(), message=message, resumes=scope.input.resumes))
         if scope.input.input_id is not None:
             entries.append(InputPromoted(**scope.stamp(), input_id=InputId(scope.input.input_id)))
-        await scope.recorder.record(entries)
+        if message is None:
+            await scope.recorder.record(entries)
+        else:
+            scope.recorder.stage(entries)
+            scope.prompt = message
 
     async def run(self, scope: QueryScope) -> QueryOutcome:
         """Answer the prompt that was put into the conversation by `start`.
@@ -122,7 +129,7 @@ class QueryRunner:
             fresh_media=media_of(prompt.parts) if prompt is not None else (),
         )
         while True:
-            if scope.fold.calls:
+            if scope.fold.calls and scope.staged_prompt is None:  # a prompt settles all calls
                 rest = await self._run_tools(scope)
                 if rest is not None:
                     return QueryOutcome(stop_reason=rest, stop_detail=scope.repeated_call)
@@ -179,11 +186,11 @@ class QueryRunner:
         )
         facts = {
             "system_prompts": len(settings.system_prompts),
-            "messages": len(scope.fold.conversation),
+            "messages": len(scope.fold.conversation) + (scope.staged_prompt is not None),
             "tools": len(tools),
             "reminders": len(reminders),
         }
-        scope.recorder.show([Instrumented(name="query_summary", facts=facts)])
+        scope.recorder.stage([Instrumented(name="query_summary", facts=facts)])
         return lambda plan: self._turns.run(scope, plan, extras)
 
     async def _after_turn(
@@ -200,7 +207,7 @@ class QueryRunner:
         if progress.limit is not None and scope.turns > 1:
             return "limit"
         stop_reason = _STOP_REASONS[turn.finish]
-        if stop_reason == "complete" and not _has_answer(scope):
+        if stop_reason == "complete" and not (scope.is_end_staged or _has_answer(scope)):
             raise ProviderError(
                 ErrorCode.PROTOCOL,
                 f"the model ended its answer ({turn.finish_reason}) without saying anything",

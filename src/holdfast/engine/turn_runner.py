@@ -20,6 +20,7 @@ from holdfast.vocabulary.entries import TurnEnded, TurnStarted
 from holdfast.vocabulary.errors import ErrorCode, RequestError, StoreError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import MessageId, new_message_id, new_turn_id
+from holdfast.vocabulary.parts import TextPart, ToolCallPart
 from holdfast.vocabulary.settings import RuntimeSettings
 from holdfast.vocabulary.stream_parts import FinishKind, StreamFinished
 
@@ -60,7 +61,7 @@ class TurnRunner:
 
         """
         extras = msgspec.structs.replace(extras, model=plan.model)
-        request = build_request(plan.settings, scope.fold.sent_view(), extras)
+        request = build_request(plan.settings, scope.fold.sent_view(scope.staged_prompt), extras)
         _logger.debug(
             "request to %s/%s: %d messages, %d tools, attempt %d",
             *(plan.client.provider, plan.model),
@@ -82,6 +83,11 @@ class TurnRunner:
                 answer.feed(batch, out)
                 if answer.finished is not None and answer.failure is None:
                     out.append(self._end(scope, turn, answer.finished))
+                    if _ends_query(scope, answer):
+                        # One append holds the end of the answer and that of the query.
+                        scope.recorder.stage(out)
+                        scope.is_end_staged = True
+                        continue
                 if out:
                     await time.record(out)
                 if answer.failure is not None:
@@ -91,6 +97,7 @@ class TurnRunner:
         return _outcome(turn)
 
     async def _begin(self, scope: QueryScope, plan: ModelPlan) -> Turn:
+        scope.is_end_staged = False
         stamp = scope.stamp.of_turn(new_turn_id())
         scope.turn = turn = Turn(
             plan=plan,
@@ -131,6 +138,15 @@ class TurnRunner:
             cost=cost,
             context_window=self._catalogue.context_window(provider, model),
         )
+
+
+def _ends_query(scope: QueryScope, answer: AnswerAssembler) -> bool:
+    """Whether nothing but the end of the query can follow an answer: words, and nothing asked."""
+    finished = answer.finished
+    if finished is None or finished.kind != "stop" or scope.input.output is not None:
+        return False
+    has_words = any(isinstance(part, TextPart) and part.text for part in answer.parts)
+    return has_words and not any(isinstance(part, ToolCallPart) for part in answer.parts)
 
 
 def _outcome(turn: Turn) -> TurnOutcome:

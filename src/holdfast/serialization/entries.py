@@ -134,7 +134,7 @@ def decode_entries(bodies: Sequence[bytes]) -> list[Entry]:
     """
     joined = b"[%s]" % b",".join(bodies)
     try:
-        entries: list[Entry] = _list_decoder.decode(joined)
+        entries: list[Entry] = [*_list_decoder.decode(joined)]
     except _UNREADABLE:
         return [decode_entry(body) for body in bodies]
     is_whole = len(entries) == len(bodies) and _encoder.encode(entries) == joined

@@ -114,9 +114,12 @@ class QueryDriver:
     ) -> tuple[QueryEnded, QueryOutcome]:
         """Record the end; a store that cannot take it makes the end an error, still shown once."""
         try:
-            await self._recorder.commit(())  # what a cancelled worker had staged comes first
+            closing: list[Event] = []
+            if outcome.error is not None or not scope.is_end_staged:
+                await self._recorder.commit(())  # what a cancelled worker had staged comes first
+                closing = _closing_events(scope, outcome)
             ended = _query_ended(scope, outcome, duration_ms=duration_ms)
-            await self._recorder.commit([*_closing_events(scope, outcome), ended])
+            await self._recorder.commit([*closing, ended])
         except StoreError as error:
             if outcome.error is None or not isinstance(outcome.error, StoreError):
                 outcome = QueryOutcome(stop_reason="error", error=error)

@@ -146,10 +146,7 @@ class Conversation:
 
 
 def _is_compaction(message: Message) -> bool:
-    for part in message.parts:
-        if isinstance(part, CompactionPart) and part.text:
-            return True
-    return False
+    return any(isinstance(part, CompactionPart) and part.text for part in message.parts)
 
 
 def joined(view: tuple[Message, ...], message: Message) -> tuple[Message, ...]:

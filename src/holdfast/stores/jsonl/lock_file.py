@@ -35,7 +35,7 @@ class LeaseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     record: SessionRecord | None = None
     """The session's index record, for when the entry that opened it is damaged."""
     size: int = 0
-    """The bytes of the log when `record` was written: a log of this size need not be read for it."""
+    """The bytes of the log that `record` is of: one of this size need not be read for it."""
 
 
 _state_decoder = msgspec.json.Decoder(LeaseState)

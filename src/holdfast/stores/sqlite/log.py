@@ -169,9 +169,7 @@ def _read(
     # Closing ends the query: one that was read only in part would keep its snapshot open.
     if limit is None:
         return list(readable_entries(connection, key, after=after))
-    with closing(
-        readable_entries(connection, key, after=after, at_once=max(limit, 1))
-    ) as entries:
+    with closing(readable_entries(connection, key, after=after, at_once=max(limit, 1))) as entries:
         return list(islice(entries, limit))
 
 
