@@ -13,6 +13,7 @@ the queue once.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import get_args
 
 import msgspec
 
@@ -30,12 +31,15 @@ from holdfast.vocabulary.entries import (
     InputDrained,
     InputPromoted,
     InputQueued,
+    KnownEntry,
     QueryEnded,
+    UnknownEntry,
 )
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError, without_secrets
 from holdfast.vocabulary.events import Event, LiveEvent
 from holdfast.vocabulary.ids import ApprovalId, InputId
 
+_ENTRIES = frozenset({*get_args(KnownEntry), UnknownEntry})
 _STAGED_SECONDS = 0.005
 """How long staged events wait for others to be appended with."""
 
@@ -79,10 +83,8 @@ class SessionRecorder:
         """
         if (over := self._refusal or self._failure) is not None:
             raise over
-        must_store = bool(self._staged or self._consumed or consumed)
-        for event in events:
-            must_store = must_store or isinstance(event, Entry)
-        if not must_store:
+        has_entries = not _ENTRIES.isdisjoint(map(type, events))
+        if not (has_entries or self._staged or self._consumed or consumed):
             # As in `show`, without the call: this is the way of every delta.
             if not self._channel.closed:
                 self._channel.publish(events)
