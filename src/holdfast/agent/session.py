@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from msgspec.structs import replace
 
 from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions
+from holdfast.agent.history_editing import HistoryEditing
 from holdfast.agent.option_checks import (
     check_options,
     check_reference,
@@ -33,6 +34,7 @@ from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, Idle, SessionStatus
 from holdfast.vocabulary.ids import SessionId, new_query_id
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 EventT = TypeVar("EventT", bound=Event)
 
 
-class AgentSession(SessionVerbs):
+class AgentSession(SessionVerbs, HistoryEditing):
     """One conversation. Made by `agent.session()`; use it with `async with`, or close it.
 
     Opening it is lazy: the store is first asked when the session is entered or used.
@@ -87,6 +89,11 @@ class AgentSession(SessionVerbs):
     def session_id(self) -> SessionId | None:
         """The session's id; None until it is open."""
         return self._live.session_id if self._live else None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed or (self._live is not None and self._live.closed)
 
     @property
     def status(self) -> SessionStatus:
@@ -284,6 +291,13 @@ class AgentSession(SessionVerbs):
         self._composition.forget_closed()
         if self._closes_agent:
             await self._composition.close()
+
+    async def delete(self) -> None:
+        """Close the session by force and delete it, as `agent.sessions.delete()` does."""
+        session_id = (await self._live_session()).session_id
+        await self.close(force=True)
+        sessions = late_module("holdfast.agent.sessions").AgentSessions
+        await sessions(self._composition, self._request).delete(session_id)
 
     async def open(self) -> Self:
         """Open the session if it is not open yet, and return it.

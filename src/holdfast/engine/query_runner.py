@@ -24,7 +24,7 @@ from holdfast.vocabulary.entries import (
     TurnDiscarded,
 )
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, ToolError
-from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.events import QuerySummary
 from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
 from holdfast.vocabulary.messages import AssistantMessage, Sender, UserMessage
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, media_of
@@ -106,7 +106,7 @@ class QueryRunner:
         entries.append(QueryStarted(**scope.stamp(), message=message, resumes=scope.input.resumes))
         if scope.input.input_id is not None:
             entries.append(InputPromoted(**scope.stamp(), input_id=InputId(scope.input.input_id)))
-        if message is None:
+        if message is None or scope.fold.calls or scope.fold.open_turn is not None:
             await scope.recorder.record(entries)
         else:
             scope.recorder.stage(entries)
@@ -129,7 +129,7 @@ class QueryRunner:
             fresh_media=media_of(prompt.parts) if prompt is not None else (),
         )
         while True:
-            if scope.fold.calls and scope.staged_prompt is None:  # a prompt settles all calls
+            if scope.fold.calls:
                 rest = await self._run_tools(scope)
                 if rest is not None:
                     return QueryOutcome(stop_reason=rest, stop_detail=scope.repeated_call)
@@ -184,13 +184,7 @@ class QueryRunner:
             output_schema=scope.input.output.schema if scope.input.output else None,
             fresh_media=progress.fresh_media,
         )
-        facts = {
-            "system_prompts": len(settings.system_prompts),
-            "messages": len(scope.fold.conversation) + (scope.staged_prompt is not None),
-            "tools": len(tools),
-            "reminders": len(reminders),
-        }
-        scope.recorder.stage([Instrumented(name="query_summary", facts=facts)])
+        scope.recorder.stage([_summary_of(scope, extras)])
         return lambda plan: self._turns.run(scope, plan, extras)
 
     async def _after_turn(
@@ -296,6 +290,24 @@ class QueryRunner:
         queued = InputQueued(**scope.stamp(), input_id=input_id, message=message, delivery="steer")
         promoted = InputPromoted(**scope.stamp(), input_id=input_id)
         await scope.recorder.record([queued, promoted])
+
+
+def _summary_of(scope: QueryScope, extras: RequestExtras) -> QuerySummary:
+    """Count what the next request sends; results of tools are one message of the user's side."""
+    counts = scope.fold.conversation.counts.update()
+    # A prompt after another one joins it.
+    is_after_prompt = isinstance(scope.fold.conversation.tip, UserMessage)
+    is_new = scope.staged_prompt is not None and not is_after_prompt
+    return QuerySummary(
+        session_id=scope.session.session_id,
+        query_id=scope.query_id,
+        system_prompts=len(scope.fold.settings.system_prompts),
+        user_messages=counts.user + (is_new or bool(scope.fold.calls)),
+        assistant_messages=counts.assistant,
+        thinking_blocks=counts.reasoning,
+        tools=len(extras.tools),
+        system_reminder="\n\n".join(extras.reminders) or None,
+    )
 
 
 def _output_call(scope: QueryScope) -> ToolCallPart | None:

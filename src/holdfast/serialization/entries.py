@@ -13,6 +13,7 @@ from holdfast.vocabulary.entries import (
     Compaction,
     ContextNoted,
     Entry,
+    HistoryEdited,
     InputDrained,
     InputPromoted,
     InputQueued,
@@ -83,6 +84,7 @@ _OWN_VALUES: frozenset[type[Entry]] = frozenset(
         Compaction,
         Snapshot,
         Rewound,
+        HistoryEdited,
         ContextNoted,
         UnknownEntry,
     }

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.vocabulary.aliases import alias_of
+from holdfast.vocabulary.aliases import alias_of, aliases_of
 from holdfast.vocabulary.approvals import ApprovalScope
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import (
@@ -58,8 +58,13 @@ class Entry(
 
     @property
     def alias(self) -> str:
-        """The name that users of other systems know this kind by."""
-        return alias_of(self.kind)
+        """The name that users of other systems know this event by."""
+        return alias_of(self.kind, self)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """All such names, of every system that has one for this event."""
+        return aliases_of(self.kind, self)
 
 
 class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
@@ -305,6 +310,23 @@ class Rewound(Entry, frozen=True, kw_only=True, tag="rewound"):
     message_id: MessageId | None = None
 
 
+EditAction: TypeAlias = Literal["remove", "replace", "add"]
+
+
+class HistoryEdited(Entry, frozen=True, kw_only=True, tag="history.edited"):
+    """A message of the conversation was removed, replaced or added; what was said stays in the log.
+
+    An unanswered tool call of a message that comes in this way is answered, never run.
+    """
+
+    survives_rewind: ClassVar[bool] = False
+    action: EditAction
+    target: MessageId | None = None
+    """The message to remove or replace, or the one to add after; None adds at the end."""
+    message: Message | None = None
+    """The message that comes in; None when one is removed."""
+
+
 class ContextNoted(Entry, frozen=True, kw_only=True, tag="context.noted"):
     """A note from another session."""
 
@@ -365,6 +387,7 @@ KnownEntry: TypeAlias = (
     | Compaction
     | Snapshot
     | Rewound
+    | HistoryEdited
     | ContextNoted
     | HookMessage
     | UsageReported

@@ -19,6 +19,7 @@ from holdfast.blocks.conversation.tool_calls import (
     StandingApprovals,
     answer_message,
     approval_request,
+    edited_history,
     heal_history,
     open_calls,
     readable_parts,
@@ -31,6 +32,7 @@ from holdfast.vocabulary.entries import (
     Compaction,
     ContextNoted,
     Entry,
+    HistoryEdited,
     HookMessage,
     InputDrained,
     InputPromoted,
@@ -354,6 +356,14 @@ class SessionFold:
         if self.opened is not None and entry.to_seq == self.opened.seq:
             self._keep_through(entry.message_id)
 
+    def _on_history_edited(self, entry: HistoryEdited) -> None:
+        self._settle()
+        tip = self.conversation.tip
+        self.conversation.set_history(edited_history(self.conversation.messages, entry))
+        if self.conversation.tip is not tip:
+            self.last_finish = None
+        self._before_merge = None
+
     def _change_nothing(self, entry: Entry) -> None:
         """Pass over what is for people, or for a later version."""
 
@@ -377,6 +387,7 @@ class SessionFold:
         ToolEnded: _on_tool_ended,
         Compaction: _on_compaction,
         Rewound: _on_rewound,
+        HistoryEdited: _on_history_edited,
         RetryScheduled: _change_nothing,
         Snapshot: _change_nothing,
         ContextNoted: _change_nothing,

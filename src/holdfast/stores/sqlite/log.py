@@ -72,8 +72,16 @@ class SqliteLog:
         )
 
     def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[list[Entry], None]:
-        """Yield entries as they are appended, by any process, until closed."""
-        return follow_log(self._connections.notifier, self, session_id=session_id, after=after)
+        """Yield entries as they are appended, by any process, until closed or deleted."""
+        return follow_log(
+            self._connections.notifier,
+            self,
+            session_id=session_id,
+            after=after,
+            exists=lambda: self._connections.readers.read(
+                lambda connection: session_key(connection, session_id) is not None
+            ),
+        )
 
     async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         """Report what cannot be read."""
@@ -100,12 +108,12 @@ def _append(
     consumed: Sequence[CommandId],
 ) -> None:
     key, _ = session
-    stored = _stored_among(connection, key, [entry.id for entry in entries])
+    known = _stored_among(connection, key, [entry.id for entry in entries])
     fresh = entries_to_store(
         entries,
         head=head_of(connection, key),
         id_at=lambda seq: _id_at(connection, place_of(key, seq)),
-        is_stored=stored.__contains__,
+        is_stored=known.__contains__,
     )
     kept = [(entry, to_stored_entry(entry)) for entry in fresh]
     connection.executemany(
