@@ -95,7 +95,9 @@ class SseParser:
 
     def feed(self, data: bytes, out: list[Frame]) -> None:
         """Append the frames that `data` completes to `out`."""
-        if self._skip_lf or self._head is not None or b"\r" in data:
+        if self._head is not None:
+            data = self._without_bom(data)
+        if self._skip_lf or b"\r" in data:
             data = self._with_plain_line_ends(data)
         # Only a line end can complete a frame, so long ones are joined once, not at every read.
         if b"\n" not in data:
@@ -107,25 +109,19 @@ class SseParser:
         # An empty line ends a frame. It is in `data`, or its first half was the last byte before.
         if b"\n\n" not in data and not (data[:1] == b"\n" and held.endswith(b"\n")):
             self._keep(data)
-            self._begin_lines(out)
+            if len(held) > self._long and not self._is_in_lines:
+                self._begin_lines(out)
             return
-        data = self._pending.take(data) if held else data
-        end = data.rfind(b"\n\n")
-        if rest := data[end + 2 :]:
+        blocks = (self._pending.take(data) if held else data).split(b"\n\n")
+        if rest := blocks.pop():
             self._keep(rest)
-        blocks, opening = data[:end], self._opening
-        if blocks.startswith(opening):
-            # Blocks that all begin like the one before them are split at once: there are no line
-            # ends then but those of the openings and between the blocks.
-            contents = blocks[len(opening) :].split(b"\n\n" + opening)
-            count = len(contents)
-            if blocks.count(b"\n") == count * opening.count(b"\n") + 2 * (count - 1):
-                event, last_id = self._opening_event, self.last_event_id
-                for content in contents:
-                    out.append(Frame(content, event, last_id))  # noqa: PERF401 - most are alone
-                return
-        for block in blocks.split(b"\n\n"):
-            self._read_block(block, out)
+        opening, event, last_id = self._opening, self._opening_event, self.last_event_id
+        for block in blocks:
+            if block.startswith(opening) and b"\n" not in (data := block[len(opening) :]):
+                out.append(Frame(data, event, last_id))
+            else:
+                self._read_block(block, out)
+                opening, event, last_id = self._opening, self._opening_event, self.last_event_id
 
     def flush(self, out: list[Frame]) -> None:
         """Append what is left as a frame. The standard drops it, but some providers need it."""
@@ -152,8 +148,6 @@ class SseParser:
         return head.removeprefix(_BOM)
 
     def _with_plain_line_ends(self, data: bytes) -> bytes:
-        if self._head is not None:
-            data = self._without_bom(data)
         if not data:
             return data
         if self._skip_lf and data.startswith(b"\n"):
@@ -182,8 +176,6 @@ class SseParser:
 
     def _begin_lines(self, out: list[Frame]) -> None:
         """Read the lines of a long frame that have arrived; plain JSON is kept until it ends."""
-        if self._is_in_lines or len(self._pending.held) <= self._long:
-            return
         # The first byte that is not a line end.
         if self._takes_json_blocks and self._pending.held[:8].lstrip(b"\n")[:1] in b"{[":
             return
