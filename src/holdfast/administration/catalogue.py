@@ -121,7 +121,7 @@ class Catalogue(SessionFinder):
         live = self._composition.held(record.id)
         if live is not None:
             await live.close(force=True)
-            self._composition.forget_closed()
+            await self._composition.forget(live)
         lease = await self._acquire(record.id)
         try:
             if await self._has_forks(record.id):

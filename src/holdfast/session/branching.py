@@ -97,6 +97,7 @@ class Branches:
             forked_after=MessageId(after) if after is not None and is_inherited else None,
             parent_head=entries[-1].seq,
             settings=self._recorder.fold.settings,
+            configured=tuple(sorted(self._recorder.fold.configured)),
         )
 
     async def edit(
