@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.blocks.approval_coordinator import NEW_PROMPT
+from holdfast.blocks.conversation.tool_calls import said_at
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope
@@ -103,25 +104,24 @@ class QueryRunner:
         if scope.input.resumes is None:
             # After a rewind a prompt that waited may find questions open that it makes void.
             entries += scope.session.approvals.cancellations(NEW_PROMPT)
-        entries.append(
-            QueryStarted(
-                **scope.stamp(),
-                message=message,
-                resumes=scope.input.resumes,
-                options=KeptOptions(
-                    settings=scope.input.settings,
-                    require_tool=scope.input.require_tool,
-                    timeout=scope.input.timeout,
-                ),
-            )
+        started = QueryStarted(
+            **scope.stamp(),
+            message=message,
+            resumes=scope.input.resumes,
+            options=KeptOptions(
+                settings=scope.input.settings,
+                require_tool=scope.input.require_tool,
+                timeout=scope.input.timeout,
+            ),
         )
+        entries.append(started)
         if scope.input.input_id is not None:
             entries.append(InputPromoted(**scope.stamp(), input_id=InputId(scope.input.input_id)))
         if message is None or scope.fold.calls or scope.fold.open_turn is not None:
             await scope.recorder.record(entries)
         else:
             scope.recorder.stage(entries)
-            scope.prompt = message
+            scope.prompt = said_at(message, started.time)
 
     async def run(self, scope: QueryScope) -> QueryOutcome:
         """Answer the prompt that was put into the conversation by `start`.

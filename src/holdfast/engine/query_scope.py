@@ -92,7 +92,7 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     tools: ToolSet = ToolSet()
     """What is offered in the turn."""
     prompt: UserMessage | None = None
-    """The prompt as it is recorded."""
+    """The prompt as the fold will have it."""
     trouble: str | None = None
     """Why a model call is being repeated or made elsewhere, for the error of a query whose time is
     up; None while nothing has failed."""
