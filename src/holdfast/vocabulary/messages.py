@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.vocabulary.ids import MessageId, QueryId, TurnId
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import JsonObject, Value
 from holdfast.vocabulary.parts import Part, ToolCallPart, text_of
 from holdfast.vocabulary.usage import Usage
 
@@ -49,9 +49,7 @@ class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     timeout: float | None = None
 
 
-class _Message(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="role", gc=False
-):
+class _Message(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field="role"):
     id: MessageId
     parts: tuple[Part, ...]
     query_id: QueryId | None = None
