@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ async def _count_events() -> int:
 
 
 async def _play(
-    stream: QueryStream[object], index: int, stop: Callable[[], None]
+    stream: QueryStream[Any], index: int, stop: Callable[[], None]
 ) -> tuple[EventRecorder, AgentError | None]:
     recorder = EventRecorder()
     try:

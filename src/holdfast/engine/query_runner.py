@@ -1,7 +1,6 @@
 """QueryRunner: one prompt, answered to rest through as many turns as it takes."""
 
 from collections.abc import Awaitable, Callable
-from typing import Literal
 
 import msgspec
 
@@ -12,7 +11,7 @@ from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import record_end, record_failure
-from holdfast.engine.turn_runner import TurnOutcome, TurnRunner
+from holdfast.engine.turn_runner import TurnOutcome, TurnRunnerInterface
 from holdfast.ports.clock import Clock
 from holdfast.ports.runner import OutputSpec, QueryOutcome
 from holdfast.serialization.canonical import canonical_json
@@ -81,7 +80,7 @@ class QueryRunner:
         self,
         *,
         attempts: ProviderAttempts,
-        turns: TurnRunner,
+        turns: TurnRunnerInterface,
         dispatcher: ToolDispatcher,
         clock: Clock,
     ) -> None:
@@ -104,6 +103,7 @@ class QueryRunner:
         if scope.input.resumes is None:
             # After a rewind a prompt that waited may find questions open that it makes void.
             entries += scope.session.approvals.cancellations(NEW_PROMPT)
+        policy = self._dispatcher.policy(scope)
         started = QueryStarted(
             **scope.stamp(),
             message=message,
@@ -113,6 +113,7 @@ class QueryRunner:
                 require_tool=scope.input.require_tool,
                 timeout=scope.input.timeout,
             ),
+            policy=None if policy == scope.fold.standing.policy else policy,
         )
         entries.append(started)
         if scope.input.input_id is not None:
@@ -143,7 +144,7 @@ class QueryRunner:
             if scope.fold.calls:
                 rest = await self._run_tools(scope)
                 if rest is not None:
-                    return QueryOutcome(stop_reason=rest, stop_detail=scope.repeated_call)
+                    return rest
             await self._promote_steers(scope, progress)
             turn = await self._attempts.run(scope, self._next_turn(scope, progress))
             progress.reminders, progress.fresh_media, progress.require_tool = (), (), None
@@ -154,14 +155,18 @@ class QueryRunner:
                 detail = progress.limit if stop_reason == "limit" else None
                 return QueryOutcome(stop_reason=stop_reason, stop_detail=detail)
 
-    async def _run_tools(self, scope: QueryScope) -> Literal["approval", "loop"] | None:
+    async def _run_tools(self, scope: QueryScope) -> QueryOutcome | None:
         records = tuple(scope.fold.calls.values())
         outcome = await self._dispatcher.dispatch(scope, records)
         for record in records:
             if record.ended is not None:
                 result = record.ended.outcome, canonical_json(record.ended.content)
                 scope.loop.end(record.part.call_id, result)
-        return None if outcome == "done" else outcome
+        if outcome == "done":
+            return None
+        if outcome == "denied":
+            return QueryOutcome(stop_reason="refusal", stop_detail=scope.denied_call)
+        return QueryOutcome(stop_reason=outcome, stop_detail=scope.repeated_call)
 
     async def _promote_steers(self, scope: QueryScope, progress: _Progress) -> None:
         """Let everything that was said meanwhile into the conversation."""

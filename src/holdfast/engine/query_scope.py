@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.blocks.approval_coordinator import ApprovalCoordinator
+from holdfast.blocks.approval_coordinator import ApprovalCoordinatorInterface
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
-from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
-from holdfast.blocks.tool_registry.registry import ToolRegistry, ToolSet
+from holdfast.blocks.stream_processor.processor import AnswerInterface
+from holdfast.blocks.tool_registry.registry import ToolRegistry, ToolRegistryInterface, ToolSet
 from holdfast.engine.measurements import QueryMeasurement, TurnMeasurement
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.abort import AbortController
@@ -35,10 +35,10 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The session as it is now."""
     waiting: Callable[[], Mapping[InputId, InputQueued]]
     """The prompts that wait, without those that are about to leave the queue."""
-    approvals: ApprovalCoordinator
+    approvals: ApprovalCoordinatorInterface
     tasks: OwnedTasks
     set_status: Callable[[SessionStatus], None]
-    registry: ToolRegistry
+    registry: ToolRegistryInterface
     """What is offered in queries that bring no tools of their own."""
     approver: Approver | None = None
     unanswered: Unanswered = "stop"
@@ -67,7 +67,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     stamp: Stamp
     message_id: MessageId
     """The answer's."""
-    answer: AnswerAssembler
+    answer: AnswerInterface
     measurement: TurnMeasurement
 
 
@@ -87,7 +87,9 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
     repeated_call: str | None = None
     """The tool call for which the query ends as a loop, for people."""
-    registry: ToolRegistry = msgspec.field(default_factory=ToolRegistry)
+    denied_call: str | None = None
+    """The last tool call that was denied, for people."""
+    registry: ToolRegistryInterface = msgspec.field(default_factory=ToolRegistry)
     """What is offered in the query."""
     tools: ToolSet = ToolSet()
     """What is offered in the turn."""

@@ -26,7 +26,7 @@ class Recorder(Protocol):
       decision that is made before the first wait rests on everything recorded before it.
     - A store that fails raises a `StoreError`; nothing of the batch is shown.
     - What is staged is recorded with the next events, in one append, or by itself after a moment.
-      Until then it is neither folded nor shown, so nothing may be done that rests on it.
+      Until then it may be neither folded nor shown, and nothing may be done that rests on it.
     """
 
     def stage(self, events: Sequence[Event]) -> None:

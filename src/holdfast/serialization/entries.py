@@ -17,7 +17,6 @@ from holdfast.vocabulary.entries import (
     InputDrained,
     InputPromoted,
     InputQueued,
-    KnownEntry,
     PartCheckpoint,
     QueryEnded,
     QueryStarted,
@@ -31,6 +30,7 @@ from holdfast.vocabulary.entries import (
     TurnStarted,
     UnknownEntry,
 )
+from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import EntryId, QueryId, TurnId

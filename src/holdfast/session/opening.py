@@ -36,7 +36,7 @@ async def open_session(resources: SessionResources, request: SessionRequest) -> 
     """
     record = await find_session(resources, request)
     if record is None and (request.must_exist or await _is_taken(resources, request)):
-        raise _no_session(request)
+        raise no_session(request)
     if record is None:
         _refuse_long_name(request)
     elif request.fork is not None:
@@ -143,12 +143,16 @@ def _refuse_foreign(entries: Sequence[Entry], request: SessionRequest) -> None:
     opened = entries[0] if entries else None
     owned = (request.owner, request.project)
     if isinstance(opened, SessionOpened) and (opened.owner, opened.project) != owned:
-        raise _no_session(request)
+        raise no_session(request)
 
 
-def _no_session(request: SessionRequest) -> SessionError:
+def no_session(request: SessionRequest) -> SessionError:
     """Make the error of a session that is not there, or is another owner's: it tells no more."""
-    return SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
+    return SessionError(
+        ErrorCode.NOT_FOUND,
+        f"there is no session {request.reference!r} of owner {request.owner!r} in project "
+        f"{request.project!r}; check the name, the store, and owner= and project= of the agent",
+    )
 
 
 def _refuse_restoring_over(entries: Sequence[Entry], request: SessionRequest) -> None:

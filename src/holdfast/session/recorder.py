@@ -31,13 +31,14 @@ from holdfast.vocabulary.entries import (
     InputDrained,
     InputPromoted,
     InputQueued,
-    KnownEntry,
     QueryEnded,
     UnknownEntry,
 )
-from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError, without_secrets
+from holdfast.vocabulary.entry_kinds import KnownEntry
+from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
 from holdfast.vocabulary.events import Event, LiveEvent
 from holdfast.vocabulary.ids import ApprovalId, InputId
+from holdfast.vocabulary.secrets import without_secrets
 
 _ENTRIES = frozenset({*get_args(KnownEntry), UnknownEntry})
 _STAGED_SECONDS = 0.005

@@ -97,7 +97,7 @@ def updated_record(record: SessionRecord | None, entries: Iterable[Entry]) -> Se
     if record is None or last is None:
         return record
     if query is not None:
-        record = msgspec.structs.replace(record, **_changed_fields(record, query))
+        record = msgspec.structs.replace(record, **changed_fields(record, query))
     return msgspec.structs.replace(record, updated=last.time, head=last.seq)
 
 
@@ -117,10 +117,10 @@ def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord |
         )
     if record is None:
         return None
-    return msgspec.structs.replace(record, **_changed_fields(record, entry))
+    return msgspec.structs.replace(record, **changed_fields(record, entry))
 
 
-def _changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:
+def changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:
     """Return the fields of a record that an entry sets, beside its time and place."""
     if isinstance(entry, QueryStarted):
         return {"status": "running", "error": None}

@@ -1,7 +1,7 @@
 """Conversation: the messages of one session, as a block that can be used without a session."""
 
 from collections.abc import Iterable
-from typing import Self
+from typing import Protocol, Self
 
 import msgspec
 
@@ -36,6 +36,54 @@ class SentCounts:
 
 
 _MESSAGES = (UserMessage, AssistantMessage)
+
+
+class ConversationInterface(Protocol):
+    """What a fold needs of a conversation; a substitute for `Conversation` has these methods.
+
+    - Messages stay in the order in which they were pushed. A user message that follows another one
+      is merged into it; assistant messages are never merged.
+    - The history is complete: a compaction is appended like any message, and drops nothing.
+    - `wire_view` begins with the last compaction, or with the first message without one.
+    - What `messages` and `wire_view` returned does not change afterwards.
+    """
+
+    def __len__(self) -> int:
+        """Return the number of messages."""
+        ...
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The whole history."""
+        ...
+
+    @property
+    def tip(self) -> Message | None:
+        """The last message."""
+        ...
+
+    @property
+    def counts(self) -> SentCounts:
+        """Counts the messages that are sent."""
+        ...
+
+    def push(
+        self, message: Message, *, tag: str | None = None, kept_from: MessageId | None = None
+    ) -> None:
+        """Append a message; a compaction with `kept_from` goes before that message."""
+        ...
+
+    def remove_last(self) -> Message | None:
+        """Remove the last message, and return it."""
+        ...
+
+    def set_history(self, messages: Iterable[Message]) -> None:
+        """Replace everything, as given."""
+        ...
+
+    def wire_view(self) -> tuple[Message, ...]:
+        """Return what is sent to a model."""
+        ...
 
 
 class Conversation:
@@ -190,7 +238,7 @@ def _is_compaction(message: Message) -> bool:
     return any(isinstance(part, CompactionPart) and part.text for part in message.parts)
 
 
-def end_last(conversation: Conversation, stop_reason: StopReason) -> None:
+def end_last(conversation: ConversationInterface, stop_reason: StopReason) -> None:
     """Say of a last answer that was cut off how its query ended, if that says why."""
     tip, says_why = conversation.tip, stop_reason in {"aborted", "error"}
     if isinstance(tip, AssistantMessage) and tip.interrupted and says_why:
