@@ -114,6 +114,7 @@ class LiveSession:
             lease=lease,
             fold=fold,
             channel=self.channel,
+            tasks=self._tasks,
             appended=self._after_append,
         )
         self._approvals = ApprovalCoordinator(
