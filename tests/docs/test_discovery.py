@@ -24,6 +24,8 @@ from holdfast.agent.option_checks import options_of
 from holdfast.blocks.tool_registry.tool import TOOL_OPTIONS
 from holdfast.vocabulary.option_declarations import Declared
 
+pytestmark = pytest.mark.slow
+
 _SCRIPT = Path(__file__).with_name("ipython_session.py")
 
 _DOORS: dict[str, tuple[Callable[..., Any], Mapping[str, Declared]]] = {

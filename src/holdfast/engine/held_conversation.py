@@ -281,6 +281,12 @@ class _QueryRecorder:
         if not self._held.channel.has_space:
             await self._held.channel.wait_for_space()
 
+    def stage(self, events: Sequence[Event]) -> None:
+        """Fold and publish `events` at once: nothing is stored here, so nothing waits."""
+        if self._signal.aborted:
+            raise query_stopped()
+        self._held.apply(events)
+
     def show(self, events: Sequence[LiveEvent]) -> None:
         """Publish live-only events, unless the query was stopped."""
         if not self._signal.aborted:

@@ -22,6 +22,7 @@ from holdfast.ports.tools import Approver, ToolCaller, ToolSession, Unanswered
 from holdfast.vocabulary.entries import InputQueued
 from holdfast.vocabulary.events import SessionStatus
 from holdfast.vocabulary.ids import InputId, MessageId, QueryId, SessionId
+from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.settings import Settings, changed_settings
 from holdfast.vocabulary.usage import Usage, add_costs
 
@@ -92,11 +93,15 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     """What is offered in the query."""
     tools: ToolSet = ToolSet()
     """What is offered in the turn."""
+    prompt: UserMessage | None = None
+    """The prompt as the fold will have it."""
     trouble: str | None = None
     """Why a model call is being repeated or made elsewhere, for the error of a query whose time is
     up; None while nothing has failed."""
     turn: Turn | None = None
     """The turn that runs, or ran last; None before the first one."""
+    is_end_staged: bool = False
+    """Whether the end of that turn waits to be recorded with the end of the query."""
     turns: int = 0
     """How many turns were answered."""
     tool_calls: int = 0
@@ -128,6 +133,13 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     def query_id(self) -> QueryId:
         """The query's id."""
         return self.input.query_id
+
+    @property
+    def staged_prompt(self) -> UserMessage | None:
+        """The prompt while it waits to be recorded with the first turn; the fold lacks it then."""
+        started = self.fold.open_query
+        is_recorded = started is not None and started.query_id == self.query_id
+        return None if is_recorded else self.prompt
 
     @property
     def turn_stamp(self) -> Stamp:

@@ -25,6 +25,7 @@ from holdfast.vocabulary.entries import TurnEnded, TurnStarted
 from holdfast.vocabulary.errors import ErrorCode, RequestError, StoreError
 from holdfast.vocabulary.events import Event, Heartbeat
 from holdfast.vocabulary.ids import MessageId, new_message_id, new_turn_id
+from holdfast.vocabulary.parts import TextPart, ToolCallPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import RuntimeSettings
 from holdfast.vocabulary.stream_parts import FinishKind, StreamFinished
@@ -111,6 +112,8 @@ class TurnRunner:
                     answer.feed(batch, out)
                     if answer.finished is not None and answer.failure is None:
                         out.append(self._end(scope, turn, answer.finished))
+                        await self._record_end(scope, out, answer=answer, time=time)
+                        continue
                     if out:
                         await time.record(out)
                         if self._processor.has_handlers:
@@ -121,14 +124,28 @@ class TurnRunner:
                         checkpoints.start(self._clock, self._runtime.checkpoint_seconds)
                     heartbeats.listening = heartbeats.heard = True
         outcome = _outcome(turn)
-        scope.recorder.show(measurement.end())
+        scope.recorder.stage(measurement.end())
         return outcome
+
+    async def _record_end(
+        self, scope: QueryScope, out: list[Event], *, answer: AnswerInterface, time: "_ModelTime"
+    ) -> None:
+        """Record the end of an answer; one append holds it and the query's, if that must follow."""
+        scope.is_end_staged = not self._processor.has_handlers and _ends_query(scope, answer)
+        if scope.is_end_staged:
+            scope.recorder.stage(out)
+            return
+        await time.record(out)
+        if self._processor.has_handlers:
+            self._processor.show(out)
 
     def _request_of(
         self, scope: QueryScope, plan: ModelPlan, extras: RequestExtras
     ) -> ModelRequest:
         extras = msgspec.structs.replace(extras, model=plan.model)
-        request = self._build_request(plan.settings, scope.fold.sent_view(), extras)
+        request = self._build_request(
+            plan.settings, scope.fold.sent_view(scope.staged_prompt), extras
+        )
         _logger.debug(
             "request to %s/%s: %d messages, %d tools, attempt %d",
             *(plan.client.provider, plan.model),
@@ -137,6 +154,7 @@ class TurnRunner:
         return request
 
     async def _begin(self, scope: QueryScope, plan: ModelPlan, request: ModelRequest) -> Turn:
+        scope.is_end_staged = False
         turn_id = new_turn_id()
         stamp = scope.stamp.of_turn(turn_id)
         begun = TurnBegun(
@@ -192,6 +210,15 @@ class TurnRunner:
         )
         turn.measurement.ended = ended
         return ended
+
+
+def _ends_query(scope: QueryScope, answer: AnswerInterface) -> bool:
+    """Whether nothing but the end of the query can follow an answer: words, and nothing asked."""
+    finished = answer.finished
+    if finished is None or finished.kind != "stop" or scope.input.output is not None:
+        return False
+    has_words = any(isinstance(part, TextPart) and part.text for part in answer.parts)
+    return has_words and not any(isinstance(part, ToolCallPart) for part in answer.parts)
 
 
 def _outcome(turn: Turn) -> TurnOutcome:

@@ -92,8 +92,8 @@ class SessionCommands:
         session_id = self._session.session_id
         while True:
             try:
-                await self.carry_out_pending()
                 await self._inbox.wait(session_id, seen=self._seen)
+                await self.carry_out_pending()
             except SessionError:
                 return  # the session is closing: what is pending is for the next holder
             except StoreError as error:

@@ -117,6 +117,7 @@ class LiveSession:
             lease=lease,
             fold=fold,
             channel=self.channel,
+            tasks=self._tasks,
             appended=self._after_append,
         )
         self._approvals = ApprovalCoordinator(
@@ -150,12 +151,9 @@ class LiveSession:
         self._title = self._new_title()
 
     def _new_title(self) -> SessionTitle:
+        make, model = self._resources.make_title, self._resources.title_model
         return SessionTitle(
-            self._resources.make_title,
-            model=self._resources.title_model,
-            recorder=self.recorder,
-            stamp=self.stamp,
-            tasks=self._tasks,
+            make, model=model, recorder=self.recorder, stamp=self.stamp, tasks=self._tasks
         )
 
     def _new_scope(self, fold: SessionFold, bindings: SessionBindings) -> SessionScope:

@@ -17,7 +17,7 @@ from holdfast.session.query_handle import QueryHandle, duration_ms_of
 from holdfast.session.recorder import QueryRecorder, SessionRecorder
 from holdfast.vocabulary.entries import QueryEnded
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
-from holdfast.vocabulary.events import Busy, Failed, Idle
+from holdfast.vocabulary.events import Busy, Event, Failed, Idle
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import ProviderPart
@@ -126,9 +126,11 @@ class QueryDriver:
     ) -> tuple[QueryEnded, QueryOutcome]:
         """Record the end; a store that cannot take it makes the end an error, still shown once."""
         try:
-            await self._recorder.commit(())  # what a cancelled worker had staged comes first
+            closing: list[Event] = []
+            if outcome.error is not None or not scope.is_end_staged:
+                await self._recorder.commit(())  # what a cancelled worker had staged comes first
+                closing = closing_events(scope, outcome, rests=rests)
             ended = query_ended(scope, outcome, duration_ms=duration_ms)
-            closing = closing_events(scope, outcome, rests=rests)
             await self._recorder.commit([*closing, *scope.measurement.end(ended), ended])
         except StoreError as error:
             if outcome.error is None or not isinstance(outcome.error, StoreError):

@@ -19,7 +19,7 @@ from holdfast.vocabulary.ids import (
     SessionId,
     TurnId,
 )
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject, Value
 from holdfast.vocabulary.messages import KeptOptions, Message, Sender, UserMessage
 from holdfast.vocabulary.parts import Part, PartKind, ResultContent
 from holdfast.vocabulary.results import StopReason
@@ -34,7 +34,7 @@ FORMAT_VERSION = 1
 """The version of the log format that this code writes."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+class Entry(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
     """What all entries share. `seq` is 0 until the entry has its place in a log."""
 
     id: EntryId

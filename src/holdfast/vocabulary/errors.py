@@ -130,7 +130,7 @@ RETRYABLE_CODES = frozenset(
 )
 
 
-class ErrorReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ErrorReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """An error as a value: what a log keeps and a wire carries."""
 
     tag: str

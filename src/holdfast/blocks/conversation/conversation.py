@@ -36,6 +36,9 @@ class SentCounts:
         return self
 
 
+_MESSAGES = (UserMessage, AssistantMessage)
+
+
 class UntoldNotes:
     """Notes and included sessions: what of them leads the next prompt."""
 
@@ -161,20 +164,18 @@ class Conversation:
         `kept_from` it goes before that message, so that what follows is still sent. A message that
         an earlier compaction has replaced, or holds, cannot be kept.
         """
-        if not isinstance(message, UserMessage | AssistantMessage):
+        if not isinstance(message, _MESSAGES):
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"{message!r} is not a message")
         self._whole = None
         if kept_from is not None and self._put_before(kept_from, message):
             return
-        tip = self.tip
-        if (
-            isinstance(message, UserMessage)
-            and isinstance(tip, UserMessage)
-            and not _is_compaction(message)
-        ):
-            self._messages[-1] = msgspec.structs.replace(tip, parts=tip.parts + message.parts)
-            return
-        if _is_compaction(message):
+        is_compaction = _is_compaction(message)
+        if isinstance(message, UserMessage) and not is_compaction:
+            tip = self.tip
+            if isinstance(tip, UserMessage):
+                self._messages[-1] = msgspec.structs.replace(tip, parts=tip.parts + message.parts)
+                return
+        if is_compaction:
             self._start_view_at(len(self._messages))
         self._messages.append(message)
         self._tags.append(tag)

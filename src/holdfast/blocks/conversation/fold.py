@@ -186,10 +186,11 @@ class SessionFold:
 
     def _settle(self) -> None:
         """Make what is unfinished part of the conversation, as it is."""
-        for message in self._unsettled():
-            self._push(message)
-        self.open_turn = None
-        self.calls.clear()
+        if self.open_turn is not None or self.calls:
+            for message in self._unsettled():
+                self._push(message)
+            self.open_turn = None
+            self.calls.clear()
         self.approvals.clear()
 
     def _inherit(self) -> None:
@@ -211,9 +212,9 @@ class SessionFold:
             self._open_calls(open_calls(tip, dropped[0] if dropped else None) if tip else ())
 
     def _push(self, message: Message) -> None:
-        tip = self._tip_assistant() if isinstance(message, AssistantMessage) else None
-        self._before_merge = tip
-        if isinstance(message, AssistantMessage) and tip is not None:
+        self._before_merge = None
+        if isinstance(message, AssistantMessage) and (tip := self._tip_assistant()) is not None:
+            self._before_merge = tip
             self.conversation.remove_last()
             message = merged(tip, message)
         self.conversation.push(message)
@@ -299,7 +300,7 @@ class SessionFold:
         message = turn.message(entry)
         if message is not None:
             self._push(with_distinct_calls(message))
-            self._open_calls(open_calls(message))
+            self._open_calls(open_calls(message) if message.tool_calls else ())
 
     def _on_turn_discarded(self, entry: TurnDiscarded) -> None:
         tip = self._tip_assistant()
