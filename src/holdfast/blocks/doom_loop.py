@@ -37,9 +37,10 @@ class LoopDetector:
             return "fresh"
         return "insisting" if self._is_refused else "repeated"
 
-    def refuse(self) -> None:
-        """Note that the repeated call is not run."""
-        self._is_refused = True
+    def refuse(self, call_id: CallId) -> None:
+        """Note that a repeated call is not run, unless another call came after it."""
+        if call_id in self._call_ids:
+            self._is_refused = True
 
     def end(self, call_id: CallId, result: Hashable) -> None:
         """Take note of what a call came to; a refusal for being repeated is no result."""

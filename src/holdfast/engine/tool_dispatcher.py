@@ -63,7 +63,7 @@ class _Question(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     approval_id: ApprovalId
     answer: asyncio.Future[ApprovalSettled]
     """Done once the answer is in the log."""
-    reason: str | None = None
+    reason: str | None = None  # only a repeated call has one
 
 
 class ToolDispatcher:
@@ -157,7 +157,7 @@ class ToolDispatcher:
         asked_for = call.arguments if call.invalid is None else call.invalid
         row = scope.loop.judge(call.call_id, arguments_hash(call.name, asked_for))
         if row == "repeated":
-            scope.loop.refuse()
+            scope.loop.refuse(call.call_id)
         return _loop_of(scope, call) if row == "insisting" else None
 
     async def _unless_other(
@@ -175,11 +175,11 @@ class ToolDispatcher:
         """Say whether a call may run as it is, must be asked about, or goes in circles."""
         call = candidate.call
         row = scope.loop.judge(call.call_id, candidate.arguments_hash)
-        looping = row != "fresh"
+        if row == "insisting":
+            return _loop_of(scope, call)
+        looping = row == "repeated"
         if looping and (scope.session.approver is None or scope.settings.on_loop == "deny"):
-            if row == "insisting":
-                return _loop_of(scope, call)
-            scope.loop.refuse()
+            scope.loop.refuse(call.call_id)
             await self._refuse(scope, call, _REPEATED)
             return None
         if not looping and not self._must_ask(scope, candidate):
@@ -288,7 +288,10 @@ class ToolDispatcher:
         request = next((item for item in pending if item.id == question.approval_id), None)
         if request is not None:  # otherwise it is answered already
             await self._ask_approver(scope, request, question.answer)
-        return await question.answer
+        answer = await question.answer
+        if question.reason is not None and answer.decision != "approved":
+            scope.loop.refuse(question.candidate.call.call_id)
+        return answer
 
     async def _ask_approver(
         self,

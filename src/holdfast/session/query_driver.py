@@ -107,7 +107,7 @@ class QueryDriver:
                 begun, clock=self._clock, telemetry=self._session.telemetry
             ),
             registry=registry_of(handle.query.tools, self._session.registry),
-            loop=LoopDetector(settings.loop_threshold),
+            loop=LoopDetector(settings.loop_threshold if settings.on_loop != "allow" else None),
         )
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
