@@ -91,8 +91,8 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     tools: ToolSet = ToolSet()
     """What is offered in the turn."""
     trouble: str | None = None
-    """Why a model call is being repeated or made elsewhere, for the error of a query whose time is
-    up; None while nothing has failed."""
+    """Why a call of a model or a tool is being repeated or made elsewhere, for the error of a query
+    whose time is up; None while nothing has failed."""
     turn: Turn | None = None
     """The turn that runs, or ran last; None before the first one."""
     turns: int = 0
