@@ -5,6 +5,7 @@ import asyncio
 from holdfast import Agent, ErrorCode, RequestError, RetrySettings, tool
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from holdfast.testing.clocks import AutoClock
+from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.errors import ProviderError
 from tests.scripted_agents import failure_of, playing
 
@@ -126,7 +127,7 @@ async def test_a_tool_that_is_no_longer_repeated_is_not_named() -> None:
         return "fetched"
 
     clock, gate = FakeClock(), Gate()
-    script = [calls(("fetch", {})), [gate]]
+    script: list[Step] = [calls(("fetch", {})), [gate]]
     async with playing(script, clock=clock, retry=STEADY, tools=[fetch]) as (session, _):
         asked = asyncio.ensure_future(session.chat("go", total_timeout=5))
         await clock.until_sleeping(2)
