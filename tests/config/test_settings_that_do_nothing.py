@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, ConfigError, ErrorCode
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.option_declarations import declared_fields
-from holdfast.vocabulary.settings import AgentDefaults, RuntimeSettings, Settings
+from holdfast.vocabulary.settings import RuntimeSettings, Settings
 
 NOT_YET = "this version does not have it yet"
 RUNTIME: dict[str, Any] = {
-    "max_concurrent_sessions": 10,
-    "session_timeout": 1800.0,
     "auto_compaction": True,
     "cross_session_context": True,
 }
@@ -47,7 +46,7 @@ def test_a_planned_setting_is_refused_in_options(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("MAX_SESSIONS", "10"), ("SESSION_TIMEOUT", "5"), ("CLAUDE_EXECUTABLE", "/bin/claude")],
+    [("CLAUDE_EXECUTABLE", "/bin/claude")],
 )
 def test_a_planned_setting_is_refused_in_the_environment(variable: str, value: str) -> None:
     message = _refusal(environment={f"HOLDFAST_{variable}": value})
@@ -108,5 +107,7 @@ def test_without_a_level_the_program_s_own_stays(logger: logging.Logger) -> None
 
 def test_a_level_that_is_none_is_refused(logger: logging.Logger) -> None:
     before = logger.level
-    assert _refusal(environment={"HOLDFAST_LOG": "loud"}).startswith("HOLDFAST_LOG: Invalid enum")
+    assert _refusal(environment={"HOLDFAST_LOG": "loud"}).startswith(
+        "HOLDFAST_LOG: 'loud' is not allowed"
+    )
     assert logger.level == before

@@ -1,15 +1,26 @@
 """Administration: what people and surfaces need beyond an agent.
 
-So far the weights of local models, and where sessions are kept.
+The weights of local models, where sessions are kept, which projects are trusted, whether the
+sandbox holds, and what a server runs beside its agents: a pool of sessions, a limit on queries, and
+a worker that carries on what other nodes left behind.
 """
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from holdfast.administration.pool import PoolLimits
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import ConfigurationSources
-from holdfast.assembly.configuration import Configuration
+from holdfast.assembly.configuration import Configuration, find_project
+from holdfast.vocabulary.approvals import Grant
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.local_models import LocalModel, OnPull
+
+if TYPE_CHECKING:
+    from holdfast.assembly.late import PostgresStore
+    from holdfast.config.project_file import ProjectFile
 
 
 async def pull_model(
@@ -38,6 +49,41 @@ async def remove_local_model(name: str, *, folder: Path | None = None) -> int:
     return await asyncio.to_thread(late.remove_local_model, name, folder=where)
 
 
+async def prepare_postgresql(url: str, *, grant_to: Sequence[str] = ()) -> None:
+    """Make or migrate the tables of a database, as their owner, and let other roles use them.
+
+    Agents connect as a role that is not the owner of the tables, so that row-level security holds
+    for them.
+
+    Raises:
+        StoreError: UNAVAILABLE when the database cannot be reached or the role may not do it.
+
+    """
+    await asyncio.to_thread(late.prepare_database, url, grant_to=grant_to)
+
+
+def open_postgresql(
+    url: str, *, owner: str | None, lease_seconds: float | None = None
+) -> "PostgresStore":
+    """Open a PostgreSQL store that agents and a worker share; the caller closes it.
+
+    Without an owner it shows the sessions of all owners, to a role that row-level security does
+    not apply to.
+    """
+    more = {} if lease_seconds is None else {"lease_seconds": lease_seconds}
+    return late.PostgresStore(url, owner=owner, **more)
+
+
+def pool_limits(*, per_owner: int | None = None) -> PoolLimits:
+    """Return the limits of a pool that the user's configuration says."""
+    runtime = Configuration({}, ConfigurationSources()).resolved.runtime
+    return PoolLimits(
+        sessions=runtime.max_concurrent_sessions,
+        idle_seconds=runtime.session_timeout,
+        per_owner=per_owner,
+    )
+
+
 def model_folder() -> Path:
     """Return where weights are kept for this user."""
     return Configuration({}, ConfigurationSources()).model_folder
@@ -46,3 +92,57 @@ def model_folder() -> Path:
 def data_folder() -> Path:
     """Return where sessions are kept for this user."""
     return Configuration({}, ConfigurationSources()).folders.data
+
+
+def project_file(sources: ConfigurationSources | None = None) -> "ProjectFile | None":
+    """Return the configuration file of the project in the working folder, trusted or not.
+
+    `sources` says where to look, as the options `cwd`, `environment` and `config_dir` of an agent
+    do.
+    """
+    return find_project(sources or ConfigurationSources())[1]
+
+
+def trust_project(digest: str, sources: ConfigurationSources | None = None) -> None:
+    """Trust the project's file as the caller has seen it, until it changes.
+
+    Raises:
+        ConfigError: CONFIG_MISSING when there is no file, CONFIG_INVALID when it has another digest
+            by now, or says what a project may not say.
+        StoreError: UNAVAILABLE when the decision cannot be kept.
+
+    """
+    places, found = find_project(sources or ConfigurationSources())
+    if found is None:
+        raise ConfigError(ErrorCode.CONFIG_MISSING, f"{places.cwd} has no project file")
+    if found.digest != digest:
+        message = f"{found.path} is not what was shown: its digest is {found.digest}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, message)
+    found.as_trusted().config()
+    places.decisions.trust(places.cwd, digest)
+
+
+def distrust_project(sources: ConfigurationSources | None = None) -> int:
+    """Trust nothing in the project any more; returns how many approvals for it are taken back.
+
+    Raises:
+        StoreError: UNAVAILABLE when the decision cannot be kept.
+
+    """
+    places, _ = find_project(sources or ConfigurationSources())
+    places.decisions.trust(places.cwd, None)
+    return places.decisions.revoke(places.cwd)
+
+
+def project_approvals(sources: ConfigurationSources | None = None) -> tuple[Grant, ...]:
+    """Return the approvals that were given for the whole project."""
+    places, _ = find_project(sources or ConfigurationSources())
+    return places.decisions.grants_beneath(places.cwd)
+
+
+async def check_sandbox(place: Path) -> "late.SandboxCheck":
+    """Try twelve ways out of the sandbox in a new folder in `place`, which is removed afterwards.
+
+    The result names what confines commands here, and says whether it holds.
+    """
+    return await late.check_sandbox(place)

@@ -76,6 +76,7 @@ class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What the blocks of an agent are made from; the options of an agent have the defaults."""
 
     tools: Iterable[ToolInput]
+    workspace: PathInput | None
     deps: object
     providers: Iterable[ModelClient]
     own_access: OwnAccess

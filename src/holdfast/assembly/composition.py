@@ -8,23 +8,28 @@ from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs
 from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
-from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
-from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
+from holdfast.blocks.tool_registry.registry import ToolInput, ToolRegistry
+from holdfast.engine.agent_blocks import BlockInputs, join_blocks
+from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.owned_tasks import OwnedTasks
-from holdfast.engine.provider_attempts import ProviderAttempts
-from holdfast.engine.query_runner import QueryRunner
-from holdfast.engine.tool_dispatcher import ToolDispatcher
-from holdfast.engine.tool_execution import ToolExecution
-from holdfast.engine.turn_runner import TurnRunner
+from holdfast.ports.permissions import ToolSurroundings
 from holdfast.ports.session_store import Store
 from holdfast.session.branching import fold_log
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
-from holdfast.session.opening import find_session, open_session
+from holdfast.session.opening import find_session, no_session, open_session
 from holdfast.session.session_descriptions import SessionGlimpse, SessionRequest, glimpse_of
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ConfigError,
+    ErrorCode,
+    SessionError,
+    shortened,
+)
 from holdfast.vocabulary.events import Event, Instrumented
 from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import media_of
 from holdfast.vocabulary.requests import TokenCount
@@ -53,7 +58,7 @@ class Composition:
             ),
         )
         self.clock = inputs.clock
-        self.registry = ToolRegistry(inputs.tools)
+        self.registry = ToolRegistry([*inputs.tools, *_tools_for(inputs, configuration)])
         self._inputs = inputs
         self._store: Store | None = None
         self._sessions: list[LiveSession] = []
@@ -63,21 +68,30 @@ class Composition:
         """Sessions that are not forgotten, because others were forked from them."""
         self._openings = OwnedTasks()
         self._closed = False
-        turns = TurnRunner(
-            catalogue=configuration.known_models(self.clock),
-            clock=self.clock,
-            runtime=inputs.runtime,
-        )
-        self._runner = QueryRunner(
-            attempts=ProviderAttempts(
-                route=self.clients.route, clock=self.clock, random=inputs.random
-            ),
-            turns=turns,
-            dispatcher=ToolDispatcher(
-                execution=ToolExecution(clock=self.clock, random=inputs.random),
+        self._blocks = join_blocks(
+            BlockInputs(
+                route=self.clients.route,
+                catalogue=configuration.known_models(self.clock),
+                tool_registry=self.registry,
+                clock=self.clock,
+                random=inputs.random,
+                runtime=inputs.runtime,
+                permissions=CallPermissions(
+                    configuration.permission_rules,
+                    folder=writable(str(configuration.cwd.resolve())),
+                    project=configuration.decisions.for_owner(configuration.resolved.agent.owner),
+                ),
+                surroundings=self._surroundings(),
                 before_tool=inputs.before_tool,
-            ),
-            clock=self.clock,
+            )
+        )
+
+    def _surroundings(self) -> ToolSurroundings:
+        """Return what tools get of the agent: what they keep lives with the session."""
+        return ToolSurroundings(
+            environment=self.configuration.environment.variables,
+            blobs=lambda: self.store.blobs,
+            refuses_path=self.configuration.permission_rules.refuses_path,
         )
 
     def begin_opening(self, request: SessionRequest) -> asyncio.Task[LiveSession]:
@@ -92,7 +106,10 @@ class Composition:
         return self._openings.start(self._open(request), name="holdfast-open")
 
     async def _open(self, request: SessionRequest) -> LiveSession:
-        live = await open_session(self.session_resources(), request)
+        try:
+            live = await open_session(self.session_resources(), request)
+        except AgentError as error:
+            raise shortened(error) from error.__cause__
         self._sessions.append(live)  # from here on the agent closes it
         if self._inputs.instrumentation is not None:
             live.channel.on(Instrumented, self._inputs.instrumentation)
@@ -129,7 +146,7 @@ class Composition:
         """
         record = await find_session(self.session_resources(), request)
         if record is None:
-            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
+            raise no_session(request)
         return record.id
 
     async def look_at(self, session_id: SessionId) -> SessionGlimpse:
@@ -153,14 +170,15 @@ class Composition:
         """The store of the sessions; it is made when it is first needed."""
         if self._store is None:
             given = self._inputs.store
-            self._store = make_store(given) if isinstance(given, str) else given
+            owner = self.configuration.resolved.agent.owner
+            self._store = make_store(given, owner=owner) if isinstance(given, str) else given
         return self._store
 
     def session_resources(self) -> SessionResources:
         """Return what sessions share."""
         return SessionResources(
             store=self.store,
-            runner=self._runner,
+            runner=self._blocks.query_runner,
             tools=self.registry,
             clock=self.clock,
             runtime=self._inputs.runtime,
@@ -186,7 +204,8 @@ class Composition:
         offered = live.registry.current().view(settings.allowed_tools, settings.denied_tools)
         media = media_of(message.parts) if message is not None else ()
         extras = RequestExtras(model=model, tools=offered.wire_tools, fresh_media=media)
-        return await client.count_tokens(build_request(settings, fold.sent_view(message), extras))
+        request = self._blocks.request_builder(settings, fold.sent_view(message), extras)
+        return await client.count_tokens(request)
 
     async def close(self) -> None:
         """Close every session, then what was made here. Closing twice is fine."""
@@ -210,16 +229,26 @@ class Composition:
             await store.close()
 
 
-STORES: dict[str, Callable[[str], Store]] = {
-    "memory": lambda _: late.MemoryStore(),
-    "jsonl:DIR": lambda place: late.JsonlStore(_absolute(place)),
-    "sqlite:FILE": lambda place: late.SqliteStore(_absolute(place)),
+def _tools_for(inputs: AgentInputs, configuration: Configuration) -> list[ToolInput]:
+    """Make the built-in tools, if a folder is named for them."""
+    if inputs.workspace is None:
+        return []
+    return [*late.coding_tools(configuration.cwd / Path(inputs.workspace).expanduser())]
+
+
+STORES: dict[str, Callable[[str, str], Store]] = {
+    "memory": lambda _, __: late.MemoryStore(),
+    "jsonl:DIR": lambda place, _: late.JsonlStore(_absolute(place)),
+    "sqlite:FILE": lambda place, _: late.SqliteStore(_absolute(place)),
+    "postgresql://URL": lambda place, owner: _postgres_store(f"postgresql:{place}", owner),
 }
-"""Every store string, and what makes its store from what comes after the colon."""
+"""Every store string, and what makes its store from what comes after the colon, for an owner."""
 
 
-def make_store(location: str) -> Store:
+def make_store(location: str, *, owner: str) -> Store:
     """Make the store that a string names, one of `STORES`.
+
+    A store that is shared with other owners shows the sessions of this one only.
 
     Raises:
         ConfigError: CONFIG_INVALID when no store is called that.
@@ -229,16 +258,25 @@ def make_store(location: str) -> Store:
     for string, make in STORES.items():
         name, _, wanted = string.partition(":")
         if location == name and not wanted:
-            return make("")
+            return make("", owner)
         if kind == name and wanted:
             if not place:
                 raise ConfigError(
                     ErrorCode.CONFIG_INVALID, f"store {location!r} does not say where"
                 )
-            return make(place)
+            return make(place, owner)
     raise ConfigError(
-        ErrorCode.CONFIG_INVALID, f"{location!r} names no store; use one of {', '.join(STORES)}"
+        ErrorCode.CONFIG_INVALID, f"{kind!r} names no store; use one of {', '.join(STORES)}"
     )
+
+
+def _postgres_store(url: str, owner: str) -> Store:
+    try:
+        return late.PostgresStore(url, owner=owner)
+    except ImportError as error:
+        raise ConfigError(
+            ErrorCode.CONFIG_MISSING, "a PostgreSQL store needs `pip install 'holdfast[postgres]'`"
+        ) from error
 
 
 def _absolute(place: str) -> Path:

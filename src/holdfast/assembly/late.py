@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from holdfast.providers.wire.chat_completions.dialects import DIALECTS, Dialect
     from holdfast.stores.jsonl.store import JsonlStore
     from holdfast.stores.memory import MemoryStore
+    from holdfast.stores.postgresql.store import PostgresStore, prepare_database
     from holdfast.stores.recording import RecordingClient
     from holdfast.stores.sqlite.store import SqliteStore
+    from holdfast.tools import check_sandbox, coding_tools
+    from holdfast.tools.sandbox_check import SandboxCheck
 
 __all__ = [
     "DIALECTS",
@@ -31,19 +34,25 @@ __all__ = [
     "JsonlStore",
     "LocalModelClient",
     "MemoryStore",
+    "PostgresStore",
     "Random",
     "RecordingClient",
+    "SandboxCheck",
     "SqliteStore",
     "attachment_part",
+    "check_sandbox",
+    "coding_tools",
     "list_local_models",
     "make_client",
     "offered_client",
+    "prepare_database",
     "pull_model",
     "remove_local_model",
 ]
 
 _DIALECTS = "holdfast.providers.wire.chat_completions.dialects"
 _VENDOR_CLIENTS = "holdfast.providers.vendor_clients"
+_POSTGRES_STORE = "holdfast.stores.postgresql.store"
 _WEIGHT_FILES = "holdfast.providers.local.weights"
 
 if not TYPE_CHECKING:
@@ -57,13 +66,18 @@ if not TYPE_CHECKING:
             "JsonlStore": "holdfast.stores.jsonl.store",
             "LocalModelClient": "holdfast.providers.local.client",
             "MemoryStore": "holdfast.stores.memory",
+            "PostgresStore": _POSTGRES_STORE,
             "Random": "random",
             "RecordingClient": "holdfast.stores.recording",
+            "SandboxCheck": "holdfast.tools.sandbox_check",
             "SqliteStore": "holdfast.stores.sqlite.store",
             "attachment_part": "holdfast.assembly.attachments",
+            "check_sandbox": "holdfast.tools",
+            "coding_tools": "holdfast.tools",
             "list_local_models": _WEIGHT_FILES,
             "make_client": _VENDOR_CLIENTS,
             "offered_client": _VENDOR_CLIENTS,
+            "prepare_database": _POSTGRES_STORE,
             "pull_model": "holdfast.providers.local.download",
             "remove_local_model": _WEIGHT_FILES,
         },

@@ -11,13 +11,18 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.blocks.tool_registry.registry import InvalidInput, ToolRegistry, registry_of
+from holdfast.blocks.tool_registry.registry import (
+    InvalidInput,
+    ToolRegistry,
+    ToolRegistryInterface,
+    registry_of,
+)
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryInput, Runner
-from holdfast.ports.session_store import Lease, Store
+from holdfast.ports.session_store import Lease, Store, WatchedLeases
 from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.tools import Approver, Unanswered
 from holdfast.session.branching import Branches
@@ -37,7 +42,13 @@ from holdfast.vocabulary.entries import (
     QueryEnded,
     SessionChanged,
 )
-from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, ToolError
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ErrorCode,
+    SessionError,
+    StoreError,
+    ToolError,
+)
 from holdfast.vocabulary.events import Event, Idle, Retrying, SessionStatus, StatusChanged
 from holdfast.vocabulary.ids import ApprovalId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
@@ -103,6 +114,7 @@ class LiveSession:
             lease=lease,
             fold=fold,
             channel=self.channel,
+            tasks=self._tasks,
             appended=self._after_append,
         )
         self._approvals = ApprovalCoordinator(
@@ -168,6 +180,17 @@ class LiveSession:
         """
         await self.commands.carry_out_pending(opening=True)
         self._tasks.start(self.commands.pump(), name="holdfast-commands")
+        leases = self._resources.store.leases
+        if isinstance(leases, WatchedLeases):
+            self._tasks.start(self._watch_lease(leases), name="holdfast-lease")
+
+    async def _watch_lease(self, leases: WatchedLeases) -> None:
+        """Stop the query, and with it its tools, when another process has taken the session."""
+        await leases.lost(self._lease)
+        self.recorder.close(
+            StoreError(ErrorCode.FENCED, f"session {self.session_id} was taken over")
+        )
+        self.abort("another process has taken the session over")
 
     @property
     def fold(self) -> SessionFold:
@@ -345,7 +368,7 @@ class LiveSession:
 
 
 def _refuse_misfit(
-    tools: ToolRegistry, asked: ApprovalRequested | None, decision: Decision
+    tools: ToolRegistryInterface, asked: ApprovalRequested | None, decision: Decision
 ) -> None:
     """Refuse an approval with arguments that the tool would not take.
 
