@@ -6,11 +6,15 @@ from collections.abc import Collection, Sequence
 from typing import Literal, TypeAlias
 
 from holdfast.vocabulary.errors import AgentError
-from holdfast.vocabulary.events import Event, ToolProgress
+from holdfast.vocabulary.events import Event, Heartbeat, ToolProgress
 
 WhenFull: TypeAlias = Literal["wait", "lag"]
 """What happens when a consumer is `limit` events behind: the publisher waits for it, or the
 consumer loses its buffer and is told so."""
+
+_MOMENTARY = (ToolProgress, Heartbeat)
+"""Events that are worth nothing later, and whose publisher does not wait for space: a consumer that
+is behind gets the next."""
 
 
 class Subscription:
@@ -57,8 +61,7 @@ class Subscription:
         elif self.has_space:
             buffer.extend(events)
         else:
-            # A tool's progress is worth nothing later: a consumer that is behind gets the next.
-            buffer.extend([event for event in events if type(event) is not ToolProgress])
+            buffer.extend([event for event in events if not isinstance(event, _MOMENTARY)])
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
         if len(buffer) > self._limit:
