@@ -26,6 +26,7 @@ from holdfast.vocabulary.entries import (
 )
 from holdfast.vocabulary.ids import MessageId, PartId, SessionId
 from holdfast.vocabulary.json_types import writable
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.part_texts import PartTexts
 from holdfast.vocabulary.parts import TextPart
 
@@ -150,8 +151,7 @@ class TextQuery:
     """
 
     def __init__(self, query: str) -> None:
-        import apsw  # noqa: PLC0415 - memory and jsonl stores load it only when they are searched
-
+        apsw = late_module("apsw")  # memory and jsonl stores load it only when they are searched
         self._connection = apsw.Connection(":memory:")
         # What a tokenizer returns depends on its options, in a way that types cannot tell.
         self._tokenizer: Any = self._connection.fts5_tokenizer("unicode61", [])
