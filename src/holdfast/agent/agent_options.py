@@ -21,6 +21,7 @@ from holdfast.blocks.tool_registry.registry import ToolInput
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
+from holdfast.ports.native_agent import NativeAgent
 from holdfast.ports.session_store import Store
 from holdfast.ports.token_source import TokenSource
 from holdfast.ports.tools import Approver, BeforeTool, OutputTransform, Unanswered
@@ -28,6 +29,7 @@ from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.messages import Sender, UserMessage
+from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.option_declarations import (
     Option,
     function_option,
@@ -112,10 +114,24 @@ class AgentOptions(SettingsOptions, total=False):
     owner: str
     project: str | None
     providers: Annotated[
-        Iterable[ModelClient],
+        Iterable[ModelClient | NativeAgent],
         list_option(
             "Model clients of your own, found by their `provider`.",
             wanted="a list of model clients",
+        ),
+    ]
+    claude_agent: ClaudeAgentSettings
+    claude_options: Annotated[
+        Mapping[str, Any],
+        Option(
+            "`mcp_servers`, `hooks` and `agents` for models of `claude-agent/…`, as "
+            "claude-agent-sdk takes them.",
+            make=dict,
+            shown="{}",
+            fits=lambda value: (
+                isinstance(value, Mapping) and set(value) <= {"mcp_servers", "hooks", "agents"}
+            ),
+            wanted="a mapping with `mcp_servers`, `hooks` or `agents`",
         ),
     ]
     api_key: Annotated[

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.blocks.tool_registry.registry import ToolInput
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
+from holdfast.ports.native_agent import NativeAgent
 from holdfast.ports.session_store import Store
 from holdfast.ports.token_source import TokenSource
 from holdfast.ports.tools import Approver, BeforeTool, Unanswered
@@ -75,7 +76,8 @@ class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What the blocks of an agent are made from; the options of an agent have the defaults."""
 
     tools: Iterable[ToolInput]
-    providers: Iterable[ModelClient]
+    providers: Iterable[ModelClient | NativeAgent]
+    claude_options: Mapping[str, object]
     own_access: OwnAccess
     store: str | Store
     approver: Approver | None

@@ -11,6 +11,9 @@ from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
 from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.engine.native_opening import NativePolicy
+from holdfast.engine.native_query_runner import NativeBlocks, NativeQueryRunner
+from holdfast.engine.native_turns import TurnTimes
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_runner import QueryRunner
@@ -51,6 +54,8 @@ class Composition:
                 clock=inputs.clock,
                 transport=inputs.transport,
                 record_to=inputs.record_to,
+                store=lambda: self.store,
+                claude_options=inputs.claude_options,
             ),
         )
         self.clock = inputs.clock
@@ -60,21 +65,38 @@ class Composition:
         self._sessions: list[LiveSession] = []
         self._openings = OwnedTasks()
         self._closed = False
-        turns = TurnRunner(
-            catalogue=configuration.known_models(self.clock),
-            clock=self.clock,
-            runtime=inputs.runtime,
+        self._runner = self._make_runner()
+
+    def _make_runner(self) -> NativeQueryRunner:
+        inputs, clock = self._inputs, self.clock
+        catalogue = self.configuration.known_models(clock)
+        dispatcher = ToolDispatcher(
+            execution=ToolExecution(clock=clock), before_tool=inputs.before_tool
         )
-        self._runner = QueryRunner(
-            attempts=ProviderAttempts(
-                route=self.clients.route, clock=self.clock, random=inputs.random
-            ),
-            turns=turns,
-            dispatcher=ToolDispatcher(
-                execution=ToolExecution(clock=self.clock), before_tool=inputs.before_tool
-            ),
+        wire = QueryRunner(
+            attempts=ProviderAttempts(route=self.clients.route, clock=clock, random=inputs.random),
+            turns=TurnRunner(catalogue=catalogue, clock=clock, runtime=inputs.runtime),
+            dispatcher=dispatcher,
             registry=self.registry,
-            clock=self.clock,
+            clock=clock,
+        )
+        native = self.configuration.resolved.agent.claude_agent
+        return NativeQueryRunner(
+            wire,
+            NativeBlocks(
+                route=self.clients.native,
+                dispatcher=dispatcher,
+                registry=self.registry,
+                catalogue=catalogue,
+                clock=clock,
+                runtime=inputs.runtime,
+                policy=NativePolicy(
+                    resume=native.resume,
+                    times=TurnTimes(
+                        send=native.turn_send_timeout, result=native.turn_result_timeout
+                    ),
+                ),
+            ),
         )
 
     def begin_opening(self, request: SessionRequest) -> asyncio.Task[LiveSession]:

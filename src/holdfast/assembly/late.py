@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from holdfast.assembly.attachments import attachment_part
+    from holdfast.providers.claude_agent.agent import AgentPlace, ClaudeAgent
     from holdfast.providers.local.client import LocalModelClient
     from holdfast.providers.local.download import pull_model
     from holdfast.providers.local.weights import list_local_models, remove_local_model
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 __all__ = [
     "DIALECTS",
     "Access",
+    "AgentPlace",
     "AiohttpTransport",
+    "ClaudeAgent",
     "Dialect",
     "JsonlStore",
     "LocalModelClient",
@@ -42,6 +45,7 @@ __all__ = [
     "remove_local_model",
 ]
 
+_CLAUDE_AGENT = "holdfast.providers.claude_agent.agent"
 _DIALECTS = "holdfast.providers.wire.chat_completions.dialects"
 _VENDOR_CLIENTS = "holdfast.providers.vendor_clients"
 _WEIGHT_FILES = "holdfast.providers.local.weights"
@@ -52,7 +56,9 @@ if not TYPE_CHECKING:
         {
             "DIALECTS": _DIALECTS,
             "Access": _VENDOR_CLIENTS,
+            "AgentPlace": _CLAUDE_AGENT,
             "AiohttpTransport": "holdfast.providers.transport.http",
+            "ClaudeAgent": _CLAUDE_AGENT,
             "Dialect": _DIALECTS,
             "JsonlStore": "holdfast.stores.jsonl.store",
             "LocalModelClient": "holdfast.providers.local.client",

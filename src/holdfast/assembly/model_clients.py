@@ -1,6 +1,6 @@
 """Model clients: finds the client behind `provider/model`, making each client once."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,6 +12,8 @@ from holdfast.auth.token_sources import CallableTokenSource, StaticTokenSource
 from holdfast.config.connections import Connection, key_source, missing_key
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
+from holdfast.ports.native_agent import NativeAgent
+from holdfast.ports.session_store import Store
 from holdfast.ports.token_source import TokenSource
 from holdfast.providers.vendors import VENDORS, Vendor
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
@@ -31,6 +33,10 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """None is HTTP as the environment has it set up."""
     record_to: PathInput | None = None
     """The file that requests and answers are written to, for `holdfast.testing.ReplayClient`."""
+    store: Callable[[], Store] | None = None
+    """The store of the sessions, for what native agents keep of theirs."""
+    claude_options: Mapping[str, object] = msgspec.field(default_factory=dict)
+    """What is handed through to claude-agent-sdk."""
 
 
 class ModelClients:
@@ -40,7 +46,7 @@ class ModelClients:
         self,
         configuration: Configuration,
         *,
-        given: Iterable[ModelClient],
+        given: Iterable[ModelClient | NativeAgent],
         own: OwnAccess,
         options: ClientOptions,
     ) -> None:
@@ -50,8 +56,41 @@ class ModelClients:
         self._own = msgspec.structs.replace(own, api_key=None) if is_blank else own
         self._options = options
         self._own_provider = split_model(configuration.model)[0]
-        self._given = {client.provider: self._recorded(client) for client in given}
+        clients = tuple(given)
+        self._given = {
+            client.provider: self._recorded(client)
+            for client in clients
+            if not isinstance(client, NativeAgent)
+        }
+        self._native = {
+            client.provider: client for client in clients if isinstance(client, NativeAgent)
+        }
         self._made: dict[str, ModelClient] = {}
+
+    async def native(self, model: str) -> tuple[NativeAgent, str] | None:
+        """Return the native agent that runs a model, and the model's own name; None for others."""
+        provider, name = split_model(model or self._configuration.model)
+        agent = self._native.get(provider)
+        if agent is None and provider == "claude-agent":
+            agent = self._native[provider] = self._make_claude_agent()
+        return None if agent is None else (agent, name)
+
+    def _make_claude_agent(self) -> NativeAgent:
+        configuration, provider = self._configuration, "claude-agent"
+        connection = configuration.connection(provider)
+        own = self._own if provider == self._own_provider else OwnAccess()
+        return late.ClaudeAgent(
+            configuration.resolved.agent.claude_agent,
+            late.AgentPlace(
+                environment=configuration.environment.variables,
+                cwd=configuration.cwd,
+                clock=self._options.clock,
+                store=self._options.store,
+                tokens=self._tokens(connection, own),
+                base_url=own.base_url or connection.base_url,
+                extras=self._options.claude_options,
+            ),
+        )
 
     async def route(self, model: str) -> tuple[ModelClient, str]:
         """Return the client for a model, and the model's name without its provider."""

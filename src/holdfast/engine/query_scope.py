@@ -10,6 +10,7 @@ from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
 from holdfast.blocks.tool_registry.registry import ToolSet
+from holdfast.engine.native_link import NativeSlot
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Stamp
@@ -19,6 +20,7 @@ from holdfast.ports.tools import Approver, Unanswered
 from holdfast.vocabulary.entries import InputQueued
 from holdfast.vocabulary.events import SessionStatus
 from holdfast.vocabulary.ids import InputId, MessageId, QueryId, SessionId
+from holdfast.vocabulary.results import ResumeKind
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.usage import Usage, add_costs
 
@@ -36,6 +38,8 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     set_status: Callable[[SessionStatus], None]
     approver: Approver | None = None
     unanswered: Unanswered = "stop"
+    native: NativeSlot = msgspec.field(default_factory=NativeSlot)
+    """The session that a native agent keeps open for it."""
 
 
 class ModelPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -51,7 +55,9 @@ class ModelPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 class Turn(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One request to a model, and the answer to it as far as it came."""
 
-    plan: ModelPlan
+    provider: str
+    model: str
+    """Its name without the provider."""
     stamp: Stamp
     message_id: MessageId
     """The answer's."""
@@ -84,6 +90,10 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     cost: Decimal | None = Decimal(0)
     finish_reason: str | None = None
     output: object = None
+    resume: ResumeKind | None = None
+    """How the earlier conversation reached the agent, where that has to be said."""
+    resumed: bool = False
+    """Whether a native agent took up its own session again for this query."""
     joined: set[QueryId | None] = msgspec.field(default_factory=set)
     """The ids under which prompts came that joined this query."""
 

@@ -139,7 +139,7 @@ class ToolDispatcher:
             # What was approved is what runs, whatever a hook would say by now.
             candidate = await self._resolve(scope, call, record.approved)
             return await self._unless_other(scope, candidate, record.approved_hash)
-        verdict = await self._consult_hook(scope, call)
+        verdict = await self.consult_hook(scope, call)
         candidate = None
         if isinstance(verdict, Proceed):
             asked = _question_about(scope, call)
@@ -193,7 +193,7 @@ class ToolDispatcher:
             reason="the same call had the same result several times" if looping else None,
         )
 
-    async def _consult_hook(self, scope: QueryScope, call: ToolCallPart) -> Verdict:
+    async def consult_hook(self, scope: QueryScope, call: ToolCallPart) -> Verdict:
         """Ask the hook about a call; one that it blocks or answers is ended here.
 
         Raises:
@@ -288,10 +288,10 @@ class ToolDispatcher:
         pending = scope.fold.pending_approvals()
         request = next((item for item in pending if item.id == question.approval_id), None)
         if request is not None:  # otherwise it is answered already
-            await self._ask_approver(scope, request, question.answer)
+            await self.ask_approver(scope, request, question.answer)
         return await question.answer
 
-    async def _ask_approver(
+    async def ask_approver(
         self,
         scope: QueryScope,
         request: ApprovalRequest,

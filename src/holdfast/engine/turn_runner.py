@@ -93,7 +93,8 @@ class TurnRunner:
     async def _begin(self, scope: QueryScope, plan: ModelPlan) -> Turn:
         stamp = scope.stamp.of_turn(new_turn_id())
         scope.turn = turn = Turn(
-            plan=plan,
+            provider=plan.client.provider,
+            model=plan.model,
             stamp=stamp,
             message_id=new_message_id(),
             answer=AnswerAssembler(
@@ -115,7 +116,7 @@ class TurnRunner:
         return turn
 
     def _end(self, scope: QueryScope, turn: Turn, finished: StreamFinished) -> TurnEnded:
-        provider, model = turn.plan.client.provider, turn.plan.model
+        provider, model = turn.provider, turn.model
         cost = finished.cost
         if cost is None:
             cost = self._catalogue.cost(provider, model, finished.usage)
@@ -134,7 +135,7 @@ class TurnRunner:
 
 
 def _outcome(turn: Turn) -> TurnOutcome:
-    provider, finished = turn.plan.client.provider, turn.answer.finished
+    provider, finished = turn.provider, turn.answer.finished
     if finished is None:
         raise RequestError(
             ErrorCode.STREAM_INTERRUPTED, "the answer ended without saying so", provider=provider

@@ -35,6 +35,8 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     parent_head: int
     """The last `seq` that the parent has by now."""
     settings: Settings
+    native_parent: str | None = None
+    """The parent's native session, where all of it belongs to the branch."""
 
 
 class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,6 +20,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "approval.settled": ("tool_approval_response",),
     "tool.ended": ("tool-result", "tool-error"),
     "tool.failed": ("tool_error",),
+    "subagent": ("agent_status", "agent_joined", "agent_left"),
     "retry.scheduled": ("retry",),
     "compaction": ("compact_boundary", "message_compaction"),
     "usage.reported": ("result_usage",),

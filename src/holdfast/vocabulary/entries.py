@@ -22,7 +22,7 @@ from holdfast.vocabulary.ids import (
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import Message, Sender, UserMessage
 from holdfast.vocabulary.parts import Part, PartKind, ResultContent
-from holdfast.vocabulary.results import StopReason
+from holdfast.vocabulary.results import ResumeKind, StopReason
 from holdfast.vocabulary.settings import Delivery, Settings
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.tools import Effect
@@ -80,6 +80,8 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     belongs to this session wherever the calls do; None means everything that it has recorded."""
     settings: Settings = Settings()
     native_session_id: str | None = None
+    native_parent: str | None = None
+    """The parent's native session, where all of it belongs to this session: it is copied."""
     history: tuple[Message, ...] = ()
     """The conversation that a restored session begins with."""
 
@@ -139,6 +141,8 @@ class QueryEnded(Entry, frozen=True, kw_only=True, tag="query.ended"):
     error: ErrorReport | None = None
     stop_detail: str | None = None
     """Which limit was reached, or which tool call was repeated."""
+    native_session_id: str | None = None
+    resume: ResumeKind | None = None
 
 
 class TurnStarted(Entry, frozen=True, kw_only=True, tag="turn.started"):
@@ -271,7 +275,10 @@ class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
 
 
 class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
-    """From here on something shorter is sent instead of what came before."""
+    """From here on something shorter is sent instead of what came before.
+
+    One of a native agent (strategy `native`) is its own: the log keeps the whole conversation.
+    """
 
     survives_rewind: ClassVar[bool] = False
     trigger: Literal["auto", "manual", "provider"]
@@ -281,6 +288,16 @@ class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
     """The first message that is still sent after the summary; None when all are replaced."""
     tokens_before: int | None = None
     tokens_after: int | None = None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether a native agent compacted its own history."""
+        return self.strategy == "native"
+
+    @property
+    def pre_tokens(self) -> int | None:
+        """The tokens before it, by the name that native agents use."""
+        return self.tokens_before
 
 
 class Snapshot(Entry, frozen=True, kw_only=True, tag="snapshot"):
@@ -327,6 +344,17 @@ class UsageReported(Entry, frozen=True, kw_only=True, tag="usage.reported"):
     total_cost_usd: Decimal | None = None
 
 
+class TranscriptMirrored(Entry, frozen=True, kw_only=True, tag="transcript.mirrored"):
+    """Lines of the transcript that a native agent keeps of its session.
+
+    They are in a log of their own beside the session's, and are given back to the agent as they
+    are when it goes on elsewhere.
+    """
+
+    survives_rewind: ClassVar[bool] = True
+    lines: tuple[JsonObject, ...] = ()
+
+
 class UnknownEntry(Entry, frozen=True, kw_only=True, tag="unknown"):
     """An entry of a kind that this version does not know; its bytes are kept as they are."""
 
@@ -364,4 +392,5 @@ KnownEntry: TypeAlias = (
     | ContextNoted
     | HookMessage
     | UsageReported
+    | TranscriptMirrored
 )

@@ -107,6 +107,22 @@ class ToolFailed(LiveEvent, frozen=True, kw_only=True, tag="tool.failed"):
     error: ErrorReport
 
 
+class SubagentChanged(LiveEvent, frozen=True, kw_only=True, tag="subagent"):
+    """A sub-agent of a native agent began, reports, or ended."""
+
+    change: Literal["joined", "status", "left"]
+    agent: str
+    call_id: CallId | None = None
+    """The tool call that started it."""
+    status: str = ""
+    description: str = ""
+
+    @property
+    def alias(self) -> str:
+        """The name by what changed: `agent_joined`, `agent_status` or `agent_left`."""
+        return f"agent_{self.change}"
+
+
 class StatusChanged(LiveEvent, frozen=True, kw_only=True, tag="session.status"):
     """The session is doing something else now."""
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.option_declarations import Option
 
 Thinking: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -345,7 +346,6 @@ class AgentDefaults(
             variable="PERMISSION_MODE",
         ),
     ] = None
-    claude_executable: Annotated[
-        str | None,
-        Option("Program of the native agent.", variable="CLAUDE_EXECUTABLE", planned=True),
-    ] = None
+    claude_agent: Annotated[
+        ClaudeAgentSettings, Option("How models of `claude-agent/…` are run.")
+    ] = ClaudeAgentSettings()

@@ -12,6 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from holdfast.blocks.conversation.conversation import Conversation, joined, merged
+from holdfast.blocks.conversation.native_place import NativePlace
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.blocks.conversation.tool_calls import (
@@ -45,6 +46,7 @@ from holdfast.vocabulary.entries import (
     Snapshot,
     ToolEnded,
     ToolStarted,
+    TranscriptMirrored,
     TurnDiscarded,
     TurnEnded,
     TurnStarted,
@@ -72,7 +74,7 @@ class SessionFold:
         self.head = 0
         self.opened: SessionOpened | None = None
         self.title: str | None = None
-        self.native_session_id: str | None = None
+        self.native = NativePlace()
         self.settings = Settings()
         self.conversation = Conversation()
         self.open_query: QueryStarted | None = None
@@ -240,7 +242,6 @@ class SessionFold:
     def _on_session_opened(self, entry: SessionOpened) -> None:
         self.opened = entry
         self.title = entry.title
-        self.native_session_id = entry.native_session_id
         self.settings = entry.settings
         if entry.parent is None:
             self.conversation.set_history(heal_history(entry.history))
@@ -248,11 +249,12 @@ class SessionFold:
             self._inherit()
             if entry.forked_after is not None:
                 self._keep_through(entry.forked_after)
+        self.native = self.native.opened(entry, self.conversation.tip)
 
     def _on_session_changed(self, entry: SessionChanged) -> None:
         changes = entry.changes
         self.title = changes.get("title", self.title)
-        self.native_session_id = changes.get("native_session_id", self.native_session_id)
+        self.native = self.native.changed(changes)
         if "settings" in changes:
             self.settings = msgspec.convert(
                 msgspec.to_builtins(self.settings) | changes["settings"], Settings
@@ -341,7 +343,12 @@ class SessionFold:
         if call is not None:
             call.end(entry.outcome, entry.content)
 
+    def _on_usage_reported(self, entry: UsageReported) -> None:
+        self.native = self.native.reported(entry)
+
     def _on_compaction(self, entry: Compaction) -> None:
+        if entry.is_native:
+            return
         self._settle()
         summary = CompactionPart(text=entry.summary)
         message_id = MessageId(f"{entry.id}_summary")
@@ -378,12 +385,11 @@ class SessionFold:
         ToolEnded: _on_tool_ended,
         Compaction: _on_compaction,
         Rewound: _on_rewound,
-        RetryScheduled: _change_nothing,
-        Snapshot: _change_nothing,
-        ContextNoted: _change_nothing,
-        HookMessage: _change_nothing,
-        UsageReported: _change_nothing,
-        UnknownEntry: _change_nothing,
+        UsageReported: _on_usage_reported,
+        **dict.fromkeys(
+            (RetryScheduled, Snapshot, ContextNoted, HookMessage, TranscriptMirrored, UnknownEntry),
+            _change_nothing,
+        ),
     }
 
 
