@@ -13,6 +13,7 @@ pytest_plugins = [
 # No deadline: no test judges by the clock.
 hypothesis.settings.register_profile("default", deadline=None, print_blob=True)
 hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max_examples=10_000)
+hypothesis.settings.register_profile("quick", deadline=None, print_blob=True, max_examples=20)
 hypothesis.settings.load_profile("default")
 
 REAL_MODELS = {"model_folder", "smollm2", "warm_pool", "local_client", "llama"}

@@ -24,6 +24,8 @@ from tests.providers.exchanges import REQUEST, client_for
 from tests.providers.faulty_server import Connection, faulty_server
 from tests.scripted_agents import failure_of, playing
 
+pytestmark = pytest.mark.slow
+
 CASES = [(protocol, kind) for protocol in PROTOCOLS for kind in KINDS if KINDS[kind](protocol)]
 SMALL = 32 * 1024
 

@@ -17,6 +17,8 @@ from tests.providers.faulty_server import Connection, faulty_server
 from tests.providers.test_delta_cost import anthropic
 from tests.scripted_agents import playing
 
+pytestmark = pytest.mark.slow
+
 FEW, MANY = 200, 400
 WORD = "word "
 

@@ -23,8 +23,8 @@ async def test_a_key_is_read_from_the_environment_for_each_request() -> None:
     variables = {"HOUSE_KEY": "first"}
     source = key_source(KeyReference(env="HOUSE_KEY"), environment=Environment(variables))
     assert (await source.token(ORIGIN)).reveal() == "first"
-    variables["HOUSE_KEY"] = "second"
-    assert (await source.token(ORIGIN)).reveal() == "second"
+    variables["HOUSE_KEY"] = "second-key"
+    assert (await source.token(ORIGIN)).reveal() == "second-key"
 
 
 async def test_a_variable_that_is_not_set_is_named() -> None:

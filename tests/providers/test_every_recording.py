@@ -28,6 +28,8 @@ from tests.providers.responses.test_recorded_replies import FAILED
 from tests.providers.test_anthropic_recordings import CUT_CALL, SPLICED, inclusive
 from tests.providers.test_anthropic_recordings import ERROR_CODES as ANTHROPIC_ERRORS
 
+pytestmark = pytest.mark.slow
+
 LATER = {"claude-agent-sdk-stdio", "gemini-interactions"}
 """Folders of protocols that are not spoken."""
 CODES_IN_STREAM = REPORTED_IN_STREAM | {

@@ -38,6 +38,8 @@ from tests.fixtures_report import Report
 from tests.providers.reply_corpus import FAMILIES, corpus
 from tests.providers.reply_mutator import Broken, break_reply
 
+pytestmark = pytest.mark.slow
+
 SAMPLE = 1_200
 SESSION = 60
 SOAK = 12_000

@@ -36,6 +36,8 @@ from tests.providers.replies import body_of, read_json
 from tests.providers.vendors_by_recording import provider_of
 from tests.strategies_logs import write_log
 
+pytestmark = pytest.mark.slow
+
 LOGS = 120
 """How many logs are made; each is cut at a few places."""
 

@@ -45,9 +45,9 @@ def test_networks_and_addresses_can_be_exempt(host: str) -> None:
 
 def test_a_proxy_that_cannot_be_used_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
-        proxy_for(URL, {"HTTPS_PROXY": "socks5://user:secret@proxy.example"})
+        proxy_for(URL, {"HTTPS_PROXY": "socks5://user:hunter2pass@proxy.example"})
     assert caught.value.code is ErrorCode.CONFIG_INVALID
-    assert "secret" not in caught.value.message
+    assert "hunter2pass" not in caught.value.message
 
 
 def test_certificates_come_from_the_system_or_a_file(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ from tests.fixtures_report import Report
 from tests.providers.conversations import user
 from tests.providers.moving_targets import Target, targets
 
+pytestmark = pytest.mark.slow
+
 STRICT = SchemaTargets(arguments="openai", output=("openai_strict", "openai"))
 CLOSED: dict[str, Any] = {
     "type": "object",

@@ -15,6 +15,8 @@ from holdfast.vocabulary.parts import ToolResultPart
 from tests.history_grammar import violations
 from tests.session.scripted_query import rich_agent, rich_provider
 
+pytestmark = pytest.mark.slow
+
 Stop = Callable[[AgentSession, AbortController], None]
 
 

@@ -21,6 +21,8 @@ from tests.attacks.moments import others_run
 from tests.scripted_agents import failure_of, make_agent, tasks_left
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 
+pytestmark = pytest.mark.slow
+
 _ROUNDS = 200
 _CONNECTIONS = 6
 """Descriptors of connections that a database store opens when it first needs them."""

@@ -24,7 +24,10 @@ from tests.scripted_agents import live_of
 from tests.session.crash_worker import NAME
 from tests.session.three_turns import FINAL, LINES, ThreeTurns, durable_agent
 
-pytestmark = pytest.mark.skipif(not is_strace_here(), reason="strace is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not is_strace_here(), reason="strace is not installed"),
+]
 
 _KINDS = ("jsonl", "sqlite")
 _SAMPLE = 12

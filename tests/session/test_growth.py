@@ -11,6 +11,8 @@ from tests.fixtures_report import Report
 from tests.scripted_agents import live_of
 from tests.session.three_turns import durable_agent
 
+pytestmark = pytest.mark.slow
+
 TURNS = 60
 PIECE = "Sixty-four bytes of an answer which are not like any of others. "
 

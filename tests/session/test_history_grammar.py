@@ -22,6 +22,8 @@ from tests.history_grammar import violations
 from tests.session import race_scenario
 from tests.session.scripted_query import rich_agent, rich_provider
 
+pytestmark = pytest.mark.slow
+
 
 def _good() -> list[Message]:
     call_a = ToolCallPart(call_id="a", name="look", arguments={})  # type: ignore[arg-type]

@@ -16,7 +16,11 @@ from tests.architecture.source_tree import ROOT
 from tests.scripted_agents import live_of
 from tests.session.answer_worker import NAME, MortalStore, make_agent
 
-pytestmark = [pytest.mark.timeout(60), pytest.mark.parametrize("kind", ["jsonl", "sqlite"])]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(60),
+    pytest.mark.parametrize("kind", ["jsonl", "sqlite"]),
+]
 
 
 async def _kill_in(scenario: str, kind: str, folder: Path) -> None:

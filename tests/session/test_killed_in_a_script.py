@@ -29,6 +29,8 @@ from tests.session.kill_at_call import is_possible
 from tests.session.noting_session import Acknowledged, Deed, Notes
 from tests.stores.store_factories import DURABLE, open_store
 
+pytestmark = pytest.mark.slow
+
 _SAMPLE = 12
 
 needs_tracing = pytest.mark.skipif(not is_possible(), reason="processes cannot be traced here")

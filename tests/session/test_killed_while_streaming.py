@@ -11,6 +11,8 @@ from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent
 from tests.stores.workers import worker
 
+pytestmark = pytest.mark.slow
+
 _MOST_LOST = 4096
 _NAME = "streaming"
 

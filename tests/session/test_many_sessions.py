@@ -14,6 +14,8 @@ from tests.fixtures_report import Report
 from tests.session.echo_provider import EchoProvider
 from tests.session.three_turns import durable_agent
 
+pytestmark = pytest.mark.slow
+
 FEW, MANY = 20, 1000
 
 

@@ -13,6 +13,8 @@ from holdfast.session.live_session import LiveSession
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedProvider, calls, says
 
+pytestmark = pytest.mark.slow
+
 
 @tool
 async def echo(text: str) -> str:

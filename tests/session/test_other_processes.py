@@ -18,7 +18,11 @@ from tests.session.three_turns import durable_agent
 from tests.stores.workers import WorkerProcess, worker
 
 NAME = "shared"
-pytestmark = [pytest.mark.timeout(60), pytest.mark.parametrize("kind", ["jsonl", "sqlite"])]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(60),
+    pytest.mark.parametrize("kind", ["jsonl", "sqlite"]),
+]
 
 
 def _process(kind: str, folder: Path) -> AbstractAsyncContextManager[WorkerProcess]:

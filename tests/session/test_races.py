@@ -15,6 +15,8 @@ from tests.session.race_happenings import HAPPENINGS
 from tests.session.race_laws import Story
 from tests.session.race_scenario import play
 
+pytestmark = pytest.mark.slow
+
 _CHUNK = 100
 
 

@@ -26,7 +26,7 @@ from tests.stores.workers import WorkerProcess, worker
 
 NAME = "survivor"
 DURABLE = pytest.mark.parametrize("kind", ["jsonl", "sqlite"])
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
 
 _ROWS: dict[str, str] = {}
 

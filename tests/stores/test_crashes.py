@@ -20,7 +20,10 @@ from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
 from tests.stores.store_factories import DURABLE, STORE_FACTORIES, open_store
 
-pytestmark = pytest.mark.skipif(not is_strace_here(), reason="strace is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not is_strace_here(), reason="strace is not installed"),
+]
 
 SAMPLE = 5
 

@@ -30,6 +30,8 @@ from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import TextPart
 from tests.stores.store_factories import DURABLE, open_store
 
+pytestmark = pytest.mark.slow
+
 STRANGER = "bob"
 BAD_NUMBERS = (-1, 1 << 40, 1 << 62)
 

@@ -11,7 +11,7 @@ from holdfast.vocabulary.ids import SessionId, new_session_id
 from tests.stores.store_factories import DURABLE
 from tests.stores.workers import WorkerProcess, worker
 
-pytestmark = pytest.mark.parametrize("kind", DURABLE)
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("kind", DURABLE)]
 
 BIG = 20_000
 

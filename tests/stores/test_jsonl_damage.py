@@ -12,6 +12,8 @@ from holdfast.testing.store_conformance.samples import new_session, note
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
+pytestmark = pytest.mark.slow
+
 APPENDS = ((2,), (3, 4, 5), (6,), (7, 8))
 """The `seq` of the entries of each append after the first."""
 

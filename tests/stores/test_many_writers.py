@@ -18,6 +18,8 @@ from tests.fixtures_report import Report
 from tests.stores.store_factories import DURABLE, open_store
 from tests.stores.workers import worker_environment
 
+pytestmark = pytest.mark.slow
+
 PROCESSES = 8
 
 

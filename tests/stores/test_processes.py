@@ -16,7 +16,7 @@ from tests.stores.store_factories import DURABLE, open_store
 from tests.stores.worker_process import open_impatient
 from tests.stores.workers import worker
 
-pytestmark = pytest.mark.parametrize("kind", DURABLE)
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("kind", DURABLE)]
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from holdfast.testing.store_conformance.samples import new_session, note, notes
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = 150
 
 

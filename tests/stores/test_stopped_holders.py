@@ -14,6 +14,8 @@ from holdfast.vocabulary.ids import SessionId, new_session_id
 from tests.stores.worker_process import open_impatient
 from tests.stores.workers import WorkerProcess, worker
 
+pytestmark = pytest.mark.slow
+
 PLACES = ["looked", "unwritten", "half-written", "written", "synced"]
 
 

@@ -23,7 +23,7 @@ from holdfast.vocabulary.ids import SessionId
 from tests.stores.store_factories import DURABLE, open_store
 from tests.stores.workers import worker
 
-pytestmark = pytest.mark.parametrize("kind", DURABLE)
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("kind", DURABLE)]
 
 
 def _opened(kind: str, folder: Path) -> JsonlStore | SqliteStore:

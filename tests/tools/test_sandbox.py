@@ -19,6 +19,8 @@ from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
 from tests.tools.toolbox import INTERPRETER, PYTHON, Toolbox, names_beneath
 
+pytestmark = pytest.mark.slow
+
 BACKENDS = {
     "namespaces+landlock+seccomp": Sandbox(),
     "landlock+seccomp": Sandbox(layers=("landlock", "seccomp"), readable=INTERPRETER),

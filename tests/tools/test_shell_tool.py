@@ -14,6 +14,8 @@ from tests.architecture.source_tree import ROOT
 from tests.tools.processes import marked, new_mark, wait_until_gone
 from tests.tools.toolbox import INTERPRETER, PYTHON, Toolbox
 
+pytestmark = pytest.mark.slow
+
 CONFINED = {
     "namespaces": Sandbox(),
     "landlock": Sandbox(layers=("landlock", "seccomp"), readable=INTERPRETER),

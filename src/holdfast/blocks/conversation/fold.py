@@ -17,7 +17,9 @@ from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.blocks.conversation.tool_calls import (
     CallRecord,
+    StandingApprovals,
     answer_message,
+    approval_request,
     heal_history,
     open_calls,
     readable_parts,
@@ -86,7 +88,7 @@ class SessionFold:
         self.approvals: dict[ApprovalId, ApprovalRequested] = {}
         self._before_merge: AssistantMessage | None = None
         """The answer that the tip went on with; it stays when what was added is discarded."""
-        self._standing: set[tuple[QueryId | None, str]] = set()
+        self._standing = StandingApprovals()
         self.inputs: dict[InputId, InputQueued] = {}
         self.usage = Usage()
         self.cost: Decimal | None = Decimal(0)
@@ -147,23 +149,11 @@ class SessionFold:
     def pending_approvals(self) -> tuple[ApprovalRequest, ...]:
         """Return the approvals that wait for an answer."""
         session_id = self.opened.session_id if self.opened else None
-        return tuple(
-            ApprovalRequest(
-                id=entry.approval_id,
-                call_id=entry.call_id,
-                tool=entry.tool,
-                arguments=msgspec.to_builtins(entry.arguments),
-                arguments_hash=entry.arguments_hash,
-                session_id=session_id,
-                effect=entry.effect,
-                reason=entry.reason,
-            )
-            for entry in self.approvals.values()
-        )
+        return tuple(approval_request(entry, session_id) for entry in self.approvals.values())
 
     def is_allowed(self, tool: str, query_id: QueryId) -> bool:
         """Whether this tool was approved for the whole query or session."""
-        return (None, tool) in self._standing or (query_id, tool) in self._standing
+        return self._standing.covers(tool, query_id)
 
     def unfinished_query(self) -> QueryId | None:
         """Return the query that can be carried on: one that never ended, or rests on approvals."""
@@ -274,8 +264,7 @@ class SessionFold:
     def _on_query_started(self, entry: QueryStarted) -> None:
         self.open_query = entry
         if entry.resumes is not None:
-            allowed = {tool for query_id, tool in self._standing if query_id == entry.resumes}
-            self._standing.update((entry.query_id, tool) for tool in allowed)
+            self._standing.carry_over(entry.resumes, entry.query_id)
         if entry.message is not None:
             self._push_prompt(entry.message)
 
@@ -320,18 +309,11 @@ class SessionFold:
 
     def _on_approval_settled(self, entry: ApprovalSettled) -> None:
         requested = self.approvals.pop(entry.approval_id, None)
-        if requested is not None and entry.decision == "approved" and entry.scope != "once":
-            query_id = requested.query_id if entry.scope == "query" else None
-            self._standing.add((query_id, requested.tool))
+        if requested is not None:
+            self._standing.settle(requested, entry)
         call = self.calls.get(entry.call_id)
-        if call is None or call.state == "approved" or not call.may_run:
-            return
-        call.reason = entry.reason
-        call.state = "approved" if entry.decision == "approved" else "denied"
-        if entry.arguments is not None or requested is None:
-            call.approved, call.approved_hash = entry.arguments, None
-        else:
-            call.approved, call.approved_hash = requested.arguments, requested.arguments_hash
+        if call is not None:
+            call.settle(requested, entry)
 
     def _on_tool_started(self, entry: ToolStarted) -> None:
         call = self.calls.get(entry.call_id)

@@ -1,4 +1,4 @@
-"""Tool calls: what is known of each and the result it gets; and the repair of other histories."""
+"""Tool calls: what is known of each, their approvals and results; the repair of other histories."""
 
 from collections.abc import Iterable
 from itertools import count
@@ -7,7 +7,9 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.vocabulary.ids import CallId, MessageId
+from holdfast.vocabulary.approvals import ApprovalRequest
+from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
+from holdfast.vocabulary.ids import CallId, MessageId, QueryId, SessionId
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
@@ -76,6 +78,17 @@ class CallRecord(msgspec.Struct, kw_only=True):
                 content=readable_content(content),
             )
 
+    def settle(self, requested: ApprovalRequested | None, settled: ApprovalSettled) -> None:
+        """Note the answer to the question whether the call may run; the first answer counts."""
+        if self.state == "approved" or not self.may_run:
+            return
+        self.reason = settled.reason
+        self.state = "approved" if settled.decision == "approved" else "denied"
+        if settled.arguments is not None or requested is None:
+            self.approved, self.approved_hash = settled.arguments, None
+        else:
+            self.approved, self.approved_hash = requested.arguments, requested.arguments_hash
+
     def withdraw_approval(self) -> None:
         """Let the call be as if it had not been approved."""
         if self.state == "approved":
@@ -103,6 +116,45 @@ class CallRecord(msgspec.Struct, kw_only=True):
             outcome=outcome,
             content=(TextPart(text=self.reason or _TEXTS[outcome]),),
         )
+
+
+class StandingApprovals:
+    """The tools that may run without a question, for a whole query or the whole session."""
+
+    def __init__(self) -> None:
+        self._tools: set[tuple[QueryId | None, str]] = set()
+
+    def covers(self, tool: str, query_id: QueryId) -> bool:
+        """Whether calls of a tool may run in a query."""
+        return (None, tool) in self._tools or (query_id, tool) in self._tools
+
+    def settle(self, requested: ApprovalRequested, settled: ApprovalSettled) -> None:
+        """Take in an answer; one for this call only leaves nothing behind."""
+        if settled.decision == "approved" and settled.scope != "once":
+            query_id = requested.query_id if settled.scope == "query" else None
+            self._tools.add((query_id, requested.tool))
+
+    def carry_over(self, resumed: QueryId, query_id: QueryId | None) -> None:
+        """Let what a query may do hold for the query that resumes it."""
+        self._tools |= {(query_id, tool) for of_query, tool in self._tools if of_query == resumed}
+
+    def clear(self) -> None:
+        """Forget them all."""
+        self._tools.clear()
+
+
+def approval_request(asked: ApprovalRequested, session_id: SessionId | None) -> ApprovalRequest:
+    """Return a recorded question as approvers and callers see it."""
+    return ApprovalRequest(
+        id=asked.approval_id,
+        call_id=asked.call_id,
+        tool=asked.tool,
+        arguments=msgspec.to_builtins(asked.arguments),
+        arguments_hash=asked.arguments_hash,
+        session_id=session_id,
+        effect=asked.effect,
+        reason=asked.reason,
+    )
 
 
 def open_calls(answer: AssistantMessage, following: Message | None = None) -> list[CallRecord]:

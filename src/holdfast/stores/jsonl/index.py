@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.ports.session_store import SearchHit, SessionRecord
+from holdfast.ports.session_store import ANY_SESSION, SearchHit, SessionFilter, SessionRecord
+from holdfast.stores.append_rules import is_visible, page_of
 from holdfast.stores.jsonl.resources import JsonlResources
 from holdfast.stores.private_files import translated_os_errors
 from holdfast.stores.text_search import SEARCHABLE_KINDS, TextScan
@@ -21,7 +22,7 @@ class JsonlIndex:
     async def find(
         self,
         owner: str,
-        project: str,
+        project: str | None,
         *,
         session_id: SessionId | None = None,
         name: str | None = None,
@@ -32,45 +33,52 @@ class JsonlIndex:
         )
 
     async def browse(
-        self, owner: str, project: str, *, limit: int | None = None, after: SessionId | None = None
+        self,
+        owner: str,
+        project: str | None,
+        *,
+        matching: SessionFilter = ANY_SESSION,
+        limit: int | None = None,
+        after: SessionId | None = None,
     ) -> Sequence[SessionRecord]:
         """List sessions, the last updated first."""
-        records = await self._resources.threads.read(lambda: self._records((owner, project)))
-        records.sort(key=lambda record: (record.updated, record.id), reverse=True)
-        if after is not None:
-            places = [place for place, record in enumerate(records) if record.id == after]
-            records = records[places[0] + 1 :] if places else []
-        return records[:limit]
+        return await self._resources.threads.read(
+            lambda: page_of(self._owned(owner, project), matching, limit=limit, after=after)
+        )
 
     async def rebuild(self) -> int:
         """Derive the index again from the logs."""
         return await self._resources.threads.read(self._rebuild)
 
     def _find(
-        self, owned: tuple[str, str], session_id: SessionId | None, name: str | None
+        self, owned: tuple[str, str | None], session_id: SessionId | None, name: str | None
     ) -> SessionRecord | None:
         if session_id is not None and parse_session_id(session_id) is not None:
             record = self._record(session_id)
-            if record is not None and (record.owner, record.project) == owned:
+            if record is not None and is_visible(record, *owned):
                 return record
         if name is None:
             return None
         # A session that had the name at the last look most likely still has it.
         for known in self._resources.summaries.named(name):
             record = self._record(known)
-            if record is not None and (record.owner, record.project, record.name) == (*owned, name):
+            if record is not None and record.name == name and is_visible(record, *owned):
                 return record
-        named = (record for record in self._records(owned) if record.name == name)
-        return next(named, None)
+        page = page_of(self._owned(*owned), SessionFilter(name=name), limit=1, after=None)
+        return page[0] if page else None
 
     def _record(self, session_id: SessionId) -> SessionRecord | None:
         with translated_os_errors(self._resources.folder.root):
             return self._resources.summaries.of(session_id).record
 
-    def _records(self, owned: tuple[str, str]) -> list[SessionRecord]:
+    def _owned(self, owner: str, project: str | None) -> list[SessionRecord]:
         with translated_os_errors(self._resources.folder.root):
             records = self._resources.summaries.records()
-        return [record for record in records if (record.owner, record.project) == owned]
+        return [
+            record
+            for record in records
+            if record.owner == owner and project in {None, record.project}
+        ]
 
     def _rebuild(self) -> int:
         with translated_os_errors(self._resources.folder.root):
@@ -96,7 +104,7 @@ class JsonlSearch:
             with translated_os_errors(self._resources.folder.root):
                 records = self._resources.summaries.records()
             for record in records:
-                if record.owner == owner and project in {None, record.project}:
+                if is_visible(record, owner, project):
                     texts.scan(record.id, self._searchable_entries(record.id))
             return texts.hits()
 

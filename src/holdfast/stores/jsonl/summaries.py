@@ -10,6 +10,7 @@ import os
 import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -244,13 +245,16 @@ def _record_after(
     header = entry_header(line) if line.has_entry else None
     if header is None:
         return record
-    if header.kind.startswith("session."):
+    if header.kind.startswith("session.") or header.kind == "query.ended":
         with contextlib.suppress(StoreError):
             return updated_record(record, [from_stored_body(bytes(line.entry), find_blob)])
         return record
     if record is None:
         return None
-    return msgspec.structs.replace(record, updated=header.time, head=line.seq)
+    fields: dict[str, Any] = {"updated": header.time, "head": line.seq}
+    if header.kind == "query.started":  # its prompt may be large, and says nothing of the session
+        fields |= {"status": "running", "error": None}
+    return msgspec.structs.replace(record, **fields)
 
 
 def _landmarks_after(

@@ -1,12 +1,14 @@
 """The index of a SQLite store: the rows of its sessions, and how they are derived again."""
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 
 import apsw
 import msgspec
 
-from holdfast.ports.session_store import SessionRecord
+from holdfast.ports.session_store import ANY_SESSION, SessionFilter, SessionRecord
+from holdfast.stores.append_rules import is_visible
 from holdfast.stores.sqlite.connections import SqliteConnections
 from holdfast.stores.sqlite.rows import (
     LARGEST_KEY,
@@ -17,10 +19,10 @@ from holdfast.stores.sqlite.rows import (
 )
 from holdfast.vocabulary.ids import SessionId
 
-_OWNED = f"{SELECT_RECORDS} WHERE owner = ? AND project = ?"
+_OWNED = "owner = ?1 AND (?2 IS NULL OR project = ?2)"
 _AFTER = (
-    " AND (updated, id) <"
-    " (SELECT updated, id FROM session WHERE id = ? AND owner = ? AND project = ?)"
+    " AND (updated, id) < (SELECT updated, id FROM session"
+    " WHERE id = ?3 AND owner = ?1 AND (?2 IS NULL OR project = ?2))"
 )
 
 
@@ -33,7 +35,7 @@ class SqliteIndex:
     async def find(
         self,
         owner: str,
-        project: str,
+        project: str | None,
         *,
         session_id: SessionId | None = None,
         name: str | None = None,
@@ -44,20 +46,25 @@ class SqliteIndex:
         )
 
     async def browse(
-        self, owner: str, project: str, *, limit: int | None = None, after: SessionId | None = None
+        self,
+        owner: str,
+        project: str | None,
+        *,
+        matching: SessionFilter = ANY_SESSION,
+        limit: int | None = None,
+        after: SessionId | None = None,
     ) -> Sequence[SessionRecord]:
         """List sessions, the last updated first."""
-        where = "" if after is None else _AFTER
-        owned = (owner, project)
-        values = owned if after is None else (*owned, after, *owned)
+        where = _OWNED if after is None else _OWNED + _AFTER
+        values = (owner, project) if after is None else (owner, project, after)
 
         def list_records(connection: apsw.Connection) -> list[SessionRecord]:
             rows = connection.execute(
-                f"{_OWNED}{where} ORDER BY updated DESC, id DESC LIMIT ?",
-                (*values, -1 if limit is None else limit),
+                f"{SELECT_RECORDS} WHERE {where} ORDER BY updated DESC, id DESC", values
             )
-            records = [decode_record(connection, row) for row in rows.fetchall()]
-            return [record for record in records if record is not None]
+            records = (decode_record(connection, row) for row in rows)
+            found = (record for record in records if record and matching.matches(record))
+            return list(itertools.islice(found, limit))
 
         return await self._connections.readers.read(list_records)
 
@@ -68,11 +75,19 @@ class SqliteIndex:
 
 def _find(
     connection: apsw.Connection,
-    owned: tuple[str, str],
+    owned: tuple[str, str | None],
     wanted: tuple[SessionId | None, str | None],
 ) -> SessionRecord | None:
-    row = connection.execute(f"{_OWNED} AND (id = ? OR name = ?)", (*owned, *wanted)).fetchone()
-    return None if row is None else decode_record(connection, row)
+    rows = connection.execute(
+        f"{SELECT_RECORDS} WHERE {_OWNED} AND (id = ?3 OR name = ?4)"
+        " ORDER BY id = ?3 DESC, updated DESC, id DESC",
+        (*owned, *wanted),
+    )
+    for row in rows.fetchall():
+        record = decode_record(connection, row)
+        if record is not None and is_visible(record, *owned):
+            return record
+    return None
 
 
 def _rebuild(connection: apsw.Connection) -> int:

@@ -8,6 +8,7 @@ import apsw
 
 from holdfast.ports.session_store import Damage, Lease, SessionRecord
 from holdfast.stores.append_rules import (
+    RECORDED,
     entries_to_store,
     name_taken_error,
     refuse_other_sessions,
@@ -37,7 +38,7 @@ from holdfast.stores.sqlite.rows import (
 )
 from holdfast.stores.stored_records import to_stored_entry
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import Entry, SessionChanged, SessionOpened
+from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import EntryId, SessionId
 
 
@@ -129,7 +130,7 @@ def _update_index(
         "UPDATE session SET updated = ?, head = ? WHERE key = ?",
         (fresh[-1].time, fresh[-1].seq, key),
     )
-    if not any(isinstance(entry, SessionOpened | SessionChanged) for entry in fresh):
+    if not any(isinstance(entry, RECORDED) for entry in fresh):
         return
     record = updated_record(_record(connection, session_id), fresh)
     if record is not None:

@@ -117,11 +117,21 @@ def _make_waiters(connection: apsw.Connection) -> None:
     connection.execute(_WAITERS)
 
 
+def _add_details(connection: apsw.Connection) -> None:
+    """Add the fields of a record that nothing is looked up by, as JSON; NULL means none.
+
+    `deleted` is among them, too: the column is for the search, which selects by it.
+    """
+    connection.execute("ALTER TABLE session ADD COLUMN details BLOB")
+    connection.execute("ALTER TABLE session ADD COLUMN deleted INTEGER")
+
+
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _make_tables,
     _add_native_session_id,
     _make_text_index,
     _make_waiters,
+    _add_details,
 )
 
 

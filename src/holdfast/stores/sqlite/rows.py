@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import apsw
 
 from holdfast.ports.session_store import SessionRecord
-from holdfast.stores.append_rules import updated_record
+from holdfast.stores.append_rules import encode_details, updated_record, with_details
 from holdfast.stores.stored_records import FindBlob, StoredEntry, command_damage, from_stored_body
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorCode, StoreError
@@ -34,7 +34,7 @@ SELECT_RECORDS = (
     "SELECT key, CAST(id AS BLOB), CAST(owner AS BLOB), CAST(project AS BLOB), CAST(name AS BLOB),"
     " CAST(title AS BLOB), CAST(model AS BLOB), CAST(parent AS BLOB),"
     " CAST(native_session_id AS BLOB), CAST(created AS INTEGER), CAST(updated AS INTEGER),"
-    " CAST(head AS INTEGER) FROM session"
+    " CAST(head AS INTEGER), CAST(details AS BLOB) FROM session"
 )
 """Selects rows for `decode_record`; a WHERE clause can follow."""
 _RECORD_TEXTS = ("id", "owner", "project", "name", "title", "model", "parent", "native_session_id")
@@ -216,12 +216,15 @@ def decode_record(connection: apsw.Connection, row: tuple[Any, ...]) -> SessionR
     key, *values = row
     texts = [decode_text(value) for value in values[: len(_RECORD_TEXTS)]]
     named = dict(zip(_RECORD_TEXTS, texts, strict=True))
-    created, updated, head = values[len(_RECORD_TEXTS) :]
+    created, updated, head, details = values[len(_RECORD_TEXTS) :]
     record = None
     if not any(named[name] is None for name in ("id", "owner", "project")):
         named["model"] = named["model"] or ""
         known: dict[str, Any] = {**named, "created": created, "updated": updated, "head": head}
         record = SessionRecord(**known)
+        if (detailed := with_details(record, details)) is None:
+            return derive_record(connection, key, record)
+        record = detailed
     if any(value is not None and text is None for value, text in zip(values, texts, strict=False)):
         return derive_record(connection, key, record)
     return record
@@ -244,7 +247,8 @@ def save_record(connection: apsw.Connection, key: int, record: SessionRecord) ->
     """Write a record; an apsw.ConstraintError means that the name is taken."""
     connection.execute(
         "UPDATE session SET id = ?, owner = ?, project = ?, name = ?, title = ?, model = ?,"
-        " parent = ?, native_session_id = ?, created = ?, updated = ?, head = ? WHERE key = ?",
+        " parent = ?, native_session_id = ?, created = ?, updated = ?, head = ?,"
+        " deleted = ?, details = ? WHERE key = ?",
         (
             record.id,
             record.owner,
@@ -257,6 +261,8 @@ def save_record(connection: apsw.Connection, key: int, record: SessionRecord) ->
             record.created,
             record.updated,
             record.head,
+            record.deleted,
+            encode_details(record),
             key,
         ),
     )

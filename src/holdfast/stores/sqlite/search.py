@@ -66,6 +66,7 @@ def _find(
         "SELECT text_index.rowid FROM text_index"
         " JOIN session ON session.key = text_index.rowid >> 32"
         " WHERE text_index MATCH ?3 AND owner = ?1 AND (?2 IS NULL OR project = ?2)"
+        " AND deleted IS NULL"
         " ORDER BY rank LIMIT ?4",
         (*owned, query.match_expression, limit),
     ).fetchall()

@@ -1,6 +1,8 @@
 """Promises of the index: it follows the logs, keeps owners apart and can be made anew."""
 
-from holdfast.ports.session_store import SessionRecord
+from typing import Any
+
+from holdfast.ports.session_store import SessionFilter, SessionRecord
 from holdfast.testing.store_conformance.promises import (
     OpenStore,
     opened,
@@ -17,8 +19,9 @@ from holdfast.testing.store_conformance.samples import (
     opening,
     seqs_of,
 )
-from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.ids import new_session_id
+from holdfast.vocabulary.entries import QueryEnded, QueryStarted
+from holdfast.vocabulary.errors import ErrorCode, ErrorReport
+from holdfast.vocabulary.ids import EntryId, new_session_id
 
 
 async def check_a_session_is_found_by_id_and_by_name(open_store: OpenStore) -> None:
@@ -146,12 +149,90 @@ async def check_rebuilding_changes_nothing(open_store: OpenStore) -> None:
     async with opened(open_store) as store:
         for number in range(4):
             lease = await new_session(store, name=f"n{number}")
-            await store.log.append(lease, [change(2, title=f"t{number}"), note(3)])
+            changed = change(2, title=f"t{number}", tags=["a"], metadata={"n": number})
+            await store.log.append(lease, [changed, note(3)])
         before = await store.index.browse(OWNER, PROJECT)
         require_same(await store.index.rebuild(), 4, "rebuilding counts the sessions")
         require_same(
             list(await store.index.browse(OWNER, PROJECT)), list(before), "a rebuilt index"
         )
+
+
+async def check_lists_are_filtered(open_store: OpenStore) -> None:
+    """A filter selects by tag, parent, archive and time; pages hold only what matches."""
+    async with opened(open_store) as store:
+        leases = [await new_session(store, name=f"f{number}") for number in range(6)]
+        for number, lease in enumerate(leases):
+            tags = ["even"] if number % 2 == 0 else ["odd"]
+            changed = change(2, tags=tags, metadata={"number": number, "gone": 1})
+            await store.log.append(lease, [changed])
+        await store.log.append(leases[4], [change(3, archived=7, metadata={"gone": None})])
+        ids = [lease.session_id for lease in leases]
+        for matching, expected in (
+            (SessionFilter(tag="even"), {ids[0], ids[2], ids[4]}),
+            (SessionFilter(tag="even", archived=False), {ids[0], ids[2]}),
+            (SessionFilter(archived=True), {ids[4]}),
+            (SessionFilter(name="f3"), {ids[3]}),
+            (SessionFilter(tag="even", updated_after=2), {ids[4]}),
+            (SessionFilter(updated_before=3), set(ids) - {ids[4]}),
+            (SessionFilter(parent=ids[0]), set()),
+            (SessionFilter(spawned_by=ids[0]), set()),
+        ):
+            found = await store.index.browse(OWNER, PROJECT, matching=matching)
+            require_same({record.id for record in found}, expected, f"{matching}")
+            one = await store.index.browse(OWNER, PROJECT, matching=matching, limit=1)
+            require_same(list(one), list(found[:1]), "a limit counts what matches")
+        last = await store.index.find(OWNER, PROJECT, name="f4")
+        require_same(last and last.metadata, {"number": 4}, "metadata is merged, null removes")
+        require_same(last and last.archived, 7, "when it was archived")
+        everywhere = await store.index.browse(OWNER, None)
+        require_same({record.id for record in everywhere}, set(ids), "no project means all")
+        named = await store.index.find(OWNER, None, name="f1")
+        require_same(named and named.id, ids[1], "a name is found in all projects")
+
+
+async def check_a_deleted_session_is_hidden(open_store: OpenStore) -> None:
+    """A session that was deleted and is kept for its forks is found only by asking for it."""
+    async with opened(open_store) as store:
+        lease = await new_session(store, name="hidden")
+        await store.log.append(lease, [change(2, deleted=9, name=None)])
+        for found in (
+            await store.index.find(OWNER, PROJECT, session_id=lease.session_id),
+            await store.index.find(OWNER, None, name="hidden"),
+            *await store.index.browse(OWNER, PROJECT),
+        ):
+            require(found is None, "it is neither found nor listed")
+        asked = await store.index.browse(OWNER, PROJECT, matching=SessionFilter(deleted=True))
+        require_same([record.id for record in asked], [lease.session_id], "asked for, it is listed")
+        await new_session(store, name="hidden")
+
+
+async def check_the_record_says_how_the_last_query_went(open_store: OpenStore) -> None:
+    """Status and error follow the starts and ends of queries, through any handle."""
+    error = ErrorReport(
+        tag="ProviderError", code=ErrorCode.NETWORK, message="no route", retryable=True
+    )
+    ends: tuple[tuple[dict[str, Any], tuple[str, str | None]], ...] = (
+        ({"stop_reason": "complete"}, ("idle", None)),
+        ({"stop_reason": "approval"}, ("waiting", None)),
+        ({"stop_reason": "error", "error": error}, ("failed", "no route")),
+    )
+    async with opened(open_store) as store, opened(open_store) as other:
+        lease = await new_session(store)
+
+        async def shown() -> tuple[str | None, str | None]:
+            found = await other.index.find(OWNER, PROJECT, session_id=lease.session_id)
+            return (found.status, found.error) if found else (None, None)
+
+        require_same(await shown(), ("idle", None), "before any query")
+        for number, (fields, expected) in enumerate(ends):
+            seq = 2 + 2 * number
+            started = QueryStarted(id=EntryId(f"ent_s{seq}"), time=seq, seq=seq)
+            await store.log.append(lease, [started])
+            require_same(await shown(), ("running", None), "while a query runs")
+            ended = QueryEnded(id=EntryId(f"ent_e{seq}"), time=seq, seq=seq + 1, **fields)
+            await store.log.append(lease, [ended])
+            require_same(await shown(), expected, f"after {fields['stop_reason']}")
 
 
 INDEX_CHECKS = (
@@ -162,4 +243,7 @@ INDEX_CHECKS = (
     check_fields_change_and_can_be_cleared,
     check_sessions_are_listed_last_updated_first_in_pages,
     check_rebuilding_changes_nothing,
+    check_lists_are_filtered,
+    check_a_deleted_session_is_hidden,
+    check_the_record_says_how_the_last_query_went,
 )
