@@ -89,6 +89,11 @@ class AgentSession(SessionVerbs):
         return self._live.session_id if self._live else None
 
     @property
+    def native_session_id(self) -> str | None:
+        """The id of the session that a native agent keeps for this one; None without one."""
+        return self._live.fold.native.session_id if self._live else None
+
+    @property
     def status(self) -> SessionStatus:
         """What the session is doing."""
         return self._live.status if self._live else Idle()

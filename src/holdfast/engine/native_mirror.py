@@ -8,15 +8,13 @@ import asyncio
 from collections.abc import Sequence
 from decimal import Decimal
 
-from holdfast.blocks.error_classification import code_of_status
 from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
+from holdfast.engine.native_reports import report_events, subagent_progress
 from holdfast.engine.query_scope import QueryScope, Turn
 from holdfast.ports.abort import query_stopped
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.serialization.canonical import arguments_hash
 from holdfast.vocabulary.entries import (
-    Compaction,
-    RetryScheduled,
     SessionChanged,
     ToolEnded,
     ToolStarted,
@@ -25,14 +23,10 @@ from holdfast.vocabulary.entries import (
     TurnStarted,
     UsageReported,
 )
-from holdfast.vocabulary.errors import ErrorCode, error_of
 from holdfast.vocabulary.events import (
     Busy,
     Event,
-    Instrumented,
-    Retrying,
     SubagentChanged,
-    ToolProgress,
 )
 from holdfast.vocabulary.ids import CallId, MessageId, new_message_id, new_turn_id
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -169,18 +163,15 @@ class NativeMirror:
     ) -> None:
         """Record what an agent says of itself."""
         match message:
-            case NativeBoundary():
-                self._take_boundary(message)
-            case NativeRetry():
-                self._take_retry(message)
             case NativeReset():
                 self._base = Decimal(0)
-            case NativeSubagent():
-                self._take_subagent(message)
             case NativeNotice(name="turn_left", facts=facts):
                 self._base = Decimal(str(facts.get("total_cost_usd") or 0))
-            case NativeNotice(name=name, facts=facts):
-                self._out.append(Instrumented(name=f"native.{name}", facts=_plain(facts)))
+            case _:
+                self._out += report_events(self._scope, message, provider=self._provider)
+        if isinstance(message, NativeSubagent):
+            joined = self._joined
+            (joined.discard if message.change == "left" else joined.add)(message.agent)
 
     def _change(self, changes: JsonObject) -> None:
         self._out.append(SessionChanged(**self._scope.stamp(), changes=changes))
@@ -189,7 +180,7 @@ class NativeMirror:
 
     async def _take_answer(self, message: NativeAnswer) -> None:
         if message.parent is not None:
-            self._show_subagent(message)
+            self._out += subagent_progress(message)
             return
         turn = self._scope.turn
         if turn is None or self._open is None or self._open.message_id != message.message_id:
@@ -284,7 +275,7 @@ class NativeMirror:
         if any(asked.call_id == call.part.call_id for asked in self._scope.fold.approvals.values()):
             return  # the query rests on it: the call has no end yet
         stamp, tool = self._scope.turn_stamp, call.part.name
-        if call.state != "started" and message.outcome != "denied":
+        if call.state not in {"started", "denied"} and message.outcome != "denied":
             # It ran without a question, as what only reads does.
             self._scope.tool_calls += 1
             digest = arguments_hash(tool, call.part.arguments)
@@ -302,68 +293,6 @@ class NativeMirror:
         )
 
     # What the agent says of itself.
-
-    def _take_boundary(self, message: NativeBoundary) -> None:
-        self._out.append(
-            Compaction(
-                **self._scope.stamp(),
-                trigger=message.trigger,
-                strategy="native",
-                summary="",
-                tokens_before=message.pre_tokens,
-                tokens_after=message.post_tokens,
-            )
-        )
-        facts = Instrumented(name="native.compact_boundary", facts=_plain(message.details))
-        self._out.append(facts)
-
-    def _take_retry(self, message: NativeRetry) -> None:
-        code = ErrorCode.SERVER_ERROR if message.status is None else code_of_status(message.status)
-        error = error_of(
-            code,
-            f"the agent's request failed: {message.error or message.status}",
-            status=message.status,
-            provider=self._provider,
-        ).report
-        next_at = self._scope.stamp.clock.time_ms() + int(message.delay * 1000)
-        self._out.append(
-            RetryScheduled(
-                **self._scope.turn_stamp(),
-                attempt=message.attempt,
-                delay=message.delay,
-                next_at=next_at,
-                error=error,
-            )
-        )
-        self._scope.session.set_status(
-            Retrying(attempt=message.attempt, message=error.message, next_at=next_at)
-        )
-
-    def _take_subagent(self, message: NativeSubagent) -> None:
-        if message.change == "left":
-            self._joined.discard(message.agent)
-        else:
-            self._joined.add(message.agent)
-        self._out.append(
-            SubagentChanged(
-                change=message.change,
-                agent=message.agent,
-                call_id=CallId(message.call_id) if message.call_id else None,
-                status=message.status,
-                description=message.description,
-            )
-        )
-
-    def _show_subagent(self, message: NativeAnswer) -> None:
-        for part in message.parts:
-            if isinstance(part, PartOpened) and part.kind == "tool_call":
-                self._out.append(
-                    ToolProgress(
-                        call_id=CallId(message.parent or ""),
-                        tool="Task",
-                        progress={"parent_tool_use_id": message.parent, "tool": part.name},
-                    )
-                )
 
     async def _take_result(self, message: NativeResult) -> None:
         self.result = message
@@ -397,10 +326,3 @@ class NativeMirror:
         if total is not None:
             self._base = total
         scope.cost = self._cost
-
-
-def _plain(facts: JsonObject) -> JsonObject:
-    """Keep of an agent's facts what is a plain value."""
-    return {
-        name: value for name, value in facts.items() if isinstance(value, str | int | float | bool)
-    }

@@ -12,7 +12,7 @@ from holdfast.engine.native_calls import NativeCalls
 from holdfast.engine.native_link import NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
 from holdfast.engine.native_opening import NativeOpener, NativePolicy, Opened, history_before
-from holdfast.engine.query_runner import QueryRunner
+from holdfast.engine.query_runner import QueryRunner, say
 from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.ports.clock import Clock
@@ -117,19 +117,11 @@ class _NativeQuery:
         self._repairs = 0
 
     async def run(self) -> QueryOutcome:
-        scope, blocks = self._scope, self._blocks
-        scope.tools = blocks.registry.current()
-        settings = scope.fold.settings
-        offered = scope.tools.view(settings.allowed_tools, settings.denied_tools)
-        opening = NativeOpening(
-            model=self._model,
-            settings=settings,
-            tools=offered.wire_tools,
-            owner=scope.fold.opened.owner if scope.fold.opened is not None else "local",
-        )
+        scope = self._scope
         granted = _granted_calls(scope)
-        opener = NativeOpener(scope, self._agent, opening=opening, policy=blocks.policy)
-        opened = await opener.open()
+        opened = await NativeOpener(
+            scope, self._agent, opening=self._opening(), policy=self._blocks.policy
+        ).open()
         parts = self._first_parts(opened, granted)
         while True:
             rest, result = await self._turn(opened, parts, granted)
@@ -140,6 +132,17 @@ class _NativeQuery:
             if following is None:
                 return outcome
             parts = following
+
+    def _opening(self) -> NativeOpening:
+        scope, settings = self._scope, self._scope.fold.settings
+        scope.tools = self._blocks.registry.current()
+        offered = scope.tools.view(settings.allowed_tools, settings.denied_tools)
+        return NativeOpening(
+            model=self._model,
+            settings=settings,
+            tools=offered.wire_tools,
+            owner=scope.fold.opened.owner if scope.fold.opened is not None else "local",
+        )
 
     def _first_parts(self, opened: Opened, granted: dict[str, JsonObject]) -> tuple[Part, ...]:
         """Return what the agent is sent: the prompt, and what it must know before it."""
@@ -225,7 +228,10 @@ class _NativeQuery:
                     f"{error}",
                     provider=self._agent.provider,
                 ) from error
-            return (TextPart(text=f"Your answer does not fit the schema: {error}. Answer again."),)
+            correction = f"Your answer does not fit the schema: {error}. Answer again."
+            message = await say(scope, correction)
+            self._mirror.prompted(message)
+            return message.parts
         return None
 
 

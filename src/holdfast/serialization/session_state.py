@@ -10,6 +10,8 @@ from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.settings import Thinking
 
 STATE_VERSION = 1
+NATIVE_ID_ALIASES = ("cliSessionId", "sdkSessionId")
+"""Other names of `native_session_id`, written beside it."""
 _LEVELS_AROUND = 10
 """How deep inside a state values from outside begin, and a little more."""
 
@@ -28,11 +30,16 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     thinking: Thinking | None = None
     system_prompt: str | None = None
     exported_at: int = 0
+    native_session_id: str | None = None
+    """The session that a native agent kept; for reference, a restored session begins a new one."""
 
     def to_dict(self) -> JsonObject:
-        """Return plain values for JSON, from which a session can be restored, too."""
+        """Return plain values for JSON, from which a session can be restored, too.
+
+        The native session is also written by the names that other programs know it by.
+        """
         values: JsonObject = msgspec.to_builtins(self)
-        return values
+        return values | dict.fromkeys(NATIVE_ID_ALIASES, self.native_session_id)
 
 
 def decode_state(raw: bytes) -> SessionState:

@@ -107,6 +107,7 @@ def state_of(fold: "SessionFold", *, exported_at: int) -> SessionState:
         thinking=fold.settings.thinking,
         system_prompt="\n\n".join(fold.settings.system_prompts) or None,
         exported_at=exported_at,
+        native_session_id=fold.native.session_id,
     )
 
 

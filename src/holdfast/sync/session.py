@@ -148,6 +148,11 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         return self._inner.session_id
 
     @property
+    def native_session_id(self) -> str | None:
+        """The id of the session that a native agent keeps for this one; None without one."""
+        return self._inner.native_session_id
+
+    @property
     def status(self) -> SessionStatus:
         """What the session is doing."""
         return self._inner.status

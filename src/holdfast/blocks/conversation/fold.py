@@ -316,13 +316,11 @@ class SessionFold:
             call.settle(requested, entry)
 
     def _on_tool_started(self, entry: ToolStarted) -> None:
-        call = self.calls.get(entry.call_id)
-        if call is not None:
+        if (call := self.calls.get(entry.call_id)) is not None:
             call.start(idempotent=entry.idempotent)
 
     def _on_tool_ended(self, entry: ToolEnded) -> None:
-        call = self.calls.get(entry.call_id)
-        if call is not None:
+        if (call := self.calls.get(entry.call_id)) is not None:
             call.end(entry.outcome, entry.content)
 
     def _on_usage_reported(self, entry: UsageReported) -> None:
