@@ -1,4 +1,4 @@
-"""A session whose model is a native agent, over a scripted child: events, ids, approvals, resume."""
+"""A session whose model is a native agent, over a scripted child."""
 
 import asyncio
 from decimal import Decimal
@@ -98,7 +98,7 @@ async def test_the_native_id_is_in_the_log_as_soon_as_it_is_seen_and_whenever_it
         events = await events_of(session.stream("1"))
         second = await session.chat("2")
         assert session.native_session_id == SECOND
-    seen = [e.changes for e in events if isinstance(e, SessionChanged)][0]
+    seen = next(e.changes for e in events if isinstance(e, SessionChanged))
     assert seen == {"native_session_id": FIRST}
     kinds = [event.kind for event in events]
     assert kinds.index("session.changed") < kinds.index("turn.started")
@@ -238,9 +238,9 @@ async def test_answers_to_a_question_of_the_agent_are_merged_into_its_input(tmp_
 
 async def test_a_denial_reaches_the_agent_with_its_reason(tmp_path: Path) -> None:
     child = Child(tmp_path, bash_turn(permission("Bash", TOUCH), is_error=True))
-    async with agent_of(child, approver=lambda _request: Deny("not here")) as agent:
-        async with agent.session("ana") as session:
-            events = await events_of(session.stream("make x"))
+    agent = agent_of(child, approver=lambda _request: Deny("not here"))
+    async with agent, agent.session("ana") as session:
+        events = await events_of(session.stream("make x"))
     assert child.of("answer")[-1]["response"] == {"behavior": "deny", "message": "not here"}
     assert [e.outcome for e in events if isinstance(e, ToolEnded)] == ["denied"]
     assert not [e for e in events if isinstance(e, ToolStarted)]
@@ -286,15 +286,15 @@ async def test_a_call_that_runs_without_a_question_is_in_the_log_before_it_runs(
 ) -> None:
     steps = [USER, init(), *call("Edit", TOUCH), hook("Edit", TOUCH), {"gate": "run"}]
     child = Child(tmp_path, [*steps, tool_result("made"), *text("Done.", "msg_2"), result()])
-    async with agent_of(child, claude_agent={"permission_mode": "accept_edits"}) as agent:
-        async with agent.session("ana") as session:
-            seen: list[str] = []
-            session.on(Entry, lambda entry: seen.append(entry.kind))
-            running = asyncio.ensure_future(session.chat("edit"))
-            await child.reached("run")
-            assert "tool.started" in seen
-            child.open_gate("run")
-            await running
+    agent = agent_of(child, claude_agent={"permission_mode": "accept_edits"})
+    async with agent, agent.session("ana") as session:
+        seen: list[str] = []
+        session.on(Entry, lambda entry: seen.append(entry.kind))
+        running = asyncio.ensure_future(session.chat("edit"))
+        await child.reached("run")
+        assert "tool.started" in seen
+        child.open_gate("run")
+        await running
 
 
 async def test_a_hook_of_the_users_can_block_a_call_of_the_agent(tmp_path: Path) -> None:
@@ -364,9 +364,9 @@ async def test_a_tool_of_ours_that_must_be_asked_about_is(tmp_path: Path) -> Non
     name, path = "mcp__holdfast__remove", {"path": "x"}
     steps = [USER, init(), *call(name, path), hook(name, path), *mcp_call("remove", path)]
     child = Child(tmp_path, [*steps, tool_result("no"), *text("Ok.", "msg_2"), result("Ok.")])
-    async with agent_of(child, tools=[remove], approver=lambda _r: Deny("mine")) as agent:
-        async with agent.session("ana") as session:
-            events = await events_of(session.stream("remove x"))
+    agent = agent_of(child, tools=[remove], approver=lambda _r: Deny("mine"))
+    async with agent, agent.session("ana") as session:
+        events = await events_of(session.stream("remove x"))
     assert [e.tool for e in events if isinstance(e, ApprovalRequested)] == ["remove"]
     said = child.of("answer")[-1]["response"]["mcp_response"]["result"]
     assert said["isError"] is True
@@ -446,9 +446,9 @@ async def test_going_on_is_native_by_replay_or_not_at_all(tmp_path: Path) -> Non
     for number, (has_transcript, policy, expected) in enumerate(rows):
         store = f"sqlite:{tmp_path / f'{number}.db'}"
         first = Child(tmp_path / f"{number}-a", turn("Hello Ana."))
-        async with agent_of(first, store=store, project="p") as agent:
-            async with agent.session("ana") as session:
-                await session.chat("I am Ana")
+        agent = agent_of(first, store=store, project="p")
+        async with agent, agent.session("ana") as session:
+            await session.chat("I am Ana")
         second = Child(tmp_path / f"{number}-b", turn("You are Ana.", 2, SECOND))
         if has_transcript:
             transcript_of(second)
@@ -482,6 +482,18 @@ async def until_ended(session: Any, _session_id: object) -> Any:
             return
 
 
+def choosing(path: Path, condition: str, then: Child, otherwise: Child) -> Path:
+    """A program that is one of two children."""
+    lines = [
+        "#!/bin/sh",
+        f'if {condition}; then exec "{then.executable}" "$@"; fi',
+        f'exec "{otherwise.executable}" "$@"',
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    path.chmod(0o755)
+    return path
+
+
 async def test_a_session_changes_between_native_and_wire_models_by_a_hand_over(
     tmp_path: Path,
 ) -> None:
@@ -489,19 +501,15 @@ async def test_a_session_changes_between_native_and_wire_models_by_a_hand_over(
     steps = [*turn("Noted: blue."), {"gate": "over"}]
     child = Child(tmp_path, steps)
     again = Child(tmp_path / "again", turn("Still blue.", 2, SECOND))
-    switch = tmp_path / "switch"
-    switch.write_text(
-        f'#!/bin/sh\nif [ -e "{tmp_path}/moved" ]; then exec "{again.executable}" "$@"; fi\nexec "{child.executable}" "$@"\n'
-    )
-    switch.chmod(0o755)
-    async with agent_of(child, claude_agent={"executable": str(switch)}, providers=[wire]) as agent:
-        async with agent.session("ana") as session:
-            await session.chat("My colour is blue")
-            await session.configure(model="wire/any")
-            second = await session.chat("Which colour?")
-            (tmp_path / "moved").touch()
-            await session.configure(model=MODEL)
-            third = await session.chat("And now?")
+    switch = choosing(tmp_path / "switch", f'[ -e "{tmp_path}/moved" ]', again, child)
+    agent = agent_of(child, claude_agent={"executable": str(switch)}, providers=[wire])
+    async with agent, agent.session("ana") as session:
+        await session.chat("My colour is blue")
+        await session.configure(model="wire/any")
+        second = await session.chat("Which colour?")
+        (tmp_path / "moved").touch()
+        await session.configure(model=MODEL)
+        third = await session.chat("And now?")
     assert (second.text, second.resume) == ("Blue, as you said.", "replay")
     assert "Noted: blue." in str(wire.requests[-1].messages)
     assert (third.text, third.resume) == ("Still blue.", "replay")
@@ -524,19 +532,15 @@ async def test_after_a_rewind_the_native_session_is_not_gone_on_with(tmp_path: P
 async def test_a_branch_goes_on_in_a_copy_of_the_native_session(tmp_path: Path) -> None:
     child = Child(tmp_path, turn("One", 1))
     copy = Child(tmp_path / "copy", turn("In the copy", 2, SECOND, total_cost_usd=0.4))
-    switch = tmp_path / "switch"
-    switch.write_text(
-        f'#!/bin/sh\ncase "$*" in *--fork-session*) exec "{copy.executable}" "$@";; esac\nexec "{child.executable}" "$@"\n'
-    )
-    switch.chmod(0o755)
+    switch = choosing(tmp_path / "switch", 'expr "$*" : ".*--fork-session" >/dev/null', copy, child)
     transcript_of(child)
-    async with agent_of(child, claude_agent={"executable": str(switch)}) as agent:
-        async with agent.session("ana") as session:
-            await session.chat("1")
-            branch = await session.fork()
-            answer = await branch.chat("2")
-            assert (branch.native_session_id, session.native_session_id) == (SECOND, FIRST)
-            await branch.close()
+    agent = agent_of(child, claude_agent={"executable": str(switch)})
+    async with agent, agent.session("ana") as session:
+        await session.chat("1")
+        branch = await session.fork()
+        answer = await branch.chat("2")
+        assert (branch.native_session_id, session.native_session_id) == (SECOND, FIRST)
+        await branch.close()
     assert f"--resume={FIRST}" in copy.argv
     assert (answer.resume, answer.native_session_id) == ("native", SECOND)
     assert answer.cost == Decimal("0.15")  # its total includes the original's

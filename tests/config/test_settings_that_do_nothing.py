@@ -34,7 +34,7 @@ def test_the_planned_names_are_known() -> None:
         for name, declared in declared_fields(kind).items()
         if declared.option.planned
     }
-    assert planned == {*RUNTIME, "claude_executable"}
+    assert planned == {*RUNTIME}
 
 
 @pytest.mark.parametrize("name", RUNTIME)
@@ -47,7 +47,7 @@ def test_a_planned_setting_is_refused_in_options(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("MAX_SESSIONS", "10"), ("SESSION_TIMEOUT", "5"), ("CLAUDE_EXECUTABLE", "/bin/claude")],
+    [("MAX_SESSIONS", "10"), ("SESSION_TIMEOUT", "5")],
 )
 def test_a_planned_setting_is_refused_in_the_environment(variable: str, value: str) -> None:
     message = _refusal(environment={f"HOLDFAST_{variable}": value})
@@ -56,10 +56,7 @@ def test_a_planned_setting_is_refused_in_the_environment(variable: str, value: s
 
 @pytest.mark.parametrize(
     "line",
-    [
-        *(f"[runtime]\n{name} = {str(value).lower()}" for name, value in RUNTIME.items()),
-        "[defaults]\nclaude_executable = '/bin/claude'",
-    ],
+    [f"[runtime]\n{name} = {str(value).lower()}" for name, value in RUNTIME.items()],
 )
 def test_a_planned_setting_is_refused_in_the_file(line: str, tmp_path: Path) -> None:
     path = tmp_path / "config.toml"

@@ -1,4 +1,7 @@
-"""NativePlace: which native session a session has, up to which message, and what it has cost."""
+"""NativePlace: which native session a session has, up to which message, and what it has cost.
+
+A module of its own because the fold is as long as a module may be.
+"""
 
 from collections.abc import Sequence
 from decimal import Decimal

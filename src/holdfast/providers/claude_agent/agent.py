@@ -23,6 +23,7 @@ from holdfast.ports.native_agent import (
 from holdfast.ports.session_store import Store
 from holdfast.ports.token_source import TokenSource
 from holdfast.providers.claude_agent import sdk
+from holdfast.providers.claude_agent.agent_process import AgentProcess, Launch
 from holdfast.providers.claude_agent.callbacks import Callbacks, Extras
 from holdfast.providers.claude_agent.command_line import (
     clean_environment,
@@ -32,14 +33,13 @@ from holdfast.providers.claude_agent.command_line import (
 )
 from holdfast.providers.claude_agent.connection import Connection
 from holdfast.providers.claude_agent.frames import PROVIDER
-from holdfast.providers.claude_agent.process import AgentProcess, Launch
 from holdfast.providers.claude_agent.session import ClaudeSession, SessionLimits
 from holdfast.providers.claude_agent.transcripts import (
     LocalTranscripts,
     TranscriptStore,
     is_native_id,
 )
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.errors import ErrorCode, ProviderError, SessionError
 from holdfast.vocabulary.native_messages import NativeMessage
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.parts import Part, TextPart
@@ -85,10 +85,27 @@ class ClaudeAgent:
 
         """
         sdk.require()
-        place, environment = self._place, await self._environment()
+        environment = await self._environment()
         refuse_missing_credentials(environment, platform=sys.platform)
         transcripts = self._transcripts_of(opening.owner)
         await self._bring_transcript(opening, environment, transcripts)
+        try:
+            return await self._start(opening, environment, transcripts)
+        except ProviderError as error:
+            # What is on this disk may be damaged; what is in the store need not be.
+            if error.code is not ErrorCode.BAD_REQUEST or not (opening.resume and transcripts):
+                raise
+            if not await self._local(environment).restore(transcripts, opening.resume):
+                raise
+            return await self._start(opening, environment, transcripts)
+
+    async def _start(
+        self,
+        opening: NativeOpening,
+        environment: dict[str, str],
+        transcripts: TranscriptStore | None,
+    ) -> NativeSession:
+        place = self._place
         callbacks = Callbacks(opening, opening.host or _Nobody())
         options = callbacks.options(
             self._extras,

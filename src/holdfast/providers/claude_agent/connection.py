@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.providers.claude_agent import sdk
+from holdfast.providers.claude_agent.agent_process import AgentProcess
 from holdfast.providers.claude_agent.frames import PROVIDER, Head, read_head, read_object
-from holdfast.providers.claude_agent.process import AgentProcess
 from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, RequestError
 from holdfast.vocabulary.json_types import JsonObject
 
@@ -193,16 +193,6 @@ class Connection:
             return error
         if self._transport.failure is not None:
             return self._transport.failure
-        text = str(error)
-        code = ErrorCode.SERVER_ERROR if not self.process.running else ErrorCode.PROTOCOL
-        if (
-            "no conversation found" in text.lower()
-            or "no conversation" in self.process.said.lower()
-        ):
-            code = ErrorCode.BAD_REQUEST
-        said = self.process.said.splitlines()
-        return ProviderError(
-            code,
-            f"the agent failed: {text}" + (f" ({said[-1]})" if said else ""),
-            provider=PROVIDER,
-        )
+        if not self.process.running:
+            return self.process.ended_error()
+        return ProviderError(ErrorCode.PROTOCOL, f"the agent failed: {error}", provider=PROVIDER)

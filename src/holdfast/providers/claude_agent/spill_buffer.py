@@ -1,4 +1,7 @@
-"""SpillBuffer: lines that wait for a slow consumer, bounded in memory; the rest waits in a file."""
+"""SpillBuffer: lines that wait for a slow consumer, bounded in memory; the rest waits in a file.
+
+A module of its own because it is a data structure that knows nothing of agents.
+"""
 
 import os
 import tempfile

@@ -20,6 +20,8 @@ _TERMINATE_SECONDS = 2.0
 """How long a process that was told to end may take."""
 _KILL_SECONDS = 5.0
 _STDERR_LINES = 20
+_UNKNOWN_SESSION = "no conversation found"
+"""What the CLI says of a session that it does not have."""
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,8 +190,9 @@ class AgentProcess:
         """Make the error of a process that is gone."""
         code = None if self._process is None else self._process.returncode
         told = f": {self._stderr[-1]}" if self._stderr else ""
+        is_unknown = _UNKNOWN_SESSION in self.said.lower()
         return ProviderError(
-            ErrorCode.SERVER_ERROR,
+            ErrorCode.BAD_REQUEST if is_unknown else ErrorCode.SERVER_ERROR,
             f"the agent's process has ended{'' if code is None else f' with status {code}'}{told}",
             provider=PROVIDER,
         )
