@@ -9,6 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from holdfast import (
     AbortController,
@@ -36,6 +39,7 @@ from holdfast.agent.agent_options import AgentOptions, QueryOptions, SessionOpti
 from holdfast.ports.tools import Block, Proceed
 from holdfast.providers.transport.protocol import HttpRequest, Reply
 from holdfast.stores.memory import MemoryStore
+from holdfast.telemetry import OpenTelemetry
 from holdfast.testing import FakeClock, Gate, ReplayClient, ScriptedProvider, calls, says
 from holdfast.testing.clocks import AutoClock
 from holdfast.vocabulary.errors import ProviderError
@@ -341,7 +345,19 @@ async def _(folder: Path) -> None:
 async def _(folder: Path) -> None:
     seen: list[Any] = []
     await run_script([says("fine")], instrumentation=seen.append)
-    assert [item.name for item in seen] == ["query_summary"]
+    assert [item.alias for item in seen] == [
+        "query_summary",
+        "step-finish",
+        "instrumentation.query",
+    ]
+
+
+@observes("telemetry")
+async def _(folder: Path) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    await run_script([says("fine")], telemetry=OpenTelemetry(tracer_provider=provider))
+    assert [span.name for span in exporter.get_finished_spans()] == ["chat one", "invoke_agent"]
 
 
 @observes("runtime")
@@ -776,6 +792,7 @@ WRONG: list[tuple[str, Any]] = [
     ("before_tool", 7),
     ("instrumentation", 7),
     ("claude_options", {"cwd": "."}),
+    ("telemetry", 7),
     ("environment", 7),
     ("headers", {"x-team": 7}),
     ("cwd", 7),

@@ -31,6 +31,7 @@ ACYCLIC = "No two neighbours import each other, at any depth"
 AIOHTTP = "Only providers.transport imports aiohttp"
 DRIVERS = "Only stores imports database drivers"
 TESTING = "No room that runs in production imports testing"
+TRACING = "Only telemetry imports opentelemetry"
 NOT_REQUIRED = "Nothing imports pydantic or a vendor's SDK"
 
 
@@ -86,6 +87,7 @@ VIOLATIONS = [
     Plant("server.planted", "holdfast.cli.planted", LAYERS),
     Plant("assembly.planted", "holdfast.testing.planted", TESTING),
     Plant("agent.planted", "holdfast.testing.planted", TESTING),
+    Plant("engine.planted", "opentelemetry", TRACING),
     Plant("vocabulary.planted", "pydantic", NOT_REQUIRED),
     Plant("providers.planted", "anthropic", NOT_REQUIRED),
 ]
@@ -99,6 +101,7 @@ ALLOWED = [
     Plant("providers.planted", "holdfast.auth.planted", ""),
     Plant("providers.transport.planted", "aiohttp", ""),
     Plant("stores.planted", "apsw", ""),
+    Plant("telemetry.planted", "opentelemetry", ""),
 ]
 
 CYCLE = [

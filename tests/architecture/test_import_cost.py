@@ -56,7 +56,9 @@ def test_importing_the_package_loads_none_of_what_only_an_agent_needs() -> None:
         "holdfast.providers",
         "holdfast.session.live_session",
         "holdfast.stores",
+        "holdfast.telemetry",
         "holdfast.vocabulary.local_models",
+        "opentelemetry",
     )
     assert [name for name in loaded if name.startswith(late)] == []
 

@@ -33,6 +33,10 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [],
         [],
     ],
+    "docs/observability.md": [
+        [says("Paris.")],
+        [calls(("temperature", {"city": "Lisbon"})), says("It is 21.5 degrees.")],
+    ],
     "docs/queries.md": [[says('{"name": "Paris", "inhabitants": 2100000}')], [says("Milk.")], []],
     "docs/sessions.md": [
         [says("Hello.")],

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,10 +15,13 @@ from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.ports.session_store import Store
 from holdfast.session.observers import follow_entries, read_events
 from holdfast.stores.memory import MemoryStore
+from holdfast.testing import says
 from holdfast.testing.store_conformance.samples import answer, new_session, notes
-from holdfast.vocabulary.entries import Entry, PartEnded, SessionOpened
+from holdfast.vocabulary.entries import Entry, PartEnded, QueryEnded, SessionOpened
+from holdfast.vocabulary.events import Event, SessionDeleted
 from holdfast.vocabulary.ids import SessionId, new_session_id
 from holdfast.vocabulary.parts import TextPart
+from tests.scripted_agents import make_agent
 from tests.stores.store_factories import STORE_FACTORIES, open_store
 from tests.strategies_logs import logs
 
@@ -67,13 +70,14 @@ async def _followed(store: Store, session_id: SessionId, *, after: int, last: in
     seen: list[Entry] = []
     async with contextlib.aclosing(follow_entries(store.log, session_id, after=after)) as entries:
         async for entry in entries:
+            assert isinstance(entry, Entry)
             seen.append(entry)
             if entry.seq >= last:
                 return seen
     raise AssertionError("the log ended before its last entry")
 
 
-def _text_in(entries: list[Entry]) -> str:
+def _text_in(entries: Sequence[Event]) -> str:
     (part,) = [
         entry.part
         for entry in entries
@@ -186,3 +190,33 @@ def test_every_part_is_whole_wherever_reading_begins_and_as_it_was_live(
             assert followed == live[after:]
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize("kind", list(STORE_FACTORIES))
+async def test_who_follows_a_session_from_afar_hears_that_it_was_deleted(
+    kind: str, tmp_path: Path
+) -> None:
+    store = open_store(kind, tmp_path)
+    agent, _ = make_agent([says("Hello.")], store=store)
+    async with agent:
+        async with agent.session("doomed") as session:
+            await session.chat("Hi")
+        remote = await agent.remote("doomed")
+        async with contextlib.aclosing(remote.events()) as events:
+            while not isinstance(await anext(events), QueryEnded):
+                pass
+            await store.log.delete(remote.session_id)
+            last = [event async for event in events]
+    assert last == [SessionDeleted(session_id=remote.session_id)]
+    assert last[0].alias == "session.deleted"
+    await store.close()
+
+
+async def test_a_store_that_is_closed_has_not_deleted_what_is_followed(tmp_path: Path) -> None:
+    store = open_store("jsonl", tmp_path)
+    lease = await new_session(store)
+    async with contextlib.aclosing(follow_entries(store.log, lease.session_id)) as events:
+        assert (await anext(events)).kind == "session.opened"
+        await store.leases.release(lease)
+        await store.close()
+        assert [event.kind async for event in events] == []

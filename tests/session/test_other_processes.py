@@ -9,8 +9,9 @@ import pytest
 
 from holdfast import Agent
 from holdfast.agent.verbs import AgentRemote
-from holdfast.vocabulary.entries import ApprovalSettled, Entry, InputQueued, QueryEnded
+from holdfast.vocabulary.entries import ApprovalSettled, InputQueued, QueryEnded
 from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.messages import AssistantMessage
 from tests.scripted_agents import live_of
 from tests.session.echo_provider import EchoProvider
@@ -39,9 +40,9 @@ async def _held(kind: str, folder: Path) -> AsyncIterator[tuple[WorkerProcess, A
             yield holder, agent, await agent.remote(NAME)
 
 
-async def _until_ended(remote: AgentRemote, count: int = 1) -> list[Entry]:
+async def _until_ended(remote: AgentRemote, count: int = 1) -> list[Event]:
     """Read the log until so many queries have ended."""
-    found: list[Entry] = []
+    found: list[Event] = []
     async for entry in remote.events():
         found.append(entry)
         count -= isinstance(entry, QueryEnded)

@@ -143,6 +143,17 @@ def test_failures_known_elsewhere_have_a_code_here(family: type[AgentError], cod
     assert isinstance(error_of(ErrorCode(code), "it failed"), family)
 
 
+@pytest.mark.parametrize("name", KNOWN_ELSEWHERE)
+def test_an_error_says_what_it_is_called_elsewhere(name: str) -> None:
+    error = error_of(ErrorCode(KNOWN_ELSEWHERE[name][1]), "it failed")
+    assert (error.alias, error.report.alias) == (name, name)
+
+
+def test_every_code_has_a_name_elsewhere() -> None:
+    found = {error_of(code, "it failed").alias for code in ErrorCode}
+    assert found == set(KNOWN_ELSEWHERE)
+
+
 def test_every_fact_travels_through_a_dict() -> None:
     error = an_error()
     again = AgentError.from_dict(error.to_dict())

@@ -1,6 +1,6 @@
 """Events and entries: each kind has its name, and the names that other systems use lead to it."""
 
-from typing import get_args
+from typing import Any, Literal, get_args
 
 import pytest
 
@@ -10,14 +10,59 @@ from holdfast.vocabulary import events
 from holdfast.vocabulary.aliases import ALIASES, alias_of
 from holdfast.vocabulary.entries import (
     Compaction,
+    Entry,
     HookMessage,
+    InputPromoted,
     KnownEntry,
+    PartCheckpoint,
+    PartEnded,
+    PartStarted,
+    QueryEnded,
+    QueryStarted,
+    SessionChanged,
+    SessionOpened,
+    ToolEnded,
+    ToolStarted,
+    TurnDiscarded,
     TurnEnded,
+    TurnStarted,
     UnknownEntry,
     UsageReported,
 )
-from holdfast.vocabulary.events import Idle, LiveEvent, StatusChanged, TextDelta
-from holdfast.vocabulary.ids import EntryId, MessageId, PartId
+from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.vocabulary.events import (
+    Failed,
+    Idle,
+    Instrumented,
+    LiveEvent,
+    ReasoningDelta,
+    SessionDeleted,
+    StatusChanged,
+    TextDelta,
+    ToolInputDelta,
+    ToolProgress,
+    TurnMeasured,
+)
+from holdfast.vocabulary.ids import (
+    CallId,
+    EntryId,
+    InputId,
+    MessageId,
+    PartId,
+    QueryId,
+    SessionId,
+    TurnId,
+)
+from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.parts import (
+    CompactionPart,
+    PartKind,
+    ProviderPart,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+)
+from holdfast.vocabulary.results import StopReason
 
 ENTRY_KINDS = {
     "session.opened",
@@ -53,7 +98,12 @@ LIVE_KINDS = {
     "tool.progress",
     "tool.failed",
     "session.status",
-    "instrumentation",
+    "session.deleted",
+    "stream.heartbeat",
+    "instrumentation.summary",
+    "instrumentation.turn",
+    "instrumentation.tool",
+    "instrumentation.query",
     "observer.lagged",
 }
 
@@ -98,6 +148,7 @@ OF_CHANNELS = [
     "message_start",
     "message_text",
     "message_thinking",
+    "message_compaction_start",
     "message_compaction",
     "message_end",
     "tool_approval_request",
@@ -113,7 +164,8 @@ OF_CHANNELS = [
 
 def live_events() -> list[type[LiveEvent]]:
     found = (value for value in vars(events).values() if isinstance(value, type))
-    return [kind for kind in found if issubclass(kind, LiveEvent) and kind is not LiveEvent]
+    bases = (LiveEvent, Instrumented)
+    return [kind for kind in found if issubclass(kind, LiveEvent) and kind not in bases]
 
 
 def test_every_kind_of_entry_is_in_the_log_s_table() -> None:
@@ -134,8 +186,93 @@ def test_a_name_from_another_system_leads_to_one_of_our_kinds(name: str) -> None
 
 
 def test_aliases_are_of_kinds_that_exist() -> None:
-    without_an_event = {"session.deleted"}
-    assert set(ALIASES) - ENTRY_KINDS - LIVE_KINDS == without_an_event
+    assert set(ALIASES) - ENTRY_KINDS - LIVE_KINDS == set()
+
+
+def examples() -> list[Entry | LiveEvent]:
+    """Return events of every kind that has a name elsewhere, in each of its variants."""
+    stamp = Stamp(FakeClock())
+    message, part, call = MessageId("msg_1"), PartId("prt_1"), CallId("call_1")
+    prompt = UserMessage(id=message, parts=(TextPart(text="hi"),))
+    failure = ProviderError(ErrorCode.AUTH, "no").report
+    ids: Any = {"session_id": SessionId("s"), "query_id": QueryId("q"), "turn_id": TurnId("t")}
+    turn: Any = {**ids, "provider": "p", "model": "m", "attempt": 1, "duration_ms": 1}
+    delta: Any = {"part_id": part, "offset": 0, "text": "a"}
+    kinds: tuple[PartKind, ...] = ("text", "reasoning", "tool_call", "compaction", "provider")
+    whole = (
+        TextPart(text="a"),
+        ReasoningPart(text="a"),
+        ToolCallPart(call_id=call, name="look"),
+        CompactionPart(text="a"),
+        ProviderPart(provider="p", model="m", payload={}),
+    )
+    reasons: tuple[StopReason, ...] = ("complete", "aborted", "error")
+    outcomes: tuple[Literal["ok", "error", "denied"], ...] = ("ok", "error", "denied")
+    return [
+        SessionOpened(**stamp(), session_id=SessionId("s")),
+        SessionChanged(**stamp(), changes={}),
+        SessionDeleted(session_id=SessionId("s")),
+        StatusChanged(status=Idle()),
+        StatusChanged(status=Failed(error=failure)),
+        InputPromoted(**stamp(), input_id=InputId("inp_1")),
+        QueryStarted(**stamp(), message=prompt),
+        QueryStarted(**stamp(), resumes=QueryId("q")),
+        *(QueryEnded(**stamp(), stop_reason=reason) for reason in reasons),
+        TurnStarted(**stamp(), message_id=message, provider="p", model="m"),
+        TurnEnded(**stamp(), message_id=message),
+        TurnEnded(**stamp(), message_id=message, interrupted=True),
+        TurnMeasured(**turn),
+        TurnMeasured(**turn, error=failure),
+        TurnDiscarded(**stamp(), message_id=message, reason="it named no tool"),
+        TurnDiscarded(**stamp(), message_id=message, reason="it failed", error=failure),
+        *(PartStarted(**stamp(), part_id=part, part_kind=kind) for kind in kinds),
+        *(PartEnded(**stamp(), part_id=part, part=each) for each in whole),
+        PartCheckpoint(**stamp(), **delta),
+        *(TextDelta(**delta), ReasoningDelta(**delta), ToolInputDelta(**delta)),
+        ToolStarted(**stamp(), call_id=call, tool="look", arguments_hash=""),
+        ToolProgress(call_id=call, tool="look", progress=1),
+        *(ToolEnded(**stamp(), call_id=call, tool="look", outcome=each) for each in outcomes),
+    ]
+
+
+@pytest.mark.parametrize("name", [*OF_SESSIONS, *OF_STREAMS])
+def test_a_name_of_another_system_s_events_is_the_alias_of_some_event(name: str) -> None:
+    assert [event.kind for event in examples() if event.alias == name] != []
+
+
+def test_what_an_event_holds_decides_which_name_it_has_elsewhere() -> None:
+    seen = [(event.kind, event.alias) for event in examples()]
+    assert [alias for kind, alias in seen if kind == "part.ended"] == [
+        "text-end",
+        "reasoning-end",
+        "tool-input-end",
+        "message_compaction",
+        "part.updated",
+    ]
+    assert [alias for kind, alias in seen if kind == "tool.ended"] == [
+        "tool-result",
+        "tool-error",
+        "tool-error",
+    ]
+    assert [alias for kind, alias in seen if kind == "query.ended"] == [
+        "finish",
+        "stream.end",
+        "error",
+    ]
+    assert [alias for kind, alias in seen if kind == "session.status"] == [
+        "session.status",
+        "session.error",
+    ]
+
+
+def test_an_event_knows_its_names_in_all_other_systems() -> None:
+    assert TextDelta(part_id=PartId("prt_1"), offset=0, text="a").aliases == (
+        "text-delta",
+        "stream.delta",
+        "message_text",
+    )
+    for event in examples():
+        assert set(event.aliases) <= set(ALIASES[event.kind])
 
 
 def test_an_event_says_its_best_known_other_name() -> None:
@@ -151,6 +288,11 @@ def test_an_event_says_its_best_known_other_name() -> None:
 
 def test_a_kind_without_another_name_is_called_by_its_own() -> None:
     assert alias_of("snapshot") == "snapshot"
+
+
+def test_an_entry_that_a_later_version_stored_in_its_own_way_has_the_names_of_its_kind() -> None:
+    entry = UnknownEntry(id=EntryId("evt_1"), time=1, stored_kind="query.ended")
+    assert entry.alias == "finish"
 
 
 def test_an_unknown_entry_says_the_kind_it_was_stored_under() -> None:

@@ -25,6 +25,7 @@ def test_the_defaults_of_a_runtime() -> None:
         "observer_buffer": 1024,
         "checkpoint_bytes": 4096,
         "checkpoint_seconds": 1.0,
+        "heartbeat_seconds": 30.0,
         "close_drain_seconds": 15.0,
         **dict.fromkeys(PLANNED),
     }

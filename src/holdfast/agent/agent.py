@@ -32,10 +32,12 @@ from holdfast.assembly.agent_inputs import split_model
 from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.json_types import writable
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
 
 if TYPE_CHECKING:
+    from holdfast.agent.sessions import AgentSessions
     from holdfast.assembly.composition import Composition
 
 
@@ -53,6 +55,15 @@ class Agent:
         if model:
             options["model"] = model
         self._composition, self._new_session = _prepare(options)
+        self._sessions: AgentSessions | None = None
+
+    @property
+    def sessions(self) -> "AgentSessions":
+        """The sessions of the store: to list, search, change, export, import and delete them."""
+        if self._sessions is None:
+            sessions = late_module("holdfast.agent.sessions")
+            self._sessions = sessions.AgentSessions(self._composition, self._new_session)
+        return self._sessions
 
     @property
     def settings(self) -> Settings:

@@ -23,6 +23,7 @@ from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.native_agent import NativeAgent
 from holdfast.ports.session_store import Store
+from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.token_source import TokenSource
 from holdfast.ports.tools import Approver, BeforeTool, OutputTransform, Unanswered
 from holdfast.serialization.session_state import SessionState
@@ -204,8 +205,18 @@ class AgentOptions(SettingsOptions, total=False):
     instrumentation: Annotated[
         Callable[[Instrumented], None] | None,
         function_option(
-            "A function that gets facts about each request, as events "
+            "A function that gets measurements of each query, turn and tool call, as events "
             "(`holdfast.vocabulary.events.Instrumented`)."
+        ),
+    ]
+    telemetry: Annotated[
+        Telemetry | None,
+        Option(
+            "Where queries, turns and tool calls are traced, such as "
+            "`holdfast.telemetry.OpenTelemetry()`.",
+            default=None,
+            fits=lambda value: value is None or callable(getattr(value, "begin", None)),
+            wanted="a Telemetry, such as OpenTelemetry()",
         ),
     ]
     runtime: Annotated[

@@ -33,6 +33,7 @@ from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, Idle, SessionStatus
 from holdfast.vocabulary.ids import SessionId, new_query_id
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
@@ -92,6 +93,11 @@ class AgentSession(SessionVerbs):
     def native_session_id(self) -> str | None:
         """The id of the session that a native agent keeps for this one; None without one."""
         return self._live.fold.native.session_id if self._live else None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed or (self._live is not None and self._live.closed)
 
     @property
     def status(self) -> SessionStatus:
@@ -289,6 +295,13 @@ class AgentSession(SessionVerbs):
         self._composition.forget_closed()
         if self._closes_agent:
             await self._composition.close()
+
+    async def delete(self) -> None:
+        """Close the session by force and delete it, as `agent.sessions.delete()` does."""
+        session_id = (await self._live_session()).session_id
+        await self.close(force=True)
+        sessions = late_module("holdfast.agent.sessions").AgentSessions
+        await sessions(self._composition, self._request).delete(session_id)
 
     async def open(self) -> Self:
         """Open the session if it is not open yet, and return it.

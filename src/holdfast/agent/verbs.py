@@ -16,7 +16,7 @@ from holdfast.vocabulary.commands import (
     SendPrompt,
     new_command_id,
 )
-from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import ApprovalId, QueryId, SessionId, new_input_id, new_query_id
 from holdfast.vocabulary.json_types import Json, writable_or_none
 
@@ -136,9 +136,11 @@ class AgentRemote(SessionVerbs):
         """Ask for the running query to be stopped."""
         await self._tell(AbortQuery(id=new_command_id(), reason=writable_or_none(reason)))
 
-    def events(self, *, after: int = 0) -> AsyncGenerator[Entry, None]:
-        """Read what happened after a `seq`, then what happens, until closed."""
+    def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
+        """Read what happened after a `seq`, then what happens, until closed or deleted."""
         return self._composition.follow(self._session_id, after=after)
 
     async def _tell(self, command: Command) -> None:
+        # No holder will ever read a command to a session that was deleted.
+        await self._composition.require(self._session_id)
         await self._composition.store.inbox.put(self._session_id, command)

@@ -16,6 +16,7 @@ from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.native_agent import NativeAgent
 from holdfast.ports.session_store import Store
+from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.token_source import TokenSource
 from holdfast.ports.tools import Approver, BeforeTool, Unanswered
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
@@ -84,6 +85,7 @@ class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
     unanswered: Unanswered
     before_tool: BeforeTool | None
     instrumentation: Callable[[Instrumented], None] | None
+    telemetry: Telemetry | None
     transport: TransportFactory | None
     record_to: PathInput | None
     runtime: RuntimeSettings

@@ -25,9 +25,8 @@ from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, open_session
 from holdfast.session.session_descriptions import SessionRequest
-from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
-from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.events import Event, Instrumented
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import media_of
@@ -117,6 +116,13 @@ class Composition:
             live.channel.on(Instrumented, self._inputs.instrumentation)
         return live
 
+    def held(self, session_id: SessionId) -> LiveSession | None:
+        """Return the session if this agent has it open."""
+        for live in self._sessions:
+            if live.session_id == session_id and not live.closed:
+                return live
+        return None
+
     def forget_closed(self) -> None:
         """Keep nothing of sessions that were closed."""
         self._sessions = [live for live in self._sessions if not live.closed]
@@ -133,7 +139,13 @@ class Composition:
             raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
         return record.id
 
-    def follow(self, session_id: SessionId, *, after: int) -> AsyncGenerator[Entry, None]:
+    async def require(self, session_id: SessionId) -> None:
+        """Raise NOT_FOUND when a session of this owner is not there any more."""
+        owner = self.configuration.resolved.agent.owner
+        if await self.store.index.find(owner, None, session_id=session_id) is None:
+            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {session_id!r}")
+
+    def follow(self, session_id: SessionId, *, after: int) -> AsyncGenerator[Event, None]:
         """Read a session's entries after a `seq`, then what happens, whoever holds it."""
         return follow_entries(self.store.log, session_id, after=after)
 
@@ -155,6 +167,7 @@ class Composition:
             runtime=self._inputs.runtime,
             approver=self._inputs.approver,
             unanswered=self._inputs.unanswered,
+            telemetry=self._inputs.telemetry,
         )
 
     async def count_tokens(self, fold: SessionFold, message: UserMessage | None) -> TokenCount:

@@ -13,6 +13,7 @@ from holdfast.engine.native_reports import report_events, subagent_progress
 from holdfast.engine.query_scope import QueryScope, Turn
 from holdfast.ports.abort import query_stopped
 from holdfast.ports.model_client import ModelCatalogue
+from holdfast.ports.telemetry import TurnBegun
 from holdfast.serialization.canonical import arguments_hash
 from holdfast.vocabulary.entries import (
     SessionChanged,
@@ -43,6 +44,7 @@ from holdfast.vocabulary.native_messages import (
     NativeSubagent,
     NativeToolResult,
 )
+from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import RuntimeSettings
 from holdfast.vocabulary.stream_parts import PartOpened
 from holdfast.vocabulary.usage import Usage
@@ -189,6 +191,8 @@ class NativeMirror:
             await self._discard()
             turn = self._begin()
         self._open = message
+        if turn.measurement.first_at is None:
+            turn.measurement.see(message.parts)
         turn.answer.feed(message.parts, self._out)
         if turn.answer.failure is not None:
             await self._flush()
@@ -197,20 +201,30 @@ class NativeMirror:
             self._end(turn)
 
     def _begin(self) -> Turn:
-        scope = self._scope
-        stamp = scope.stamp.of_turn(new_turn_id())
+        scope, turn_id = self._scope, new_turn_id()
+        stamp = scope.stamp.of_turn(turn_id)
+        answer = AnswerAssembler(
+            stamp=stamp,
+            provider=self._provider,
+            model=self._model,
+            limits=scope.fold.settings.limits,
+            checkpoint_bytes=self._runtime.checkpoint_bytes,
+        )
+        begun = TurnBegun(
+            session_id=scope.session.session_id,
+            query_id=scope.query_id,
+            turn_id=turn_id,
+            provider=self._provider,
+            request=ModelRequest(model=self._model, messages=()),  # the agent's own is not seen
+            attempt=1,
+        )
         scope.turn = turn = Turn(
             provider=self._provider,
             model=self._model,
             stamp=stamp,
             message_id=new_message_id(),
-            answer=AnswerAssembler(
-                stamp=stamp,
-                provider=self._provider,
-                model=self._model,
-                limits=scope.fold.settings.limits,
-                checkpoint_bytes=self._runtime.checkpoint_bytes,
-            ),
+            answer=answer,
+            measurement=scope.measurement.begin_turn(begun, answer),
         )
         if self._through is not None:
             self._change({"native_through": self._through})
@@ -255,17 +269,16 @@ class NativeMirror:
         scope.turns += 1
         scope.finish_reason = finished.reason if finished is not None else "tool_use"
         scope.add_usage(usage, cost)
-        self._out.append(
-            TurnEnded(
-                **turn.stamp(),
-                message_id=turn.message_id,
-                finish=finished.kind if finished is not None else "tool_calls",
-                finish_reason=scope.finish_reason,
-                usage=usage,
-                cost=cost,
-                context_window=self._catalogue.context_window(_PRICES, self._model),
-            )
+        turn.measurement.ended = ended = TurnEnded(
+            **turn.stamp(),
+            message_id=turn.message_id,
+            finish=finished.kind if finished is not None else "tool_calls",
+            finish_reason=scope.finish_reason,
+            usage=usage,
+            cost=cost,
+            context_window=self._catalogue.context_window(_PRICES, self._model),
         )
+        self._out += [ended, *turn.measurement.end()]
 
     def _take_tool_result(self, message: NativeToolResult) -> None:
         """Record the end of a call, unless it is one of our own tools, which ended already."""

@@ -8,7 +8,7 @@ from holdfast.vocabulary.entries import Compaction, RetryScheduled
 from holdfast.vocabulary.errors import ErrorCode, error_of
 from holdfast.vocabulary.events import (
     Event,
-    Instrumented,
+    NativeNoted,
     Retrying,
     SubagentChanged,
     ToolProgress,
@@ -40,7 +40,7 @@ def report_events(
         case NativeSubagent():
             return [_subagent(message)]
         case NativeNotice(name=name, facts=facts):
-            return [Instrumented(name=f"native.{name}", facts=_plain(facts))]
+            return [NativeNoted(name=name, facts=_plain(facts))]
 
 
 def subagent_progress(message: NativeAnswer) -> Sequence[Event]:
@@ -65,7 +65,7 @@ def _boundary(scope: QueryScope, message: NativeBoundary) -> Sequence[Event]:
         tokens_before=message.pre_tokens,
         tokens_after=message.post_tokens,
     )
-    facts = Instrumented(name="native.compact_boundary", facts=_plain(message.details))
+    facts = NativeNoted(name="compact_metadata", facts=_plain(message.details))
     return [compaction, facts]
 
 

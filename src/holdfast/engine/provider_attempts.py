@@ -86,6 +86,8 @@ class ProviderAttempts:
                 return await work(await self._next_attempt(course))
             except Exception as error:  # noqa: BLE001 - a client of the user's may raise anything
                 failure = _failure_of(error, scope, course.plan)
+            if scope.turn is not None and not scope.abort.signal.aborted:
+                scope.recorder.show(scope.turn.measurement.fail(failure))
             # Out here, so that nothing leads back to the frames of a client with its headers.
             await self._recover(scope, course, failure)
 

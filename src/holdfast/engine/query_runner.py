@@ -24,7 +24,7 @@ from holdfast.vocabulary.entries import (
     TurnDiscarded,
 )
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, ToolError
-from holdfast.vocabulary.events import Instrumented
+from holdfast.vocabulary.events import QuerySummary
 from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
 from holdfast.vocabulary.messages import AssistantMessage, Sender, UserMessage
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, media_of
@@ -177,13 +177,7 @@ class QueryRunner:
             output_schema=scope.input.output.schema if scope.input.output else None,
             fresh_media=progress.fresh_media,
         )
-        facts = {
-            "system_prompts": len(settings.system_prompts),
-            "messages": len(scope.fold.conversation),
-            "tools": len(tools),
-            "reminders": len(reminders),
-        }
-        scope.recorder.show([Instrumented(name="query_summary", facts=facts)])
+        scope.recorder.show([_summary_of(scope, extras)])
         return lambda plan: self._turns.run(scope, plan, extras)
 
     async def _after_turn(
@@ -289,6 +283,21 @@ async def say(scope: QueryScope, text: str) -> UserMessage:
     promoted = InputPromoted(**scope.stamp(), input_id=input_id)
     await scope.recorder.record([queued, promoted])
     return message
+
+
+def _summary_of(scope: QueryScope, extras: RequestExtras) -> QuerySummary:
+    """Count what the next request sends; results of tools are one message of the user's side."""
+    counts = scope.fold.conversation.counts.update()
+    return QuerySummary(
+        session_id=scope.session.session_id,
+        query_id=scope.query_id,
+        system_prompts=len(scope.fold.settings.system_prompts),
+        user_messages=counts.user + bool(scope.fold.calls),
+        assistant_messages=counts.assistant,
+        thinking_blocks=counts.reasoning,
+        tools=len(extras.tools),
+        system_reminder="\n\n".join(extras.reminders) or None,
+    )
 
 
 def _output_call(scope: QueryScope) -> ToolCallPart | None:

@@ -10,12 +10,14 @@ from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
 from holdfast.blocks.tool_registry.registry import ToolSet
+from holdfast.engine.measurements import QueryMeasurement, TurnMeasurement
 from holdfast.engine.native_link import NativeSlot
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Stamp
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.runner import QueryInput, Recorder
+from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.tools import Approver, Unanswered
 from holdfast.vocabulary.entries import InputQueued
 from holdfast.vocabulary.events import SessionStatus
@@ -40,6 +42,7 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     unanswered: Unanswered = "stop"
     native: NativeSlot = msgspec.field(default_factory=NativeSlot)
     """The session that a native agent keeps open for it."""
+    telemetry: Telemetry | None = None
 
 
 class ModelPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -62,6 +65,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     message_id: MessageId
     """The answer's."""
     answer: AnswerAssembler
+    measurement: TurnMeasurement
 
 
 class QueryScope(msgspec.Struct, kw_only=True, eq=False):
@@ -75,6 +79,7 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     input: QueryInput
     stamp: Stamp
     started_at: float
+    measurement: QueryMeasurement
     abort: AbortController = msgspec.field(default_factory=AbortController)
     loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
     repeated_call: str | None = None

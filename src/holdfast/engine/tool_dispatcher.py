@@ -234,7 +234,7 @@ class ToolDispatcher:
                 arguments=arguments,
                 arguments_hash=arguments_hash(call.name, arguments),
             )
-        await record_failure(scope, call, _why_not(resolution))
+        await record_failure(scope, call, _why_not(resolution), arguments=changed)
         return None
 
     def _must_ask(self, scope: QueryScope, candidate: _Candidate) -> bool:

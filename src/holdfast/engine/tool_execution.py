@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Literal
 
+import msgspec
+
 from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock
+from holdfast.ports.telemetry import ToolBegun
 from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.entries import ToolEnded, ToolStarted
 from holdfast.vocabulary.errors import ErrorCode, ErrorReport, ToolError
@@ -39,7 +42,9 @@ class ToolExecution:
                 )
             ]
         )
-        outcome = await self._run_with_repeats(scope, call, ready)
+        measurement = scope.measurement.begin_tool(_begun(scope, call, ready))
+        with measurement.span:
+            outcome = await self._run_with_repeats(scope, call, ready)
         duration_ms = int((self._clock.now() - started_at) * 1000)
         if isinstance(outcome, Succeeded):
             ended = ToolEnded(
@@ -52,7 +57,10 @@ class ToolExecution:
             )
             await scope.recorder.record([ended])
         else:
-            await record_failure(scope, call, outcome, duration_ms=duration_ms)
+            ended = await record_failure(
+                scope, call, outcome, duration_ms=duration_ms, arguments=ready.arguments
+            )
+        scope.recorder.show(measurement.end(ended))
 
     async def _run_with_repeats(
         self, scope: QueryScope, call: ToolCallPart, ready: Ready
@@ -67,6 +75,7 @@ class ToolExecution:
     async def _run_once(
         self, scope: QueryScope, call: ToolCallPart, ready: Ready
     ) -> Succeeded | ToolError:
+        scope.measurement.count_run(call.call_id)
         abort = AbortController()
         forget = scope.abort.signal.add_listener(lambda: abort.abort(scope.abort.signal.reason))
         context = ToolContext(
@@ -117,26 +126,52 @@ async def record_end(
 
 
 async def record_failure(
-    scope: QueryScope, call: ToolCallPart, error: ToolError, *, duration_ms: int = 0
-) -> None:
+    scope: QueryScope,
+    call: ToolCallPart,
+    error: ToolError,
+    *,
+    duration_ms: int = 0,
+    arguments: Json = None,
+) -> ToolEnded:
     """Record that a call failed: for the model, and for consumers.
 
-    A tool that does not exist is the model's own mistake: only the model hears of it.
+    A tool that does not exist is the model's own mistake: only the model hears of it. `arguments`
+    are those that the tool got, if they are not the model's.
     """
-    events: list[Event] = [
-        ToolEnded(
-            **scope.turn_stamp(),
-            call_id=call.call_id,
-            tool=call.name,
-            outcome="timed_out" if error.code is ErrorCode.TOOL_TIMEOUT else "error",
-            content=failure_content(error.report),
-            error=error.report,
-            duration_ms=duration_ms,
-        )
-    ]
+    ended = ToolEnded(
+        **scope.turn_stamp(),
+        call_id=call.call_id,
+        tool=call.name,
+        outcome="timed_out" if error.code is ErrorCode.TOOL_TIMEOUT else "error",
+        content=failure_content(error.report),
+        error=error.report,
+        duration_ms=duration_ms,
+    )
+    events: list[Event] = [ended]
     if error.code is not ErrorCode.TOOL_NOT_FOUND:
-        events.append(ToolFailed(call_id=call.call_id, tool=call.name, error=error.report))
+        said = call.arguments if call.invalid is None else call.invalid
+        events.append(
+            ToolFailed(
+                call_id=call.call_id,
+                tool=call.name,
+                error=error.report,
+                arguments=msgspec.to_builtins(said if arguments is None else arguments),
+            )
+        )
     await scope.recorder.record(events)
+    return ended
+
+
+def _begun(scope: QueryScope, call: ToolCallPart, ready: Ready) -> ToolBegun:
+    return ToolBegun(
+        session_id=scope.session.session_id,
+        query_id=scope.query_id,
+        turn_id=scope.turn_stamp.turn_id,
+        call_id=call.call_id,
+        tool=call.name,
+        description=ready.tool.spec.description,
+        arguments=ready.arguments,
+    )
 
 
 def failure_content(error: ErrorReport) -> tuple[ResultContent, ...]:

@@ -16,10 +16,12 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.runner import Recorder
+from holdfast.ports.telemetry import TurnBegun
 from holdfast.vocabulary.entries import TurnEnded, TurnStarted
 from holdfast.vocabulary.errors import ErrorCode, RequestError, StoreError
-from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.events import Event, Heartbeat
 from holdfast.vocabulary.ids import MessageId, new_message_id, new_turn_id
+from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import RuntimeSettings
 from holdfast.vocabulary.stream_parts import FinishKind, StreamFinished
 
@@ -59,51 +61,63 @@ class TurnRunner:
             TimeoutError: when the model took longer than the query gives it.
 
         """
-        extras = msgspec.structs.replace(extras, model=plan.model)
-        request = build_request(plan.settings, scope.fold.sent_view(), extras)
-        _logger.debug(
-            "request to %s/%s: %d messages, %d tools, attempt %d",
-            *(plan.client.provider, plan.model),
-            *(len(request.messages), len(request.tools), plan.attempt),
-        )
-        turn = await self._begin(scope, plan)
-        answer, stopped = turn.answer, scope.abort.signal
+        request = _request_of(scope, plan, extras)
+        turn = await self._begin(scope, plan, request)
+        answer, measurement, stopped = turn.answer, turn.measurement, scope.abort.signal
         async with (
             _ModelTime(scope.recorder, scope.input.timeout or None) as time,
             aclosing(_Checkpoints(scope, answer, time)) as checkpoints,
             aclosing(plan.client.stream(request)) as stream,
         ):
-            async for batch in stream:
-                if answer.finished is not None:
-                    continue  # nothing counts after the end of an answer
-                if stopped.aborted:
-                    raise query_stopped()  # its answer was closed by then
-                out: list[Event] = []
-                answer.feed(batch, out)
-                if answer.finished is not None and answer.failure is None:
-                    out.append(self._end(scope, turn, answer.finished))
-                if out:
-                    await time.record(out)
-                if answer.failure is not None:
-                    raise answer.failure
-                if answer.unsaved_bytes and not checkpoints.started:
-                    checkpoints.start(self._clock, self._runtime.checkpoint_seconds)
-        return _outcome(turn)
+            with measurement.span, _Heartbeats(scope, turn, self._runtime) as heartbeats:
+                async for batch in stream:
+                    if answer.finished is not None:
+                        continue  # nothing counts after the end of an answer
+                    if stopped.aborted:
+                        raise query_stopped()  # its answer was closed by then
+                    heartbeats.listening = False
+                    if measurement.first_at is None:
+                        measurement.see(batch)
+                    out: list[Event] = []
+                    answer.feed(batch, out)
+                    if answer.finished is not None and answer.failure is None:
+                        out.append(self._end(scope, turn, answer.finished))
+                    if out:
+                        await time.record(out)
+                    if answer.failure is not None:
+                        raise answer.failure
+                    if answer.unsaved_bytes and not checkpoints.started:
+                        checkpoints.start(self._clock, self._runtime.checkpoint_seconds)
+                    heartbeats.listening = heartbeats.heard = True
+        outcome = _outcome(turn)
+        scope.recorder.show(measurement.end())
+        return outcome
 
-    async def _begin(self, scope: QueryScope, plan: ModelPlan) -> Turn:
-        stamp = scope.stamp.of_turn(new_turn_id())
+    async def _begin(self, scope: QueryScope, plan: ModelPlan, request: ModelRequest) -> Turn:
+        turn_id = new_turn_id()
+        stamp = scope.stamp.of_turn(turn_id)
+        begun = TurnBegun(
+            session_id=scope.session.session_id,
+            query_id=scope.query_id,
+            turn_id=turn_id,
+            provider=plan.client.provider,
+            request=request,
+            attempt=plan.attempt,
+        )
+        answer = AnswerAssembler(
+            stamp=stamp,
+            provider=plan.client.provider,
+            model=plan.model,
+            limits=plan.settings.limits,
+            checkpoint_bytes=self._runtime.checkpoint_bytes,
+        )
         scope.turn = turn = Turn(
             provider=plan.client.provider,
             model=plan.model,
             stamp=stamp,
             message_id=new_message_id(),
-            answer=AnswerAssembler(
-                stamp=stamp,
-                provider=plan.client.provider,
-                model=plan.model,
-                limits=plan.settings.limits,
-                checkpoint_bytes=self._runtime.checkpoint_bytes,
-            ),
+            answer=answer,
+            measurement=scope.measurement.begin_turn(begun, answer),
         )
         started = TurnStarted(
             **stamp(),
@@ -123,7 +137,7 @@ class TurnRunner:
         scope.turns += 1
         scope.finish_reason = finished.reason
         scope.add_usage(finished.usage, cost)
-        return TurnEnded(
+        ended = TurnEnded(
             **turn.stamp(),
             message_id=turn.message_id,
             finish=finished.kind,
@@ -132,6 +146,19 @@ class TurnRunner:
             cost=cost,
             context_window=self._catalogue.context_window(provider, model),
         )
+        turn.measurement.ended = ended
+        return ended
+
+
+def _request_of(scope: QueryScope, plan: ModelPlan, extras: RequestExtras) -> ModelRequest:
+    extras = msgspec.structs.replace(extras, model=plan.model)
+    request = build_request(plan.settings, scope.fold.sent_view(), extras)
+    _logger.debug(
+        "request to %s/%s: %d messages, %d tools, attempt %d",
+        *(plan.client.provider, plan.model),
+        *(len(request.messages), len(request.tools), plan.attempt),
+    )
+    return request
 
 
 def _outcome(turn: Turn) -> TurnOutcome:
@@ -229,3 +256,54 @@ class _Checkpoints:
                     await self._scope.recorder.record(out)
         except StoreError:
             self._time.end()
+
+
+class _Heartbeats:
+    """Shows at regular times that a turn still waits for a provider that says nothing.
+
+    By a timer of the event loop: nothing is called per read, and no task is needed per turn. While
+    the log or a slow consumer is waited for, nothing is said of the provider.
+    """
+
+    def __init__(self, scope: QueryScope, turn: Turn, runtime: RuntimeSettings) -> None:
+        self._scope = scope
+        self._turn = turn
+        self._seconds = runtime.heartbeat_seconds
+        self._silent = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self.listening = True
+        """Whether the provider is waited for."""
+        self.heard = False
+        """Whether it said something since the last beat."""
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _start(self) -> None:
+        if self._seconds:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._seconds, self._beat)
+
+    def _beat(self) -> None:
+        silent = self.listening and not self.heard
+        self._silent = self._silent + self._seconds if silent else 0.0
+        self.heard = False
+        if self._silent:
+            beat = Heartbeat(
+                turn_id=self._turn.measurement.turn_id,
+                provider=self._turn.provider,
+                model=self._turn.model,
+                silent_seconds=self._silent,
+            )
+            self._scope.recorder.show([beat])
+        self._start()

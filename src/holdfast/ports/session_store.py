@@ -125,7 +125,8 @@ class SessionLog(Protocol):
     - Reading never blocks a writer, in this process or another. Unknown entries come back as they
       were stored.
     - `limit` counts the entries that can be read: fewer come back only at the end of the log.
-    - Deleting is for a whole session; there is no other way to lose an entry.
+    - Deleting is for a whole session; there is no other way to lose an entry. A `follow` that has
+      yielded entries of it ends.
     - A stored value that cannot be read harms its own record only: `inspect` reports it, every
       other record is read, and no operation on any session fails with anything but an AgentError.
     - An append returns only when its entries are in the file that the store is found by: one that
@@ -145,7 +146,7 @@ class SessionLog(Protocol):
         ...
 
     def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[list[Entry], None]:
-        """Yield entries as they are appended, by any process, until closed."""
+        """Yield entries as they are appended, by any process, until closed or deleted."""
         ...
 
     async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:

@@ -21,7 +21,7 @@ from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, error
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
 from holdfast.vocabulary.secrets import Secret, remember_headers, remember_url, scrub
 from holdfast.vocabulary.settings import Timeouts
-from holdfast.vocabulary.stream_parts import PartOpened, StreamPart
+from holdfast.vocabulary.stream_parts import PartOpened, StreamOpened, StreamPart
 
 _NOT_OFFERED = frozenset({404, 405, 501})
 """The statuses of servers that have a provider's protocol but cannot count tokens."""
@@ -107,6 +107,7 @@ class WireModelClient:
                 content_seconds=request.timeouts.content,
             )
             now = asyncio.get_running_loop().time
+            is_first = True
             while not reader.is_finished:
                 parts: list[StreamPart] = []
                 failure: AgentError | None = None
@@ -121,6 +122,8 @@ class WireModelClient:
                         reader.add_silence(now() - started)
                 except AgentError as error:
                     failure = error
+                if is_first and parts:
+                    is_first, parts[0] = False, _identified(parts[0], sent)
                 # The parts that came before a failure are yielded before it is raised.
                 if parts:
                     yield _renamed(parts, adapted.tool_names) if adapted.tool_names else parts
@@ -265,6 +268,14 @@ class _Sent(msgspec.Struct, frozen=True):
     reply: Reply
     secret: Secret | None
     timeouts: Timeouts
+
+
+def _identified(part: StreamPart, sent: _Sent) -> StreamPart:
+    """Return the first part of an answer with the provider's id of the request."""
+    request_id = request_id_in(sent.reply.headers)
+    if request_id is None or not isinstance(part, StreamOpened):
+        return part
+    return replace(part, request_id=scrub(request_id, [sent.secret] if sent.secret else []))
 
 
 def _origin(url: str) -> Origin:

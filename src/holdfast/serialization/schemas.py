@@ -9,14 +9,19 @@ from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entries import KnownEntry
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.events import (
-    Instrumented,
+    Heartbeat,
     ObserverLagged,
+    QueryMeasured,
+    QuerySummary,
     ReasoningDelta,
+    SessionDeleted,
     StatusChanged,
     TextDelta,
     ToolFailed,
     ToolInputDelta,
+    ToolMeasured,
     ToolProgress,
+    TurnMeasured,
 )
 from holdfast.vocabulary.messages import AssistantMessage, UserMessage
 from holdfast.vocabulary.results import AgentResult
@@ -34,7 +39,12 @@ PUBLIC_TYPES: dict[str, Any] = {
     | ToolProgress
     | ToolFailed
     | StatusChanged
-    | Instrumented
+    | SessionDeleted
+    | Heartbeat
+    | QuerySummary
+    | TurnMeasured
+    | ToolMeasured
+    | QueryMeasured
     | ObserverLagged,
     "Message": UserMessage | AssistantMessage,
     "RuntimeSettings": RuntimeSettings,

@@ -12,6 +12,7 @@ from holdfast.vocabulary.approvals import Approve, Decision, Deny
 from holdfast.vocabulary.commands import (
     AbortQuery,
     ApproveCall,
+    ChangeSession,
     Command,
     CommandId,
     DenyCall,
@@ -19,6 +20,7 @@ from holdfast.vocabulary.commands import (
 )
 from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import ApprovalId, SessionId, new_query_id
+from holdfast.vocabulary.json_types import JsonObject
 
 _REST_SECONDS = 1.0
 """How long a store that failed is left alone."""
@@ -42,6 +44,10 @@ class CommandedSession(Protocol):
         refuses_misfit: bool = False,
     ) -> None:
         """Record an answer to an approval and consume the commands in one append."""
+        ...
+
+    async def change(self, changes: JsonObject, *, consumed: Sequence[CommandId] = ()) -> None:
+        """Record a change of the session and consume the commands in one append."""
         ...
 
 
@@ -144,3 +150,5 @@ class SessionCommands:
             case DenyCall(approval_id=approval_id, reason=reason):
                 denial = Deny(reason, by=command.by)
                 await self._session.decide(approval_id, denial, consumed=consumed)
+            case ChangeSession(changes=changes):
+                await self._session.change(changes, consumed=consumed)

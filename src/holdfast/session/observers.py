@@ -1,13 +1,14 @@
 """Observing a session: its events from any `seq` on, from the log and then as they happen."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.session_store import SessionLog
 from holdfast.vocabulary.entries import Entry, PartCheckpoint, PartEnded, TurnStarted
-from holdfast.vocabulary.events import Event, ObserverLagged
+from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.events import Event, ObserverLagged, SessionDeleted
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.part_texts import PartTexts
 
@@ -61,13 +62,19 @@ async def read_events(log: SessionLog, session_id: SessionId, *, after: int = 0)
 
 async def follow_entries(
     log: SessionLog, session_id: SessionId, *, after: int = 0
-) -> AsyncGenerator[Entry, None]:
-    """Yield entries after a `seq` as consumers see them, then those that any process appends."""
+) -> AsyncGenerator[Event, None]:
+    """Yield entries after a `seq` as consumers see them, then those that any process appends.
+
+    The last one says that the session was deleted, if that is why nothing more comes.
+    """
     composer = _EntryComposer(log, session_id, after=after)
     async with aclosing(log.follow(session_id, after=after)) as pages:
         async for page in pages:
             for entry in await composer.compose(page):
                 yield entry
+    with suppress(AgentError):  # the store was closed
+        if not await log.read(session_id, limit=1):
+            yield SessionDeleted(session_id=session_id)
 
 
 class _EntryComposer:

@@ -6,11 +6,13 @@ from typing import Any
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.error_classification import to_agent_error
+from holdfast.engine.measurements import QueryMeasurement
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryOutcome, Runner
+from holdfast.ports.telemetry import QueryBegun
 from holdfast.session.query_handle import QueryHandle
 from holdfast.session.recorder import QueryRecorder, SessionRecorder
 from holdfast.vocabulary.entries import QueryEnded, ToolEnded, TurnEnded
@@ -60,14 +62,15 @@ class QueryDriver:
         self._session.set_status(Busy())
         _logger.info("query %s started in session %s", scope.query_id, self._session.session_id)
         handle.phase = "connecting"
-        try:
-            await self._recorder.resynchronise()
-            await self._runner.start(scope)
-        except AgentError as error:
-            outcome = QueryOutcome(stop_reason="error", error=error)
-        else:
-            outcome = await self._work(handle, scope)
-        await self._close(handle, scope, outcome)
+        with scope.measurement.span:
+            try:
+                await self._recorder.resynchronise()
+                await self._runner.start(scope)
+            except AgentError as error:
+                outcome = QueryOutcome(stop_reason="error", error=error)
+            else:
+                outcome = await self._work(handle, scope)
+            await self._close(handle, scope, outcome)
 
     async def _work(self, handle: QueryHandle, scope: QueryScope) -> QueryOutcome:
         """Let the query run in a task that can be stopped without stopping this one."""
@@ -80,7 +83,13 @@ class QueryDriver:
         return _judge(handle, worker)
 
     def _scope_of(self, handle: QueryHandle) -> QueryScope:
-        threshold, abort = self._recorder.fold.settings.loop_threshold, AbortController()
+        settings, abort = self._recorder.fold.settings, AbortController()
+        begun = QueryBegun(
+            session_id=self._session.session_id,
+            query_id=handle.query.query_id,
+            model=settings.model,
+            prompt=handle.query.message,
+        )
         return QueryScope(
             session=self._session,
             fold=self._session.fold,
@@ -91,12 +100,16 @@ class QueryDriver:
             input=handle.query,
             stamp=Stamp(self._clock, query_id=handle.query.query_id),
             started_at=self._clock.now(),
-            loop=LoopDetector(threshold),
+            measurement=QueryMeasurement(
+                begun, clock=self._clock, telemetry=self._session.telemetry
+            ),
+            loop=LoopDetector(settings.loop_threshold),
         )
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
         duration_ms = max(1, int((self._clock.now() - scope.started_at) * 1000))
         ended, outcome = await self._record_end(scope, outcome, duration_ms)
+        scope.measurement.finish()
         error = outcome.error
         result: Any = _result_of(scope, ended)
         if error is not None and error.result is None:
@@ -116,12 +129,13 @@ class QueryDriver:
         try:
             await self._recorder.commit(())  # what a cancelled worker had staged comes first
             ended = _query_ended(scope, outcome, duration_ms=duration_ms)
-            await self._recorder.commit([*_closing_events(scope, outcome), ended])
+            closing = _closing_events(scope, outcome)
+            await self._recorder.commit([*closing, *scope.measurement.end(ended), ended])
         except StoreError as error:
             if outcome.error is None or not isinstance(outcome.error, StoreError):
                 outcome = QueryOutcome(stop_reason="error", error=error)
             ended = _query_ended(scope, outcome, duration_ms=duration_ms)
-            self._recorder.show([ended])
+            self._recorder.show([*scope.measurement.end(ended), ended])
         return ended, outcome
 
 

@@ -169,13 +169,15 @@ class MemoryLog:
     async def follow(
         self, session_id: SessionId, *, after: int = 0
     ) -> AsyncGenerator[list[Entry], None]:
-        """Yield entries as they are appended, until closed."""
+        """Yield entries as they are appended, until closed or deleted."""
         session = self._sessions.get_or_create(session_id)
         while True:
             changed = session.changed
             if page := session.entries[after:]:
                 after += len(page)
                 yield page
+            elif session.entries and self._sessions.get(session_id) is not session:
+                return
             else:
                 await changed.wait()
 

@@ -143,13 +143,20 @@ async def follow_log(
     *,
     session_id: SessionId,
     after: int,
+    exists: Callable[[], Awaitable[bool]],
 ) -> AsyncGenerator[list[Entry], None]:
-    """Yield entries after `after`, then those that are appended, until the store closes."""
+    """Yield entries after `after`, then those that are appended, until the store closes.
+
+    Ends also when entries were yielded and the session no longer `exists`.
+    """
+    was_there = False
     with notifier.watch(session_id) as waiter:
         while not notifier.closed:
             if page := await log.read(session_id, after=after, limit=_PAGE):
-                after = page[-1].seq
+                after, was_there = page[-1].seq, True
                 yield page
+            elif was_there and not await exists():
+                return
             # A short page ends with the log. What is appended meanwhile ends the wait at once.
             if len(page) < _PAGE:
                 await waiter.wait()

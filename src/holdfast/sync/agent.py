@@ -16,6 +16,7 @@ from holdfast.agent.agent_options import (
 from holdfast.agent.option_checks import takes
 from holdfast.sync.background_loop import LoopAccess, background_loop
 from holdfast.sync.session import AgentRemote, AgentSession, QueryStream
+from holdfast.sync.sessions import AgentSessions
 from holdfast.vocabulary.local_models import LocalModel, OnPull
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
@@ -33,6 +34,11 @@ class Agent:
     def settings(self) -> Settings:
         """What new sessions start with."""
         return self._inner.settings
+
+    @property
+    def sessions(self) -> AgentSessions:
+        """The sessions of the store: to list, search, change, export, import and delete them."""
+        return AgentSessions(self._inner.sessions, self._access)
 
     def __enter__(self) -> Self:
         return self

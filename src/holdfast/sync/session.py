@@ -13,7 +13,6 @@ from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import SessionView, Unfinished
 from holdfast.sync.background_loop import LoopAccess
 from holdfast.vocabulary.approvals import ApprovalScope
-from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.events import Event, SessionStatus, TextDelta
 from holdfast.vocabulary.ids import QueryId, SessionId
 from holdfast.vocabulary.json_types import Json
@@ -127,8 +126,8 @@ class AgentRemote(_SessionVerbs[AsyncAgentRemote]):
         """Ask for the running query to be stopped."""
         self._access.call(self._inner.abort(reason))
 
-    def events(self, *, after: int = 0) -> Iterator[Entry]:
-        """Read what happened after a `seq`, then what happens, until closed."""
+    def events(self, *, after: int = 0) -> Iterator[Event]:
+        """Read what happened after a `seq`, then what happens, until closed or deleted."""
         return self._access.iterate(self._inner.events(after=after))
 
 
@@ -151,6 +150,11 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
     def native_session_id(self) -> str | None:
         """The id of the session that a native agent keeps for this one; None without one."""
         return self._inner.native_session_id
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._inner.closed
 
     @property
     def status(self) -> SessionStatus:
@@ -242,6 +246,10 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         """Open the session if it is not open yet, and return it."""
         self._access.call(self._inner.open())
         return self
+
+    def delete(self) -> None:
+        """Close the session by force and delete it."""
+        self._access.call(self._inner.delete())
 
     def close(self, *, force: bool = False) -> None:
         """Close the session."""

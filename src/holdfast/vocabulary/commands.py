@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.vocabulary.approvals import ApprovalScope
 from holdfast.vocabulary.ids import ApprovalId, InputId, new_id
-from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.settings import Delivery
 
@@ -53,4 +53,10 @@ class DenyCall(_Command, frozen=True, kw_only=True, tag="deny"):
     reason: str | None = None
 
 
-Command: TypeAlias = AbortQuery | SendPrompt | ApproveCall | DenyCall
+class ChangeSession(_Command, frozen=True, kw_only=True, tag="change"):
+    """Change facts of the session, as `session.changed` has them."""
+
+    changes: JsonObject
+
+
+Command: TypeAlias = AbortQuery | SendPrompt | ApproveCall | DenyCall | ChangeSession

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.vocabulary.aliases import alias_of
+from holdfast.vocabulary.aliases import alias_of, aliases_of
 from holdfast.vocabulary.approvals import ApprovalScope
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import (
@@ -56,8 +56,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
     @property
     def alias(self) -> str:
-        """The name that users of other systems know this kind by."""
-        return alias_of(self.kind)
+        """The name that users of other systems know this event by."""
+        return alias_of(self.kind, self)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """All such names, of every system that has one for this event."""
+        return aliases_of(self.kind, self)
 
 
 class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):

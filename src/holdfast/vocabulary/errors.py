@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, 
 
 import msgspec
 
+from holdfast.vocabulary.aliases import error_alias_of
 from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.secrets import scrub
@@ -95,6 +96,11 @@ class ErrorReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     request_id: str | None = None
     retry_after: float | None = None
 
+    @property
+    def alias(self) -> str:
+        """The type of a session's error that users of other systems know this by."""
+        return error_alias_of(self.code)
+
 
 class ErrorFacts(TypedDict, total=False):
     """What may be known of an error beside its code and message."""
@@ -158,6 +164,11 @@ class AgentError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return error_from_report, (self.report,)
+
+    @property
+    def alias(self) -> str:
+        """The type of a session's error that users of other systems know this by."""
+        return self.report.alias
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as plain JSON values."""

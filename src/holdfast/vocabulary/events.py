@@ -1,14 +1,17 @@
 """Events: what a consumer sees. Entries as they are appended, live-only events between them."""
 
+from decimal import Decimal
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from holdfast.vocabulary.aliases import alias_of
+from holdfast.vocabulary.aliases import alias_of, aliases_of
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorReport
-from holdfast.vocabulary.ids import CallId, PartId
+from holdfast.vocabulary.ids import CallId, PartId, QueryId, SessionId, TurnId
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.results import StopReason
+from holdfast.vocabulary.usage import Usage
 
 
 class _Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -63,8 +66,13 @@ class LiveEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
     @property
     def alias(self) -> str:
-        """The name that users of other systems know this kind by."""
-        return alias_of(self.kind)
+        """The name that users of other systems know this event by."""
+        return alias_of(self.kind, self)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """All such names, of every system that has one for this event."""
+        return aliases_of(self.kind, self)
 
 
 class TextDelta(LiveEvent, frozen=True, kw_only=True, gc=False, tag="text.delta"):
@@ -105,6 +113,8 @@ class ToolFailed(LiveEvent, frozen=True, kw_only=True, tag="tool.failed"):
     call_id: CallId
     tool: str
     error: ErrorReport
+    arguments: Json = None
+    """The input: what the tool ran with, or the text that is not JSON."""
 
 
 class SubagentChanged(LiveEvent, frozen=True, kw_only=True, tag="subagent"):
@@ -123,17 +133,110 @@ class SubagentChanged(LiveEvent, frozen=True, kw_only=True, tag="subagent"):
         return f"agent_{self.change}"
 
 
+class NativeNoted(LiveEvent, frozen=True, kw_only=True, tag="native.notice"):
+    """Something that a native agent says of itself and no other event tells."""
+
+    name: str
+    """The agent's own word for it."""
+    facts: JsonObject
+
+
 class StatusChanged(LiveEvent, frozen=True, kw_only=True, tag="session.status"):
     """The session is doing something else now."""
 
     status: SessionStatus
 
 
-class Instrumented(LiveEvent, frozen=True, kw_only=True, tag="instrumentation"):
-    """A measurement of the runtime itself."""
+class SessionDeleted(LiveEvent, frozen=True, kw_only=True, tag="session.deleted"):
+    """The session was deleted while it was observed; nothing follows."""
 
-    name: str
-    facts: JsonObject
+    session_id: SessionId
+
+
+class Heartbeat(LiveEvent, frozen=True, kw_only=True, tag="stream.heartbeat"):
+    """A provider says nothing, and the turn still waits for it."""
+
+    turn_id: TurnId
+    provider: str
+    model: str
+    silent_seconds: float
+    """How long it has said nothing, at least."""
+
+
+class Instrumented(LiveEvent, frozen=True, kw_only=True):
+    """What all measurements of the runtime share; `instrumentation=` gets each of them."""
+
+    session_id: SessionId
+    query_id: QueryId
+
+
+class QuerySummary(Instrumented, frozen=True, kw_only=True, tag="instrumentation.summary"):
+    """What the next turn sends; shown before every turn."""
+
+    system_prompts: int
+    user_messages: int
+    """Messages of the user's side, those with results of tools included."""
+    assistant_messages: int
+    thinking_blocks: int
+    tools: int
+    system_reminder: str | None = None
+    """The reminders that go with this request only."""
+
+
+class TurnMeasured(Instrumented, frozen=True, kw_only=True, tag="instrumentation.turn"):
+    """How one request to a model went: answered, failed or cut off."""
+
+    turn_id: TurnId
+    provider: str
+    model: str
+    attempt: int
+    """1 for the first request to this model in this turn."""
+    duration_ms: int
+    first_token_ms: int | None = None
+    """Latency: from the request to the first piece of the answer; None when none came."""
+    finish_reason: str | None = None
+    usage: Usage = Usage()
+    cost: Decimal | None = None
+    response_model: str | None = None
+    """The model that answered, as the provider names it."""
+    response_id: str | None = None
+    request_id: str | None = None
+    """The provider's id of the request, for its support."""
+    error: ErrorReport | None = None
+    interrupted: bool = False
+    """Whether the query was stopped meanwhile."""
+
+
+class ToolMeasured(Instrumented, frozen=True, kw_only=True, tag="instrumentation.tool"):
+    """How one tool call went that was run."""
+
+    turn_id: TurnId | None
+    call_id: CallId
+    tool: str
+    outcome: Literal["ok", "error", "cancelled", "timed_out"]
+    duration_ms: int
+    attempts: int
+    """How many times the tool was run."""
+    error: ErrorReport | None = None
+
+
+class QueryMeasured(Instrumented, frozen=True, kw_only=True, tag="instrumentation.query"):
+    """How one query went; shown before its end."""
+
+    stop_reason: StopReason
+    duration_ms: int
+    first_token_ms: int | None = None
+    """From the start of the query to the first piece of any answer."""
+    turns: int = 0
+    """Turns that were answered."""
+    attempts: int = 0
+    """Requests to models, those that failed included."""
+    tool_calls: int = 0
+    """Tool calls that were run."""
+    finish_reason: str | None = None
+    usage: Usage = Usage()
+    cost: Decimal | None = None
+    error: ErrorReport | None = None
 
 
 class ObserverLagged(LiveEvent, frozen=True, kw_only=True, tag="observer.lagged"):
@@ -142,5 +245,6 @@ class ObserverLagged(LiveEvent, frozen=True, kw_only=True, tag="observer.lagged"
     resume_after: int
 
 
+Measured: TypeAlias = TurnMeasured | ToolMeasured | QueryMeasured
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolInputDelta
 Event: TypeAlias = Entry | LiveEvent

@@ -285,6 +285,14 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
     checkpoint_seconds: Annotated[
         float, Option("Seconds after which streamed text is stored.", least=0)
     ] = 1.0
+    heartbeat_seconds: Annotated[
+        float,
+        Option(
+            "Seconds after which, and every so often, `stream.heartbeat` says that a provider is "
+            "silent; 0: never.",
+            least=0,
+        ),
+    ] = 30.0
     close_drain_seconds: Annotated[
         float,
         Option(

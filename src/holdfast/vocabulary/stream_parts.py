@@ -26,6 +26,8 @@ class StreamOpened(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     """The model that answers, as the provider names it."""
     response_id: str | None = None
+    request_id: str | None = None
+    """The provider's id of the request, from the head of its reply."""
 
 
 class PartOpened(msgspec.Struct, frozen=True, kw_only=True):

@@ -199,6 +199,13 @@ async def until(condition: Callable[[], bool]) -> None:
             await one_step()
 
 
+def received(folder: Path) -> list[tuple[str, Any]]:
+    """What the child in a folder got, by kind."""
+    path = folder / "received.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(kind, value) for kind, value in map(json.loads, lines)]
+
+
 class Child:
     """A program in a folder of its own, and what it received."""
 
@@ -218,14 +225,8 @@ class Child:
         self.executable.write_text(f"#!/bin/sh\n{start}\n")
         self.executable.chmod(0o755)
 
-    @property
-    def received(self) -> list[tuple[str, Any]]:
-        path = self.folder / "received.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [(kind, value) for kind, value in map(json.loads, lines)]
-
     def of(self, kind: str) -> list[Any]:
-        return [value for each, value in self.received if each == kind]
+        return [value for each, value in received(self.folder) if each == kind]
 
     @property
     def argv(self) -> list[str]:

@@ -20,6 +20,7 @@ from tests.providers.claude_agent.children import (
     claude_agent,
     init,
     opening,
+    received,
     result,
     text,
 )
@@ -127,7 +128,7 @@ async def test_missing_credentials_fail_before_anything_is_started(tmp_path: Pat
         with pytest.raises(ConfigError) as caught:
             await agent.run("Hi")
     assert caught.value.code is ErrorCode.CONFIG_MISSING
-    assert child.received == []
+    assert received(tmp_path) == []
 
 
 async def test_variables_of_the_native_agent_take_effect(tmp_path: Path) -> None:

@@ -1,13 +1,36 @@
 """Conversation: the messages of one session, as a block that can be used without a session."""
 
 from collections.abc import Iterable
+from typing import Self
 
 import msgspec
 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import CompactionPart, ToolResultPart
+from holdfast.vocabulary.parts import CompactionPart, ReasoningPart, ToolResultPart
+
+
+class SentCounts:
+    """Counts the messages that are sent; each is looked at once, however often they are counted."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self._messages = messages
+        self.start_at(0)
+
+    def start_at(self, place: int) -> None:
+        """Count anew, from the message at a place on."""
+        self._place = place
+        self.user = self.assistant = self.reasoning = 0
+
+    def update(self) -> Self:
+        """Count what was added."""
+        for message in self._messages[self._place :]:
+            self.user += isinstance(message, UserMessage)
+            self.assistant += isinstance(message, AssistantMessage)
+            self.reasoning += sum(isinstance(part, ReasoningPart) for part in message.parts)
+        self._place = len(self._messages)
+        return self
 
 
 class Conversation:
@@ -21,6 +44,8 @@ class Conversation:
         self._messages: list[Message] = []
         self._tags: list[str | None] = []
         self._view_start = 0
+        self.counts = SentCounts(self._messages)
+        """How many messages there are of what is sent; to be updated before they are read."""
         self.set_history(messages)
 
     def __len__(self) -> int:
@@ -58,7 +83,7 @@ class Conversation:
             self._messages[-1] = msgspec.structs.replace(tip, parts=tip.parts + message.parts)
             return
         if _is_compaction(message):
-            self._view_start = len(self._messages)
+            self._start_view_at(len(self._messages))
         self._messages.append(message)
         self._tags.append(tag)
 
@@ -99,7 +124,7 @@ class Conversation:
 
     def set_history(self, messages: Iterable[Message]) -> None:
         """Replace everything, as given: nothing is merged and all tags are gone."""
-        self._messages = list(messages)
+        self._messages[:] = messages
         self._tags = [None] * len(self._messages)
         self._find_view_start()
 
@@ -138,11 +163,15 @@ class Conversation:
         return True
 
     def _find_view_start(self) -> None:
-        self._view_start = 0
+        self._start_view_at(0)
         for place in range(len(self._messages) - 1, -1, -1):
             if _is_compaction(self._messages[place]):
-                self._view_start = place
+                self._start_view_at(place)
                 return
+
+    def _start_view_at(self, place: int) -> None:
+        self._view_start = place
+        self.counts.start_at(place)
 
 
 def _is_compaction(message: Message) -> bool:

@@ -294,7 +294,8 @@ class ClaudeSession:
         self._phase = "closed"
         self._wake()
         try:
-            await self.connection.close(grace=None if self._at_rest.is_set() else 0)
+            resting = self._at_rest.is_set() and not self._outstanding
+            await self.connection.close(grace=None if resting else 0)
         finally:
             self._buffer.close()
 

@@ -52,8 +52,14 @@ class JsonlLog:
         )
 
     def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[list[Entry], None]:
-        """Yield entries as they are appended, by any process, until closed."""
-        return follow_log(self._resources.notifier, self, session_id=session_id, after=after)
+        """Yield entries as they are appended, by any process, until closed or deleted."""
+        return follow_log(
+            self._resources.notifier,
+            self,
+            session_id=session_id,
+            after=after,
+            exists=lambda: self._resources.threads.read(self._folder.log(session_id).exists),
+        )
 
     async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         """Report what cannot be read, and what was moved aside."""

@@ -71,8 +71,16 @@ class SqliteLog:
         )
 
     def follow(self, session_id: SessionId, *, after: int = 0) -> AsyncGenerator[list[Entry], None]:
-        """Yield entries as they are appended, by any process, until closed."""
-        return follow_log(self._connections.notifier, self, session_id=session_id, after=after)
+        """Yield entries as they are appended, by any process, until closed or deleted."""
+        return follow_log(
+            self._connections.notifier,
+            self,
+            session_id=session_id,
+            after=after,
+            exists=lambda: self._connections.readers.read(
+                lambda connection: session_key(connection, session_id) is not None
+            ),
+        )
 
     async def inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         """Report what cannot be read."""

@@ -182,6 +182,17 @@ async def check_followers_see_every_entry_once(open_store: OpenStore) -> None:
         require_same(seen, list(range(1, last + 1)), "a follower sees every entry once, in order")
 
 
+async def check_a_follower_comes_to_its_end_with_the_session(open_store: OpenStore) -> None:
+    """Who follows a session that is deleted, through whichever handle, waits no longer."""
+    async with opened(open_store) as store, opened(open_store) as watcher:
+        lease = await new_session(store)
+        async with contextlib.aclosing(watcher.log.follow(lease.session_id)) as pages:
+            await within_patience(anext(pages), "a follower sees what is there")
+            await store.log.delete(lease.session_id)
+            last = await within_patience(anext(pages, None), "a follower hears of a deletion")
+            require(last is None, "nothing follows a deletion")
+
+
 async def check_deleting_takes_everything_of_one_session(open_store: OpenStore) -> None:
     """Log, commands, blobs and name go; another session keeps all of its own."""
     async with opened(open_store) as store:
@@ -232,6 +243,7 @@ LOG_CHECKS = (
     check_unknown_entries_come_back_byte_for_byte,
     check_every_text_survives,
     check_followers_see_every_entry_once,
+    check_a_follower_comes_to_its_end_with_the_session,
     check_deleting_takes_everything_of_one_session,
     check_what_was_appended_is_there_after_reopening,
 )

@@ -1,0 +1,218 @@
+"""Catalogue: finds, describes, changes and deletes the sessions of one owner.
+
+It reads and writes the store, and needs no session to be open. What is changed is an entry of the
+session's log, so that every process sees it.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack
+
+import msgspec
+
+from holdfast.administration.descriptions import (
+    ActiveContext,
+    SessionChanges,
+    SessionDescription,
+    SessionEvent,
+    SessionSummary,
+    describe,
+)
+from holdfast.administration.finding import SessionFinder, refuse_unknown
+from holdfast.ports.clock import Stamp
+from holdfast.ports.session_store import Lease, SessionFilter, SessionRecord
+from holdfast.vocabulary.commands import ChangeSession, new_command_id
+from holdfast.vocabulary.entries import SessionChanged
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.ids import SessionId, new_id
+from holdfast.vocabulary.json_types import JsonObject
+
+if TYPE_CHECKING:
+    from holdfast.assembly.composition import Composition
+
+_PAGE = 50
+_ELSEWHERE = 3
+"""How many other projects an error names."""
+
+ValueT = TypeVar("ValueT")
+
+
+class Catalogue(SessionFinder):
+    """Changes and deletes the sessions of one owner and project, beside finding them."""
+
+    def __init__(self, composition: "Composition", *, owner: str, project: str) -> None:
+        super().__init__(composition, owner=owner, project=project)
+        self._handlers: list[Callable[[SessionEvent], object]] = []
+
+    # Changing.
+
+    async def update(self, reference: str, **changes: Unpack[SessionChanges]) -> SessionDescription:
+        """Change name, title, tags, metadata or system prompt of a session.
+
+        A session that another process holds is changed by that process, soon after this returns.
+
+        Raises:
+            SessionError: NOT_FOUND.
+            StoreError: CONFLICT when the name is taken.
+            ConfigError: CONFIG_INVALID naming a field that there is none of.
+
+        """
+        refuse_unknown(changes, SessionChanges, of="sessions.update()")
+        record = await self.record(reference)
+        if (name := changes.get("name")) not in {None, record.name}:
+            bearer = await self._composition.store.index.find(
+                self._owner, record.project, name=name
+            )
+            if bearer is not None:
+                raise StoreError(ErrorCode.CONFLICT, f"the name {name!r} is taken")
+        return await self._change(record, changes_of(changes))
+
+    async def rename(self, reference: str, name: str | None) -> SessionDescription:
+        """Give a session another name; None takes its name away."""
+        return await self.update(reference, name=name)
+
+    async def tag(self, reference: str, *tags: str) -> SessionDescription:
+        """Add tags to a session."""
+        record = await self.record(reference)
+        return await self._change(record, {"tags": sorted({*record.tags, *tags})})
+
+    async def untag(self, reference: str, *tags: str) -> SessionDescription:
+        """Take tags off a session."""
+        record = await self.record(reference)
+        return await self._change(record, {"tags": sorted(set(record.tags) - set(tags))})
+
+    async def archive(self, reference: str, *, undo: bool = False) -> SessionDescription:
+        """Put a session away, or (with `undo`) back.
+
+        An archived session can still be opened; it is listed only when asked for.
+        """
+        record = await self.record(reference)
+        now = None if undo else self._composition.clock.time_ms()
+        return await self._change(record, {"archived": now})
+
+    async def touch(self, reference: str) -> SessionDescription:
+        """Make a session the last updated one."""
+        return await self._change(await self.record(reference), {})
+
+    async def set_context(self, reference: str, context: ActiveContext) -> None:
+        """Save what a person is looking at; fields with their default keep what was saved."""
+        fields = msgspec.to_builtins(context)
+        await self._change(await self.record(reference), {"context": fields})
+
+    async def set_summary(self, reference: str, summary: SessionSummary) -> None:
+        """Keep a summary of a session."""
+        made = summary.made or self._composition.clock.time_ms()
+        fields = msgspec.to_builtins(msgspec.structs.replace(summary, made=made))
+        await self._change(await self.record(reference), {"summary": fields})
+
+    async def delete(self, reference: str) -> None:
+        """Delete a session with its payloads, its index and the sessions that its calls made.
+
+        It is closed first if this agent has it open. Forks of it stay whole: as long as there is
+        one, the log is kept for it, and nothing else can find it.
+
+        Raises:
+            SessionError: NOT_FOUND, BUSY when another process holds it.
+
+        """
+        record = await self.record(reference)
+        for child in await self._browse(SessionFilter(spawned_by=record.id)):
+            await self.delete(child.id)
+        live = self._composition.held(record.id)
+        if live is not None:
+            await live.close(force=True)
+            self._composition.forget_closed()
+        lease = await self._acquire(record.id)
+        try:
+            if await self._has_forks(record.id):
+                await self._append(lease, {"deleted": self._composition.clock.time_ms()})
+            else:
+                await self._composition.store.log.delete(record.id)
+        finally:
+            with contextlib.suppress(AgentError):  # nothing is left to be released
+                await self._composition.store.leases.release(lease)
+        await self._delete_unneeded(record.parent)
+        self.announce("deleted", record.id)
+
+    # What happens.
+
+    def on(self, handler: Callable[[SessionEvent], object]) -> Callable[[], None]:
+        """Call `handler` when a session is created, updated, deleted or switched to by this agent.
+
+        Returns a function that ends this.
+        """
+        self._handlers.append(handler)
+        return lambda: self._handlers.remove(handler) if handler in self._handlers else None
+
+    def announce(
+        self, kind: Literal["created", "updated", "deleted", "switched"], session_id: SessionId
+    ) -> None:
+        """Tell the handlers that something happened to a session."""
+        for handler in tuple(self._handlers):
+            handler(SessionEvent(kind=kind, session_id=session_id))
+
+    async def _has_forks(self, session_id: SessionId) -> bool:
+        return bool(await self._browse(SessionFilter(parent=session_id, deleted=None)))
+
+    async def _delete_unneeded(self, session_id: SessionId | None) -> None:
+        """Delete a session that was kept for its forks, once there are none."""
+        while session_id is not None and not await self._has_forks(session_id):
+            kept = await self._browse(SessionFilter(deleted=True))
+            record = next((each for each in kept if each.id == session_id), None)
+            if record is None:
+                return
+            await self._composition.store.log.delete(session_id)
+            session_id = record.parent
+
+    async def _change(self, record: SessionRecord, changes: JsonObject) -> SessionDescription:
+        live = self._composition.held(record.id)
+        if live is not None:
+            await live.change(changes)
+        else:
+            await self._change_closed(record.id, changes)
+        self.announce("updated", record.id)
+        return describe(await self.record(record.id))
+
+    async def _change_closed(self, session_id: SessionId, changes: JsonObject) -> None:
+        try:
+            lease = await self._acquire(session_id)
+        except SessionError as error:
+            if error.code is not ErrorCode.BUSY:
+                raise
+            command = ChangeSession(id=new_command_id(), changes=changes)
+            await self._composition.store.inbox.put(session_id, command)
+            return
+        try:
+            await self._append(lease, changes)
+        finally:
+            await self._composition.store.leases.release(lease)
+
+    async def _acquire(self, session_id: SessionId) -> Lease:
+        return await self._composition.store.leases.acquire(session_id, new_id("adm"))
+
+    async def _append(self, lease: Lease, changes: JsonObject) -> None:
+        store = self._composition.store
+        found = await store.index.find(self._owner, None, session_id=lease.session_id)
+        if found is None:
+            raise await self._not_found(lease.session_id)
+        if "deleted" in changes:
+            changes = {**changes, "name": None}
+        stamp = Stamp(self._composition.clock)()
+        changed = SessionChanged(**stamp, seq=found.head + 1, changes=changes)
+        await store.log.append(lease, [changed])
+
+
+def changes_of(given: SessionChanges) -> JsonObject:
+    """Return the changes of an entry for what a caller wants changed."""
+    changes: JsonObject = {}
+    metadata: JsonObject = dict(given.get("metadata") or {})
+    for name, value in given.items():
+        if name in {"status", "error_message", "workflow_id"}:
+            metadata[name] = value
+        elif name == "system_prompt":
+            changes["settings"] = {"system_prompts": [value] if value else []}
+        elif name == "tags":
+            changes["tags"] = sorted(set(given["tags"]))
+        elif name != "metadata":
+            changes[name] = value
+    return changes | ({"metadata": metadata} if metadata else {})

@@ -1,0 +1,218 @@
+"""Sessions as they are listed and described: values for programs, pages and tables."""
+
+import datetime
+import re
+from decimal import Decimal
+from typing import Literal, TypeAlias, TypedDict
+
+import msgspec
+
+from holdfast.ports.session_store import SearchHit, SessionPhase, SessionRecord
+from holdfast.vocabulary.errors import ErrorReport
+from holdfast.vocabulary.ids import MessageId, PartId, QueryId, SessionId
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import Message
+from holdfast.vocabulary.usage import Usage
+
+_DEFAULT_TITLE = re.compile(
+    r"(?:New|Child) session - \d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z", re.ASCII
+)
+
+SessionEventKind: TypeAlias = Literal["created", "updated", "deleted", "switched"]
+
+
+class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What all values of this module share: immutable, keyword-only."""
+
+
+class SessionDescription(_Value, frozen=True, kw_only=True):
+    """What a list shows of a session."""
+
+    id: SessionId
+    owner: str
+    project: str
+    """The folder, or the name, that the session belongs to."""
+    title: str
+    """The title that was given, or one made from the time of creation."""
+    name: str | None = None
+    model: str = ""
+    """`provider/model` of new queries."""
+    parent: SessionId | None = None
+    """The session that it was forked from."""
+    spawned_by: SessionId | None = None
+    """The session whose tool call made it."""
+    native_session_id: str | None = None
+    created: int = 0
+    """Milliseconds since 1970, as all times here."""
+    updated: int = 0
+    archived: int | None = None
+    tags: tuple[str, ...] = ()
+    metadata: JsonObject = msgspec.field(default_factory=dict)
+    phase: SessionPhase = "idle"
+    """What the log says of the last query."""
+    error: str | None = None
+    """What the last query failed with."""
+    head: int = 0
+    """The `seq` of the last entry."""
+
+    @property
+    def status(self) -> str:
+        """The status that a program has set as metadata, or else the `phase`."""
+        return str(self.metadata.get("status", self.phase))
+
+    @property
+    def error_message(self) -> str | None:
+        """The error that a program has set as metadata, or else that of the last query."""
+        given = self.metadata.get("error_message")
+        return given if isinstance(given, str) else self.error
+
+    @property
+    def workflow_id(self) -> str | None:
+        """The metadata `workflow_id`."""
+        given = self.metadata.get("workflow_id")
+        return given if isinstance(given, str) else None
+
+
+class SessionStats(_Value, frozen=True, kw_only=True):
+    """What a session has come to, added up over its log."""
+
+    messages: int = 0
+    queries: int = 0
+    turns: int = 0
+    tool_calls: int = 0
+    usage: Usage = Usage()
+    cost: Decimal | None = Decimal(0)
+    """In US dollars; None when the price of a model that was used is not known."""
+    duration_ms: int = 0
+    """The time that queries took, without the time between them."""
+
+
+class PartTimes(_Value, frozen=True, kw_only=True):
+    """When a part of an answer began and ended; None while it has not."""
+
+    part_id: PartId
+    started: int
+    ended: int | None = None
+
+
+class MessageDescription(_Value, frozen=True, kw_only=True):
+    """A message with what its session knows of it."""
+
+    message: Message
+    time: int = 0
+    parent: MessageId | None = None
+    """The message before it."""
+    query_id: QueryId | None = None
+    folder: str = ""
+    cost: Decimal | None = None
+    usage: Usage | None = None
+    error: ErrorReport | None = None
+    """What the query of the message failed with."""
+    parts: tuple[PartTimes, ...] = ()
+    synthetic: bool = False
+    """Whether the program made it, and neither a person nor a model."""
+
+
+class FoundText(_Value, frozen=True, kw_only=True):
+    """A place that a search found, with its session."""
+
+    session: SessionDescription
+    hit: SearchHit
+
+
+class ActiveContext(_Value, frozen=True, kw_only=True):
+    """What a person was looking at: saved with a session, and there when it is opened again."""
+
+    cwd: str | None = None
+    root: str | None = None
+    open_files: tuple[str, ...] = ()
+    preferences: JsonObject = msgspec.field(default_factory=dict)
+    environment: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class SessionSummary(_Value, frozen=True, kw_only=True):
+    """A summary of a session that a person or a model has made."""
+
+    title: str = ""
+    body: str = ""
+    topics: tuple[str, ...] = ()
+    files_changed: tuple[str, ...] = ()
+    made: int = 0
+
+
+class SessionEvent(_Value, frozen=True, kw_only=True):
+    """Something happened to a session as a whole, in this process."""
+
+    kind: SessionEventKind
+    session_id: SessionId
+
+
+class SessionChanges(TypedDict, total=False):
+    """What can be changed of a session; None clears a field."""
+
+    name: str | None
+    title: str | None
+    tags: tuple[str, ...] | list[str]
+    metadata: JsonObject
+    """Fields to set; one with the value None is removed."""
+    status: str | None
+    error_message: str | None
+    workflow_id: str | None
+    system_prompt: str | None
+
+
+class ListOptions(TypedDict, total=False):
+    """Which sessions to list."""
+
+    tag: str
+    parent: str
+    spawned_by: str
+    archived: bool | None
+    """False by default; None lists archived sessions with the others."""
+    updated_after: int
+    updated_before: int
+    everywhere: bool
+    """Whether the owner's sessions of all projects are listed."""
+    limit: int
+    """50 by default."""
+    after: str
+    """The id of the last session of the page before."""
+
+
+def describe(record: SessionRecord) -> SessionDescription:
+    """Describe a session by its record."""
+    return SessionDescription(
+        id=record.id,
+        owner=record.owner,
+        project=record.project,
+        title=record.title or default_title(record.created, is_child=_is_child(record)),
+        name=record.name,
+        model=record.model,
+        parent=record.parent,
+        spawned_by=record.spawned_by,
+        native_session_id=record.native_session_id,
+        created=record.created,
+        updated=record.updated,
+        archived=record.archived,
+        tags=record.tags,
+        metadata=record.metadata,
+        phase=record.status,
+        error=record.error,
+        head=record.head,
+    )
+
+
+def default_title(created: int, *, is_child: bool = False) -> str:
+    """Return the title of a session that was given none."""
+    moment = datetime.datetime.fromtimestamp(created / 1000, tz=datetime.UTC)
+    stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{'Child' if is_child else 'New'} session - {stamp}"
+
+
+def is_default_title(title: str) -> bool:
+    """Whether a title is one that `default_title` makes."""
+    return _DEFAULT_TITLE.fullmatch(title) is not None
+
+
+def _is_child(record: SessionRecord) -> bool:
+    return record.parent is not None or record.spawned_by is not None

@@ -1,0 +1,207 @@
+"""Finding sessions: lists, search, descriptions, and what a log says of its messages."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+import msgspec
+
+from holdfast.administration.descriptions import (
+    ActiveContext,
+    FoundText,
+    ListOptions,
+    MessageDescription,
+    SessionDescription,
+    SessionStats,
+    SessionSummary,
+    describe,
+)
+from holdfast.administration.history import described_messages, stats_of
+from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.ports.session_store import SessionFilter, SessionRecord
+from holdfast.session.branching import fold_log, inherited_entries
+from holdfast.vocabulary.entries import Entry, SessionChanged
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
+from holdfast.vocabulary.ids import SessionId, parse_session_id
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.option_declarations import unknown_name
+
+if TYPE_CHECKING:
+    from holdfast.assembly.composition import Composition
+
+_PAGE = 50
+_ELSEWHERE = 3
+"""How many other projects an error names."""
+
+ValueT = TypeVar("ValueT")
+
+
+class SessionFinder:
+    """Reads the sessions of one owner and project. Needs no session to be open.
+
+    A session is named by its id or its name. Sessions of other projects are seen only where
+    `everywhere` is asked for; those of other owners never.
+    """
+
+    def __init__(self, composition: "Composition", *, owner: str, project: str) -> None:
+        self._composition = composition
+        self._owner = owner
+        self._project = project
+
+    async def list(self, **options: Unpack[ListOptions]) -> tuple[SessionDescription, ...]:
+        """List sessions, the last updated first, a page at a time.
+
+        Raises:
+            ConfigError: CONFIG_INVALID naming an option that there is none of.
+
+        """
+        refuse_unknown(options, ListOptions, of="sessions.list()")
+        chosen: dict[str, Any] = {"archived": False, **options}
+        everywhere, limit = chosen.pop("everywhere", False), chosen.pop("limit", _PAGE)
+        after = chosen.pop("after", None)
+        records = await self._composition.store.index.browse(
+            self._owner,
+            None if everywhere else self._project,
+            matching=SessionFilter(**chosen),
+            limit=limit,
+            after=after,
+        )
+        return tuple(map(describe, records))
+
+    async def get(self, reference: str) -> SessionDescription:
+        """Describe one session.
+
+        Raises:
+            SessionError: NOT_FOUND naming the project, and where else there is such a name.
+
+        """
+        return describe(await self.record(reference))
+
+    async def search(
+        self, text: str, *, limit: int = 20, everywhere: bool = False
+    ) -> tuple[FoundText, ...]:
+        """Find what was said: texts that hold every word, the best first."""
+        store, project = self._composition.store, None if everywhere else self._project
+        hits = await store.search.find(text, owner=self._owner, project=project, limit=limit)
+        found: list[FoundText] = []
+        for hit in hits:
+            record = await store.index.find(self._owner, project, session_id=hit.session_id)
+            if record is not None:  # it may have been deleted since
+                found.append(FoundText(session=describe(record), hit=hit))
+        return tuple(found)
+
+    async def children(self, reference: str) -> tuple[SessionDescription, ...]:
+        """List the sessions that were forked from one, and those that its tool calls made."""
+        session_id = (await self.record(reference)).id
+        forks = await self._browse(SessionFilter(parent=session_id))
+        spawned = await self._browse(SessionFilter(spawned_by=session_id))
+        return tuple(map(describe, (*forks, *spawned)))
+
+    async def stats(self, reference: str) -> SessionStats:
+        """Add up messages, tokens, cost and duration over the log of a session."""
+        record = await self.record(reference)
+        entries = await self._composition.store.log.read(record.id)
+        return stats_of(await fold_log(self._composition.store.log, entries), entries)
+
+    async def messages(
+        self,
+        reference: str,
+        *,
+        limit: int | None = None,
+        before: str | None = None,
+        after: str | None = None,
+    ) -> tuple[MessageDescription, ...]:
+        """Return messages with their time, parent, model, cost and error, oldest first.
+
+        With `before` the last ones before a message, with `after` the first ones after it.
+
+        Raises:
+            SessionError: NOT_FOUND; MESSAGE_NOT_FOUND when there is no such message.
+
+        """
+        record = await self.record(reference)
+        fold, entries = await self.folded(record.id)
+        found = described_messages(fold.messages(), entries, folder=record.project)
+        start = 0 if after is None else _place_of(found, after) + 1
+        end = len(found) if before is None else _place_of(found, before)
+        page = found[start:end]
+        if limit is not None:
+            page = page[:limit] if before is None else page[max(0, len(page) - limit) :]
+        return tuple(page)
+
+    async def context(self, reference: str) -> ActiveContext:
+        """Return what a person was looking at when it was last saved."""
+        return await self._saved(reference, "context", ActiveContext)
+
+    async def summary(self, reference: str) -> SessionSummary | None:
+        """Return the summary of a session, when one was made."""
+        found = await self._saved(reference, "summary", SessionSummary)
+        return found if found != SessionSummary() else None
+
+    async def record(self, reference: str) -> SessionRecord:
+        """Find a session of this project by its id or name, or of any project by its id.
+
+        Raises:
+            SessionError: NOT_FOUND.
+
+        """
+        session_id = parse_session_id(reference)
+        index = self._composition.store.index
+        found = await index.find(
+            self._owner,
+            self._project if session_id is None else None,
+            session_id=session_id,
+            name=None if session_id else reference,
+        )
+        if found is None:
+            raise await self._not_found(reference)
+        return found
+
+    async def folded(self, session_id: SessionId) -> tuple[SessionFold, Sequence[Entry]]:
+        """Return a session as its log leaves it, and its entries with those that it inherits."""
+        log = self._composition.store.log
+        entries = await log.read(session_id)
+        inherited = await inherited_entries(log, entries[0] if entries else None)
+        return await fold_log(log, entries), (*inherited, *entries)
+
+    async def _not_found(self, reference: str) -> SessionError:
+        told = f"there is no session {reference!r} in project {self._project!r}"
+        named = SessionFilter(name=reference)
+        others = await self._composition.store.index.browse(
+            self._owner, None, matching=named, limit=_ELSEWHERE
+        )
+        if others:
+            told += f"; there is one in {', '.join(repr(each.project) for each in others)}"
+        return SessionError(ErrorCode.NOT_FOUND, told)
+
+    async def _saved(self, reference: str, field: str, kind: type[ValueT]) -> ValueT:
+        record = await self.record(reference)
+        entries = await self._composition.store.log.read(record.id)
+        saved: JsonObject = {}
+        for entry in entries:
+            if isinstance(entry, SessionChanged) and isinstance(entry.changes.get(field), dict):
+                saved |= entry.changes[field]
+        try:
+            return msgspec.convert(saved, kind)
+        except msgspec.ValidationError:
+            return kind()
+
+    async def _browse(self, matching: SessionFilter) -> Sequence[SessionRecord]:
+        return await self._composition.store.index.browse(self._owner, None, matching=matching)
+
+
+def _place_of(messages: Sequence[MessageDescription], message_id: str) -> int:
+    for place, each in enumerate(messages):
+        if each.message.id == message_id:
+            return place
+    raise SessionError(ErrorCode.MESSAGE_NOT_FOUND, f"this session has no message {message_id!r}")
+
+
+def refuse_unknown(given: object, kind: type, *, of: str) -> None:
+    """Refuse a name that a TypedDict does not have."""
+    known = kind.__annotations__
+    for name in given if isinstance(given, dict) else ():
+        if name not in known:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                f"{of}: the option {name!r} is {unknown_name(name, known)}",
+            )

@@ -1,0 +1,190 @@
+"""AgentSessions: the sessions of an agent's store as a collection: `agent.sessions`."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Unpack
+
+from msgspec.structs import replace
+
+from holdfast.administration import transfer
+from holdfast.administration.catalogue import Catalogue, changes_of
+from holdfast.administration.descriptions import SessionChanges, SessionDescription, describe
+from holdfast.administration.finding import refuse_unknown
+from holdfast.administration.maintenance import (
+    SessionHealth,
+    check_session,
+    old_sessions,
+    prune_sessions,
+    rebuild_index,
+)
+from holdfast.administration.transfer import write_pieces
+from holdfast.agent.session import AgentSession
+from holdfast.vocabulary.entries import SessionOpened
+from holdfast.vocabulary.errors import ErrorCode, StoreError
+from holdfast.vocabulary.ids import SessionId
+
+if TYPE_CHECKING:
+    from holdfast.assembly.composition import Composition
+    from holdfast.session.session_descriptions import SessionRequest
+
+SessionFactory = Callable[["Composition", "SessionRequest"], AgentSession]
+"""Makes the sessions that `create` and `switch_to` return."""
+
+
+class AgentSessions(Catalogue):
+    """The sessions of one owner and project: lists, changes, exports, imports and deletes them.
+
+    Made by `agent.sessions`. A session is named by its id or its name.
+    """
+
+    def __init__(
+        self,
+        composition: "Composition",
+        request: "SessionRequest",
+        *,
+        factory: SessionFactory = AgentSession,
+    ) -> None:
+        super().__init__(composition, owner=request.owner, project=request.project)
+        self._request = request
+        self._factory = factory
+        self._active: AgentSession | None = None
+
+    @property
+    def active(self) -> AgentSession | None:
+        """The session that was switched to last; None before that, and when it is closed."""
+        return self._active if self._active and not self._active.closed else None
+
+    async def create(self, **fields: Unpack[SessionChanges]) -> AgentSession:
+        """Make a new session, open, with a name, title, tags or metadata; the caller closes it.
+
+        Raises:
+            StoreError: CONFLICT when the name is taken.
+
+        """
+        refuse_unknown(fields, SessionChanges, of="sessions.create()")
+        name = fields.pop("name", None)
+        if name is not None and await self._is_taken(name):
+            raise StoreError(ErrorCode.CONFLICT, f"the name {name!r} is taken")
+        session = await self._factory(
+            self._composition, replace(self._request, reference=name)
+        ).open()
+        live = self._composition.held(session.session_id or SessionId(""))
+        if live is not None and (changes := changes_of(fields)):
+            await live.change(changes)
+        self.announce("created", session.session_id or SessionId(""))
+        return session
+
+    async def switch_to(self, reference: str) -> AgentSession:
+        """Open a session that exists and make it the active one; the one before is closed.
+
+        Raises:
+            SessionError: NOT_FOUND, BUSY when another process holds it.
+
+        """
+        record = await self.record(reference)
+        before = self.active
+        if before is not None and before.session_id == record.id:
+            return before
+        request = replace(
+            self._request, reference=record.id, project=record.project, must_exist=True
+        )
+        session = await self._factory(self._composition, request).open()
+        if before is not None:
+            await before.close()
+        self._active = session
+        self.announce("switched", record.id)
+        return session
+
+    def export(
+        self, reference: str, *, to: str = "archive", redact: bool = False
+    ) -> AsyncGenerator[bytes, None]:
+        """Return the pieces of a file: an archive, or the file of another program.
+
+        Formats: archive, claude-code, codex, opencode, pi, openai, anthropic, markdown, html. With
+        `redact`, secrets, paths and media are masked.
+        """
+        return self._export(reference, to, redact=redact)
+
+    async def export_to(
+        self, path: str | Path, reference: str, *, to: str = "archive", redact: bool = False
+    ) -> None:
+        """Write a session to a file, which must not exist yet.
+
+        Raises:
+            FileExistsError: when it does.
+            SessionError: NOT_FOUND when there is no such session; no file is made then.
+
+        """
+        async with aclosing(self._export(reference, to, redact=redact)) as pieces:
+            await write_pieces(Path(path), pieces)
+
+    async def import_from(
+        self, source: str | Path | BinaryIO, *, of: str | None = None, name: str | None = None
+    ) -> transfer.Imported:
+        """Make a new session from a file; its format is recognised unless `of` names it.
+
+        Nothing in a file is trusted: no permission, name, owner or project comes with it.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when it is of no known format, or exceeds a limit.
+            StoreError: CORRUPT when it is damaged, VERSION_UNSUPPORTED when it is newer.
+
+        """
+        opening = transfer.new_opening(
+            self._composition,
+            owner=self._owner,
+            project=self._project,
+            name=name,
+            settings=self._request.settings,
+        )
+        if isinstance(source, str | Path):
+            with await asyncio.to_thread(Path(source).open, "rb") as file:
+                imported = await self._import(file, of, opening)
+        else:
+            imported = await self._import(source, of, opening)
+        self.announce("created", imported.session.id)
+        return imported
+
+    async def verify(self, reference: str) -> SessionHealth:
+        """Read a whole session and say what cannot be read, and whether it can be opened."""
+        return await check_session(self._composition, await self.record(reference))
+
+    async def repair(self) -> int:
+        """Derive the index again from the logs; returns how many sessions it holds.
+
+        Damaged records are kept where they are, and `verify` goes on reporting them.
+        """
+        return await rebuild_index(self._composition)
+
+    async def prune(self, *, days: float, dry_run: bool = False) -> tuple[SessionDescription, ...]:
+        """Delete the sessions of this project that were not updated for a number of days.
+
+        Returns those that it deletes; with `dry_run` it deletes nothing. Nothing else ever deletes
+        a session by its age.
+        """
+        old = await old_sessions(
+            self._composition, owner=self._owner, project=self._project, days=days
+        )
+        return tuple(map(describe, old if dry_run else await prune_sessions(self, old)))
+
+    async def _export(
+        self, reference: str, format_name: str, *, redact: bool
+    ) -> AsyncGenerator[bytes, None]:
+        record = await self.record(reference)
+        pieces = transfer.export_session(
+            self, self._composition, record, format_name=format_name, redact=redact
+        )
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield piece
+
+    async def _import(
+        self, file: BinaryIO, of: str | None, opening: SessionOpened
+    ) -> transfer.Imported:
+        return await transfer.import_session(self._composition, file, opening, format_name=of)
+
+    async def _is_taken(self, name: str) -> bool:
+        found = await self._composition.store.index.find(self._owner, self._project, name=name)
+        return found is not None
