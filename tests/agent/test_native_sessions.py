@@ -1,6 +1,7 @@
 """A session whose model is a native agent, over a scripted child."""
 
 import asyncio
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 
 from holdfast import AbortSignal, Agent, AgentError, Approve, Deny, SessionError, tool
 from holdfast.ports.tools import Block
+from holdfast.serialization.entries import encode_event
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedProvider, says
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.entries import (
@@ -23,7 +26,13 @@ from holdfast.vocabulary.entries import (
     UsageReported,
 )
 from holdfast.vocabulary.errors import ErrorCode
-from holdfast.vocabulary.events import Event, SubagentChanged, TextDelta, ToolProgress
+from holdfast.vocabulary.events import (
+    Event,
+    ObserverLagged,
+    SubagentChanged,
+    TextDelta,
+    ToolProgress,
+)
 from tests.providers.claude_agent.children import (
     FIRST,
     MODEL,
@@ -33,6 +42,7 @@ from tests.providers.claude_agent.children import (
     agent_of,
     call,
     emit,
+    event,
     hook,
     init,
     mcp_call,
@@ -460,8 +470,9 @@ async def test_going_on_is_native_by_replay_or_not_at_all(tmp_path: Path) -> Non
                     await session.chat("Who am I?")
                 assert caught.value.code is ErrorCode.NOT_FOUND
                 continue
-            answer = await session.chat("Who am I?")
-            events = [e async for e in until_ended(session, answer.session_id)]
+            stream = session.stream("Who am I?")
+            events = await events_of(stream)
+            answer = await stream.result()
         assert (answer.resume, answer.resumed) == (expected, expected == "native"), (
             has_transcript,
             policy,
@@ -473,13 +484,6 @@ async def test_going_on_is_native_by_replay_or_not_at_all(tmp_path: Path) -> Non
         assert (f"--resume={FIRST}" in second.argv) == (expected == "native")
         assert ("Hello Ana." in prompt) == (expected == "replay")
         assert prompt.endswith("Who am I?")
-
-
-async def until_ended(session: Any, _session_id: object) -> Any:
-    async for event in session.events():
-        yield event
-        if isinstance(event, QueryEnded) and event.seq and event.seq > 12:
-            return
 
 
 def choosing(path: Path, condition: str, then: Child, otherwise: Child) -> Path:
@@ -554,6 +558,53 @@ async def test_an_exported_state_names_the_native_session_by_all_its_names(tmp_p
     assert {written[name] for name in ("native_session_id", "cliSessionId", "sdkSessionId")} == {
         FIRST
     }
+
+
+async def test_a_written_event_names_the_native_session_by_all_its_names(tmp_path: Path) -> None:
+    async with agent_of(Child(tmp_path, turn("Hello."))) as agent, agent.session("ana") as session:
+        events = await events_of(session.stream("Hi"))
+    written = [json.loads(encode_event(event)) for event in events]
+    named = [each["cliSessionId"] for each in written if "sdkSessionId" in each]
+    assert named == [FIRST, FIRST]  # when it was seen, and at the end of the query
+
+
+async def test_what_was_said_is_shown_searched_and_exported_and_never_sent_back(
+    tmp_path: Path,
+) -> None:
+    store = MemoryStore()
+    child = Child(tmp_path, [*turn("A nightingale.", 1), *turn("Yes.", 2)])
+    async with agent_of(child, store=store) as agent, agent.session("ana") as session:
+        await session.chat("Which bird?")
+        await session.chat("Sure?")
+        state = await session.export()
+        hits = await store.search.find("nightingale", owner="local")
+    assert [message.text for message in state.messages][:2] == ["Which bird?", "A nightingale."]
+    assert len(hits) == 1
+    assert child.of("user") == ["Which bird?", "Sure?"]
+
+
+async def test_observers_share_a_query_and_one_that_falls_behind_is_told(tmp_path: Path) -> None:
+    pieces = [
+        event(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "x"})
+        for _ in range(200)
+    ]
+    first, *_, stop, end, last = text("x")
+    begin = text("")[1]
+    steps = [USER, init(), first, begin, *pieces, stop, end, last, result()]
+    runtime = {"observer_buffer": 20}
+    agent = agent_of(Child(tmp_path, steps), runtime=runtime)
+    async with agent, agent.session("ana") as session:
+        slow = session.events()
+        await anext(slow)
+        answer = await session.chat("Hi")
+        seen: list[Event] = []
+        async for each in slow:
+            seen.append(each)
+            if isinstance(each, QueryEnded | ObserverLagged):
+                break
+        await slow.aclose()
+    assert answer.text == "x" * 200  # the query did not wait for the observer
+    assert isinstance(seen[-1], ObserverLagged)
 
 
 async def test_an_agent_that_dies_is_started_again_for_the_next_query(tmp_path: Path) -> None:

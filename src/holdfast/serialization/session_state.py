@@ -4,14 +4,13 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.vocabulary.aliases import NATIVE_ID_ALIASES
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import DEEPEST, Json, JsonObject, is_too_deep, writable
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.settings import Thinking
 
 STATE_VERSION = 1
-NATIVE_ID_ALIASES = ("cliSessionId", "sdkSessionId")
-"""Other names of `native_session_id`, written beside it."""
 _LEVELS_AROUND = 10
 """How deep inside a state values from outside begin, and a little more."""
 

@@ -73,6 +73,11 @@ _OF_VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
         "": ("part.updated",),
     },
     "tool.ended": {"ok": ("tool-result",), "": ("tool-error",)},
+    "subagent": {
+        "joined": ("agent_joined",),
+        "status": ("agent_status",),
+        "left": ("agent_left",),
+    },
     "instrumentation.turn": {"failed": ()},
 }
 """Where the names depend on what an event holds; those of any other variant are under ""."""
@@ -81,6 +86,7 @@ _VARIANT_OF: dict[str, Callable[[Any], str]] = {
     "session.status": lambda event: str(event.status.__struct_config__.tag),
     "query.started": lambda event: "resumed" if event.message is None else "",
     "query.ended": lambda event: str(event.stop_reason),
+    "subagent": lambda event: str(event.change),
     "turn.ended": lambda event: "interrupted" if event.interrupted else "",
     "turn.discarded": lambda event: "failed" if event.error is not None else "",
     "part.started": lambda event: str(event.part_kind),
@@ -108,6 +114,10 @@ ERROR_ALIASES: dict[str, str] = {
     "ABORTED": "aborted",
 }
 """By code, the type of a session's error; what has none is `unknown`."""
+
+
+NATIVE_ID_ALIASES = ("cliSessionId", "sdkSessionId")
+"""Other names of `native_session_id`, written beside it."""
 
 
 def aliases_of(kind: str, event: object = None) -> tuple[str, ...]:

@@ -127,11 +127,6 @@ class SubagentChanged(LiveEvent, frozen=True, kw_only=True, tag="subagent"):
     status: str = ""
     description: str = ""
 
-    @property
-    def alias(self) -> str:
-        """The name by what changed: `agent_joined`, `agent_status` or `agent_left`."""
-        return f"agent_{self.change}"
-
 
 class NativeNoted(LiveEvent, frozen=True, kw_only=True, tag="native.notice"):
     """Something that a native agent says of itself and no other event tells."""
