@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_COMMAND = re.compile(r"\b(say|call|slow|fail) (.+?)(?:$|\n)", re.DOTALL)
+_COMMAND = re.compile(r"(?:^|: )(say|call|slow|fail(?= \d)) (.+)$", re.MULTILINE)
 
 
 class LoopbackServer(http.server.ThreadingHTTPServer):
@@ -118,7 +118,8 @@ def _command_in(body: dict[str, Any]) -> tuple[str, str]:
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if any(block["type"] == "tool_result" for block in blocks):
         return "say", "Done."
-    said = "\n".join(block["text"] for block in blocks if block["type"] == "text")
+    texts = [block["text"] for block in blocks if block["type"] == "text"]
+    said = "\n".join(each for each in texts if not each.startswith("<system-reminder>")).strip()
     if "summary" in said.lower() and "conversation so far" in said.lower():
         return "say", "<summary>They talked.</summary>"
     found = _COMMAND.findall(said)
