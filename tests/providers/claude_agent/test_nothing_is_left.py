@@ -40,6 +40,17 @@ def descendants(pid: int) -> Iterator[int]:
                 yield from descendants(int(child))
 
 
+@pytest.fixture
+def others() -> set[int]:
+    """The processes that other tests keep."""
+    return set(descendants(os.getpid()))
+
+
+def left_of(others: set[int]) -> set[int]:
+    """The processes that this test has left."""
+    return set(descendants(os.getpid())) - others
+
+
 def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
@@ -66,7 +77,7 @@ async def cycle(agent: Agent, number: int, prompt: str) -> None:
 
 
 @pytest.mark.slow
-async def test_two_hundred_cycles_leave_nothing(tmp_path: Path) -> None:
+async def test_two_hundred_cycles_leave_nothing(tmp_path: Path, others: set[int]) -> None:
     child = Child(tmp_path, HALF, on_interrupt=[CUT])
     async with agent_of(child) as agent:
         await cycle(agent, 1, "warm up")
@@ -75,13 +86,13 @@ async def test_two_hundred_cycles_leave_nothing(tmp_path: Path) -> None:
         for start in range(0, 200, 10):
             numbers = range(start, start + 10)
             await asyncio.gather(*(cycle(agent, number, "Hi") for number in numbers))
-    assert list(descendants(os.getpid())) == []
+    assert left_of(others) == set()
     assert descriptors() <= before
     assert len(asyncio.all_tasks()) == tasks
 
 
 @pytest.mark.slow
-async def test_ten_cycles_of_the_real_cli_leave_nothing(tmp_path: Path) -> None:
+async def test_ten_cycles_of_the_real_cli_leave_nothing(tmp_path: Path, others: set[int]) -> None:
     with serving() as server:
         server.go_on.set()
         options = options_for(tmp_path, server)
@@ -92,12 +103,12 @@ async def test_ten_cycles_of_the_real_cli_leave_nothing(tmp_path: Path) -> None:
             for start in (1, 6):
                 numbers = range(start, start + 5)
                 await asyncio.gather(*(cycle(agent, number, "slow Hi") for number in numbers))
-    assert list(descendants(os.getpid())) == []
+    assert left_of(others) == set()
     assert descriptors() <= before
 
 
 async def test_a_process_that_ignores_everything_is_killed_with_what_it_started(
-    tmp_path: Path,
+    tmp_path: Path, others: set[int]
 ) -> None:
     steps = [{"spawn": True}, USER, init(), {"gate": "x"}]
     child = Child(tmp_path, steps, ignore_eof=True, ignore_term=True)
@@ -108,21 +119,23 @@ async def test_a_process_that_ignores_everything_is_killed_with_what_it_started(
     assert is_running(stray)
     await session.close(within=0)
     assert not is_running(stray)
-    assert list(descendants(os.getpid())) == []
+    assert left_of(others) == set()
 
 
-async def test_an_opening_that_is_cancelled_leaves_no_process(tmp_path: Path) -> None:
+async def test_an_opening_that_is_cancelled_leaves_no_process(
+    tmp_path: Path, others: set[int]
+) -> None:
     child = Child(tmp_path, [], silent=["initialize"])
     opening = asyncio.ensure_future(open_session(child))
     await until(lambda: "initialize" in child.of("control"))
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
-    assert list(descendants(os.getpid())) == []
+    assert left_of(others) == set()
 
 
 async def test_a_session_that_is_closed_while_its_agent_starts_leaves_no_process(
-    tmp_path: Path,
+    tmp_path: Path, others: set[int]
 ) -> None:
     child = Child(tmp_path, [], silent=["initialize"])
     async with agent_of(child) as agent:
@@ -132,7 +145,7 @@ async def test_a_session_that_is_closed_while_its_agent_starts_leaves_no_process
         await session.close(force=True)
         with pytest.raises(AgentError):
             await running
-    await until(lambda: list(descendants(os.getpid())) == [])
+    await until(lambda: not left_of(others))
 
 
 PARENT = """
