@@ -22,7 +22,9 @@ from holdfast.vocabulary.entries import (
     ApprovalSettled,
     Compaction,
     ContextNoted,
+    EditAction,
     Entry,
+    HistoryEdited,
     HookMessage,
     InputDrained,
     InputPromoted,
@@ -57,7 +59,7 @@ from holdfast.vocabulary.ids import (
     new_session_id,
     new_turn_id,
 )
-from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
     MediaPart,
@@ -332,7 +334,27 @@ def _between_queries(log: LogWriter) -> list[Callable[[], Entry]]:
         lambda: UsageReported(**stamp()),
         lambda: UnknownEntry(**stamp(), stored_kind="later.invention"),
         lambda: _compaction(log),
+        lambda: _edit(log),
     ]
+
+
+def _edit(log: LogWriter) -> HistoryEdited:
+    """Remove, replace or add a message, also where there is none and with calls that never ran."""
+    target = log.one_of((*(item.id for item in log.fold().messages()), None, MessageId("gone")))
+    message_id = new_message_id()
+    call = ToolCallPart(call_id=CallId("edited"), name="work", arguments={})
+    actions: tuple[EditAction, ...] = ("remove", "replace", "add")
+    messages: tuple[Message, ...] = (
+        UserMessage(id=message_id, parts=(TextPart(text="said otherwise"),)),
+        AssistantMessage(id=message_id, parts=(TextPart(text="answered"), call)),
+    )
+    message, action = log.one_of(messages), log.one_of(actions)
+    return HistoryEdited(
+        **log.stamp()(),
+        action=action,
+        target=target,
+        message=None if action == "remove" else message,
+    )
 
 
 def _compaction(log: LogWriter) -> Compaction:

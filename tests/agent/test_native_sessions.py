@@ -533,6 +533,33 @@ async def test_after_a_rewind_the_native_session_is_not_gone_on_with(tmp_path: P
     assert "One" in first.of("user")[-1]
 
 
+async def test_after_an_edit_the_native_session_is_not_gone_on_with(tmp_path: Path) -> None:
+    child = Child(tmp_path, turn("One", 1))
+    async with agent_of(child) as agent, agent.session("ana") as session:
+        one = await session.chat("My colour is blue")
+        await session.remove_message(session.messages[-1].id)
+        two = await session.chat("2")
+        while session.messages:
+            await session.remove_message(session.messages[-1].id)
+        three = await session.chat("3")
+    assert (one.resume, two.resume, three.resume) == (None, "replay", None)
+    assert "blue" in child.of("user")[1]
+    assert "One" not in child.of("user")[1]
+    assert child.of("user")[2] == "3"
+    assert len(child.of("start")) == 3
+
+
+async def test_after_a_failed_query_the_native_session_is_gone_on_with(tmp_path: Path) -> None:
+    failed = result(is_error=True, api_error_status=529)
+    child = Child(tmp_path, [USER, init(), failed, *turn("Two", 2)])
+    async with agent_of(child) as agent, agent.session("ana") as session:
+        with pytest.raises(AgentError):
+            await session.chat("1")
+        two = await session.chat("2")
+    assert (two.text, two.resume) == ("Two", "native")
+    assert child.of("user") == ["1", "2"]
+
+
 async def test_a_branch_goes_on_in_a_copy_of_the_native_session(tmp_path: Path) -> None:
     child = Child(tmp_path, turn("One", 1))
     copy = Child(tmp_path / "copy", turn("In the copy", 2, SECOND, total_cost_usd=0.4))

@@ -86,6 +86,7 @@ ENTRY_KINDS = {
     "compaction",
     "snapshot",
     "rewound",
+    "history.edited",
     "context.noted",
     "hook.message",
     "usage.reported",

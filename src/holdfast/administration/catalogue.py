@@ -127,7 +127,7 @@ class Catalogue(SessionFinder):
             if await self._has_forks(record.id):
                 await self._append(lease, {"deleted": self._composition.clock.time_ms()})
             else:
-                await self._composition.store.log.delete(record.id)
+                await self._composition.delete_log(record)
         finally:
             with contextlib.suppress(AgentError):  # nothing is left to be released
                 await self._composition.store.leases.release(lease)
@@ -161,7 +161,7 @@ class Catalogue(SessionFinder):
             record = next((each for each in kept if each.id == session_id), None)
             if record is None:
                 return
-            await self._composition.store.log.delete(session_id)
+            await self._composition.delete_log(record)
             session_id = record.parent
 
     async def _change(self, record: SessionRecord, changes: JsonObject) -> SessionDescription:

@@ -20,11 +20,12 @@ from holdfast.engine.query_runner import QueryRunner
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import ToolExecution
 from holdfast.engine.turn_runner import TurnRunner
-from holdfast.ports.session_store import Store
+from holdfast.ports.session_store import SessionRecord, Store
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, open_session
 from holdfast.session.session_descriptions import SessionRequest
+from holdfast.vocabulary.entries import SessionChanged
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, Instrumented
 from holdfast.vocabulary.ids import SessionId
@@ -84,6 +85,7 @@ class Composition:
             wire,
             NativeBlocks(
                 route=self.clients.native,
+                is_native=self.clients.is_native,
                 dispatcher=dispatcher,
                 registry=self.registry,
                 catalogue=catalogue,
@@ -156,6 +158,19 @@ class Composition:
             given = self._inputs.store
             self._store = make_store(given) if isinstance(given, str) else given
         return self._store
+
+    async def delete_log(self, record: SessionRecord) -> None:
+        """Delete the log of a session, and the transcripts that native agents kept for it."""
+        named: set[str] = set()
+        if record.native_session_id is not None:
+            entries = await self.store.log.read(record.id)
+            changes = [entry.changes for entry in entries if isinstance(entry, SessionChanged)]
+            named = {each["native_session_id"] for each in changes if "native_session_id" in each}
+        await self.store.log.delete(record.id)
+        if named:
+            transcripts = late.stored_transcripts(lambda: self.store, record.owner, self.clock)
+            for native_id in named - {None}:
+                await transcripts.delete({"project_key": "", "session_id": native_id})
 
     def session_resources(self) -> SessionResources:
         """Return what sessions share."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from holdfast.assembly.attachments import attachment_part
     from holdfast.providers.claude_agent.agent import AgentPlace, ClaudeAgent
+    from holdfast.providers.claude_agent.transcripts import stored_transcripts
     from holdfast.providers.local.client import LocalModelClient
     from holdfast.providers.local.download import pull_model
     from holdfast.providers.local.weights import list_local_models, remove_local_model
@@ -43,6 +44,7 @@ __all__ = [
     "offered_client",
     "pull_model",
     "remove_local_model",
+    "stored_transcripts",
 ]
 
 _CLAUDE_AGENT = "holdfast.providers.claude_agent.agent"
@@ -72,5 +74,6 @@ if not TYPE_CHECKING:
             "offered_client": _VENDOR_CLIENTS,
             "pull_model": "holdfast.providers.local.download",
             "remove_local_model": _WEIGHT_FILES,
+            "stored_transcripts": "holdfast.providers.claude_agent.transcripts",
         },
     )

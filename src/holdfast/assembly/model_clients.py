@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from holdfast.providers.wire.chat_completions.dialects import Dialect
 
 
+CLAUDE_AGENT = "claude-agent"
+"""The provider whose models are run by Claude Code."""
+
+
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the program says of all its clients."""
 
@@ -67,16 +71,21 @@ class ModelClients:
         }
         self._made: dict[str, ModelClient] = {}
 
+    def is_native(self, model: str) -> bool:
+        """Whether a native agent runs a model."""
+        provider = (model or self._configuration.model).partition("/")[0]
+        return provider == CLAUDE_AGENT or provider in self._native
+
     async def native(self, model: str) -> tuple[NativeAgent, str] | None:
         """Return the native agent that runs a model, and the model's own name; None for others."""
         provider, name = split_model(model or self._configuration.model)
         agent = self._native.get(provider)
-        if agent is None and provider == "claude-agent":
+        if agent is None and provider == CLAUDE_AGENT:
             agent = self._native[provider] = self._make_claude_agent()
         return None if agent is None else (agent, name)
 
     def _make_claude_agent(self) -> NativeAgent:
-        configuration, provider = self._configuration, "claude-agent"
+        configuration, provider = self._configuration, CLAUDE_AGENT
         connection = configuration.connection(provider)
         own = self._own if provider == self._own_provider else OwnAccess()
         return late.ClaudeAgent(

@@ -29,9 +29,8 @@ from holdfast.vocabulary.events import (
     Event,
     SubagentChanged,
 )
-from holdfast.vocabulary.ids import CallId, MessageId, new_message_id, new_turn_id
+from holdfast.vocabulary.ids import CallId, new_message_id, new_turn_id
 from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.native_messages import (
     NativeAnswer,
     NativeBoundary,
@@ -75,8 +74,8 @@ class NativeMirror:
         self._out: list[Event] = []
         self._open: NativeAnswer | None = None
         """The first piece of the answer that is being written."""
-        self._through: MessageId | None = None
-        """The prompt that the agent has and the log does not know of yet."""
+        self._is_prompted = False
+        """Whether the agent was sent something that the log does not say it has."""
         self._changed = asyncio.Event()
         self._base = scope.fold.native.total_cost
         """The running total before this query."""
@@ -85,9 +84,9 @@ class NativeMirror:
         self._usage = Usage()
         self._cost: Decimal | None = Decimal(0)
 
-    def prompted(self, message: UserMessage | None) -> None:
-        """Note which prompt is sent; that the agent has it is recorded with its first answer."""
-        self._through = message.id if message is not None else None
+    def prompted(self) -> None:
+        """Note that the agent is sent what was said last; it is recorded with its first answer."""
+        self._is_prompted = True
         self.result = None
 
     async def take(self, batch: Sequence[NativeMessage]) -> None:
@@ -178,6 +177,13 @@ class NativeMirror:
     def _change(self, changes: JsonObject) -> None:
         self._out.append(SessionChanged(**self._scope.stamp(), changes=changes))
 
+    def _note_place(self) -> None:
+        """Record that the agent has the conversation up to here."""
+        self._is_prompted = False
+        tip = self._scope.fold.conversation.tip
+        if tip is not None:
+            self._change({"native_through": tip.id})
+
     # Answers.
 
     async def _take_answer(self, message: NativeAnswer) -> None:
@@ -226,9 +232,8 @@ class NativeMirror:
             answer=answer,
             measurement=scope.measurement.begin_turn(begun, answer),
         )
-        if self._through is not None:
-            self._change({"native_through": self._through})
-            self._through = None
+        if self._is_prompted:
+            self._note_place()
         self._out.append(
             TurnStarted(
                 **stamp(),
@@ -322,9 +327,9 @@ class NativeMirror:
             )
         )
         await self._flush()
-        tip = self._scope.fold.conversation.tip
-        if tip is not None and self._scope.fold.open_turn is None and self._through is None:
-            self._change({"native_through": tip.id})
+        # Also one that failed before any answer: the agent has the prompt all the same.
+        if self._is_prompted or self._scope.fold.open_turn is None:
+            self._note_place()
 
     def _count(self, message: NativeResult) -> None:
         """Say what the query used: the agent knows of requests that it does not show."""

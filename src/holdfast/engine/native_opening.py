@@ -74,7 +74,7 @@ class NativeOpener:
 
         """
         scope, policy = self._scope, self._policy
-        history, slot, place = history_before(scope), scope.session.native, scope.fold.native
+        history, slot, place = scope.before, scope.session.native, scope.fold.native
         has_all, live = place.knows(history), slot.live
         fits = live is not None and live.opened_with == _key_of(self._opening)
         if live is not None and fits and live.driver.usable and has_all:
@@ -139,16 +139,6 @@ def _key_of(opening: NativeOpening) -> bytes:
         opening.tools,
     ]
     return canonical_json(msgspec.to_builtins(kept))
-
-
-def history_before(scope: QueryScope) -> tuple[Message, ...]:
-    """Return the conversation before the prompt of this query."""
-    messages = scope.fold.conversation.messages
-    own = {scope.query_id, *scope.joined}
-    end = len(messages)
-    while end and messages[end - 1].query_id in own:
-        end -= 1
-    return messages[:end]
 
 
 # The hand-over.

@@ -1,17 +1,18 @@
 """NativeQueryRunner: one prompt, answered by an agent that keeps its own session."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 import msgspec
 
 from holdfast.blocks.error_classification import TYPED_CODES, code_of_known_text, code_of_status
+from holdfast.blocks.request_builder import lead_with_reminders
 from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.native_calls import NativeCalls
 from holdfast.engine.native_link import NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
-from holdfast.engine.native_opening import NativeOpener, NativePolicy, Opened, history_before
+from holdfast.engine.native_opening import NativeOpener, NativePolicy, Opened
 from holdfast.engine.query_runner import QueryRunner, say
 from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
@@ -29,8 +30,9 @@ from holdfast.vocabulary.errors import (
     RequestError,
     error_of,
 )
+from holdfast.vocabulary.ids import InputId
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.messages import AssistantMessage, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage
 from holdfast.vocabulary.native_messages import NativeResult
 from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart
 from holdfast.vocabulary.results import StopReason
@@ -53,6 +55,8 @@ class NativeBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What queries with native agents need."""
 
     route: NativeRoute
+    is_native: Callable[[str], bool]
+    """Whether a model is run by a native agent."""
     dispatcher: ToolDispatcher
     registry: ToolRegistry
     catalogue: ModelCatalogue
@@ -74,8 +78,24 @@ class NativeQueryRunner:
         self._blocks = blocks
 
     async def start(self, scope: QueryScope) -> None:
-        """Record the prompt."""
+        """Record the prompt; for an agent, remember it and what was before it.
+
+        The conversation joins the two where the query before was not answered.
+        """
+        fold = scope.fold
+        if fold.native.session_id is not None or self._blocks.is_native(fold.settings.model):
+            self._remember(scope)
         await self._wire.start(scope)
+
+    def _remember(self, scope: QueryScope) -> None:
+        scope.before = scope.fold.messages()
+        scope.prompt = scope.input.message
+        if scope.input.input_id is not None:
+            queued = scope.fold.inputs.get(InputId(scope.input.input_id))
+            scope.prompt = queued.message if queued is not None else None
+        if scope.prompt is not None:
+            reminders = scope.fold.settings.cached_reminders
+            scope.prompt = lead_with_reminders(scope.prompt, reminders, scope.fold.sent_view())
 
     async def run(self, scope: QueryScope) -> QueryOutcome:
         """Answer it.
@@ -87,7 +107,7 @@ class NativeQueryRunner:
         found = await self._blocks.route(scope.fold.settings.model)
         if found is None:
             await scope.session.native.clear()
-            if scope.fold.native.knows(history_before(scope)) and scope.fold.native.session_id:
+            if scope.fold.native.session_id and scope.fold.native.knows(scope.before):
                 scope.resume = "replay"  # the conversation comes from a native session
             return await self._wire.run(scope)
         agent, model = found
@@ -147,12 +167,11 @@ class _NativeQuery:
     def _first_parts(self, opened: Opened, granted: dict[str, JsonObject]) -> tuple[Part, ...]:
         """Return what the agent is sent: the prompt, and what it must know before it."""
         scope = self._scope
-        prompts = _own_prompts(scope)
-        self._mirror.prompted(prompts[-1] if prompts else None)
+        self._mirror.prompted()
         before: list[Part] = [ReminderPart(text=note) for note in scope.input.reminders]
         if opened.hand_over is not None:
             before.insert(0, TextPart(text=opened.hand_over))
-        said = [part for prompt in prompts for part in prompt.parts]
+        said = list(scope.prompt.parts) if scope.prompt is not None else []
         if not any(isinstance(part, TextPart | MediaPart | ReminderPart) for part in said):
             said = [TextPart(text=_carry_on(scope, granted))]
         if scope.input.output is not None:
@@ -208,10 +227,10 @@ class _NativeQuery:
         steers = [item for item in scope.session.waiting().values() if item.delivery == "steer"]
         if steers:
             scope.joined.update(item.message.query_id for item in steers)
-            self._mirror.prompted(steers[-1].message)
             await scope.recorder.record(
                 [InputPromoted(**scope.stamp(), input_id=item.input_id) for item in steers]
             )
+            self._mirror.prompted()
             return tuple(part for item in steers for part in item.message.parts)
         output = scope.input.output
         if output is None or outcome.stop_reason != "complete":
@@ -230,7 +249,7 @@ class _NativeQuery:
                 ) from error
             correction = f"Your answer does not fit the schema: {error}. Answer again."
             message = await say(scope, correction)
-            self._mirror.prompted(message)
+            self._mirror.prompted()
             return message.parts
         return None
 
@@ -241,13 +260,6 @@ def _refuse_unsupported(scope: QueryScope) -> None:
             ErrorCode.CONFIG_INVALID,
             "require_tool is not possible with an agent that chooses its own tools",
         )
-
-
-def _own_prompts(scope: QueryScope) -> list[UserMessage]:
-    """Return the prompts of this query, in order."""
-    after = len(history_before(scope))
-    own = scope.fold.conversation.messages[after:]
-    return [message for message in own if isinstance(message, UserMessage)]
 
 
 def _granted_calls(scope: QueryScope) -> dict[str, JsonObject]:

@@ -22,6 +22,7 @@ from holdfast.ports.tools import Approver, Unanswered
 from holdfast.vocabulary.entries import InputQueued
 from holdfast.vocabulary.events import SessionStatus
 from holdfast.vocabulary.ids import InputId, MessageId, QueryId, SessionId
+from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.results import ResumeKind
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.usage import Usage, add_costs
@@ -95,6 +96,10 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     cost: Decimal | None = Decimal(0)
     finish_reason: str | None = None
     output: object = None
+    prompt: UserMessage | None = None
+    """What the query was asked, also where it was taken from the queue."""
+    before: tuple[Message, ...] = ()
+    """The conversation before the prompt."""
     resume: ResumeKind | None = None
     """How the earlier conversation reached the agent, where that has to be said."""
     resumed: bool = False

@@ -12,6 +12,7 @@ from holdfast.vocabulary.entries import (
     Compaction,
     ContextNoted,
     Entry,
+    HistoryEdited,
     InputDrained,
     InputPromoted,
     InputQueued,
@@ -99,6 +100,7 @@ _OWN_VALUES: frozenset[type[Entry]] = frozenset(
         Compaction,
         Snapshot,
         Rewound,
+        HistoryEdited,
         ContextNoted,
         UnknownEntry,
     }

@@ -11,7 +11,9 @@ from holdfast.session.recorder import SessionRecorder
 from holdfast.session.session_descriptions import Fork
 from holdfast.vocabulary.entries import (
     FORMAT_VERSION,
+    EditAction,
     Entry,
+    HistoryEdited,
     InputPromoted,
     QueryStarted,
     Rewound,
@@ -21,11 +23,12 @@ from holdfast.vocabulary.entries import (
 )
 from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import MessageId, SessionId
+from holdfast.vocabulary.messages import Message
 
 MAX_GENERATIONS = 10_000
 """How many parents, one above the other, a session may have: each is read when it is opened."""
 
-_ADDING = (QueryStarted, InputPromoted, TurnEnded, ToolEnded)
+_ADDING = (QueryStarted, InputPromoted, TurnEnded, ToolEnded, HistoryEdited)
 """What can add to the last message, or complete it."""
 
 
@@ -104,6 +107,31 @@ class Branches:
         knows = fold.native.knows(fold.conversation.messages)
         return fold.native.session_id if at_the_end and knows else None
 
+    async def edit(
+        self, action: EditAction, target: str | None, message: Message | None = None
+    ) -> None:
+        """Remove, replace or add a message; what was there before stays in the log.
+
+        Raises:
+            SessionError: BUSY while a query runs or waits for an approval, MESSAGE_NOT_FOUND when
+                there is no such message.
+
+        """
+        async with self._queue.at_rest():
+            fold = self._recorder.fold
+            if fold.approvals:
+                told = "a tool call waits for an approval; answer it before you edit the history"
+                raise SessionError(ErrorCode.BUSY, told)
+            if target is not None and all(item.id != target for item in fold.messages()):
+                raise _no_message(target)
+            edited = HistoryEdited(
+                **self._stamp(),
+                action=action,
+                target=MessageId(target) if target is not None else None,
+                message=message,
+            )
+            await self._recorder.commit([edited])
+
     async def _entries(self) -> Sequence[Entry]:
         entries = await self._store.log.read(self._session_id)
         if not entries:
@@ -114,9 +142,7 @@ class Branches:
         inherited = await inherited_entries(self._store.log, entries[0])
         seq = seq_of_message(entries, MessageId(message_id), inherited=inherited)
         if seq is None:
-            raise SessionError(
-                ErrorCode.MESSAGE_NOT_FOUND, f"this session has no message {message_id!r}"
-            )
+            raise _no_message(message_id)
         return seq
 
     async def _go_to(self, seq: int, *, message_id: MessageId | None = None) -> None:
@@ -226,6 +252,11 @@ def _refuse_endless(line: dict[SessionId, None], parent: SessionId) -> None:
         raise _corrupt(f"sessions were forked from each other in a circle: {circle}")
     if len(line) > MAX_GENERATIONS:
         raise _corrupt(f"more than {MAX_GENERATIONS:,} sessions were forked one from the other")
+
+
+def _no_message(message_id: str) -> SessionError:
+    told = f"this session has no message {message_id!r}"
+    return SessionError(ErrorCode.MESSAGE_NOT_FOUND, told)
 
 
 def _corrupt(message: str) -> StoreError:

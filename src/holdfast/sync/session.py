@@ -1,8 +1,8 @@
 """AgentSession, AgentRemote and QueryStream, blocking: each is its async twin, waited for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, Literal, Self, TypeVar, Unpack
 
 from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions
 from holdfast.agent.option_checks import takes
@@ -14,9 +14,10 @@ from holdfast.session.session_descriptions import SessionView, Unfinished
 from holdfast.sync.background_loop import LoopAccess
 from holdfast.vocabulary.approvals import ApprovalScope
 from holdfast.vocabulary.events import Event, SessionStatus, TextDelta
-from holdfast.vocabulary.ids import QueryId, SessionId
+from holdfast.vocabulary.ids import MessageId, QueryId, SessionId
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import Message, UserMessage
+from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Settings
@@ -246,6 +247,32 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         """Open the session if it is not open yet, and return it."""
         self._access.call(self._inner.open())
         return self
+
+    def add_message(
+        self,
+        content: str | Sequence[Part],
+        *,
+        role: Literal["user", "assistant"] = "user",
+        after: str | None = None,
+    ) -> MessageId:
+        """Add a message after another, or at the end, and return its id; no model is asked."""
+        return self._access.call(self._inner.add_message(content, role=role, after=after))
+
+    def replace_message(self, message_id: str, content: str | Sequence[Part]) -> None:
+        """Let a message say something else; its id, model and usage stay."""
+        self._access.call(self._inner.replace_message(message_id, content))
+
+    def remove_message(self, message_id: str) -> None:
+        """Take a message out of the conversation."""
+        self._access.call(self._inner.remove_message(message_id))
+
+    def replace_part(self, message_id: str, place: int, part: Part) -> None:
+        """Put another part in the place of one; the first part of a message has place 0."""
+        self._access.call(self._inner.replace_part(message_id, place, part))
+
+    def remove_part(self, message_id: str, place: int) -> None:
+        """Take a part out of a message; a message without parts is taken out as a whole."""
+        self._access.call(self._inner.remove_part(message_id, place))
 
     def delete(self) -> None:
         """Close the session by force and delete it."""

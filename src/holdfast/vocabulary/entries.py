@@ -325,6 +325,23 @@ class Rewound(Entry, frozen=True, kw_only=True, tag="rewound"):
     message_id: MessageId | None = None
 
 
+EditAction: TypeAlias = Literal["remove", "replace", "add"]
+
+
+class HistoryEdited(Entry, frozen=True, kw_only=True, tag="history.edited"):
+    """A message of the conversation was removed, replaced or added; what was said stays in the log.
+
+    An unanswered tool call of a message that comes in this way is answered, never run.
+    """
+
+    survives_rewind: ClassVar[bool] = False
+    action: EditAction
+    target: MessageId | None = None
+    """The message to remove or replace, or the one to add after; None adds at the end."""
+    message: Message | None = None
+    """The message that comes in; None when one is removed."""
+
+
 class ContextNoted(Entry, frozen=True, kw_only=True, tag="context.noted"):
     """A note from another session."""
 
@@ -375,29 +392,9 @@ class UnknownEntry(Entry, frozen=True, kw_only=True, tag="unknown"):
 
 
 KnownEntry: TypeAlias = (
-    SessionOpened
-    | SessionChanged
-    | InputQueued
-    | InputPromoted
-    | InputDrained
-    | QueryStarted
-    | QueryEnded
-    | TurnStarted
-    | TurnEnded
-    | TurnDiscarded
-    | PartStarted
-    | PartCheckpoint
-    | PartEnded
-    | ApprovalRequested
-    | ApprovalSettled
-    | ToolStarted
-    | ToolEnded
-    | RetryScheduled
-    | Compaction
-    | Snapshot
-    | Rewound
-    | ContextNoted
-    | HookMessage
-    | UsageReported
-    | TranscriptMirrored
+    (SessionOpened | SessionChanged | InputQueued | InputPromoted | InputDrained)
+    | (QueryStarted | QueryEnded | TurnStarted | TurnEnded | TurnDiscarded)
+    | (PartStarted | PartCheckpoint | PartEnded | ApprovalRequested | ApprovalSettled)
+    | (ToolStarted | ToolEnded | RetryScheduled | Compaction | Snapshot | Rewound)
+    | (HistoryEdited | ContextNoted | HookMessage | UsageReported | TranscriptMirrored)
 )

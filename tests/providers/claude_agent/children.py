@@ -240,11 +240,11 @@ class Child:
     async def reached(self, name: str) -> None:
         """Wait until the child stands before a gate."""
         loop, pipe = asyncio.get_running_loop(), self._pipes[f"{name}.reached"]
-        ready = loop.create_future()
-        loop.add_reader(pipe, lambda: ready.done() or ready.set_result(None))
+        ready = asyncio.Event()
+        loop.add_reader(pipe, ready.set)
         try:
             async with asyncio.timeout(20):
-                await ready
+                await ready.wait()
         finally:
             loop.remove_reader(pipe)
         os.read(pipe, 1)
@@ -299,6 +299,6 @@ async def drain(session: ClaudeSession) -> list[NativeMessage]:
 
 def agent_of(child: Child, **options: Any) -> Agent:
     """An agent of Holdfast whose model runs in the child."""
-    settings = {"executable": str(child.executable), **options.pop("claude_agent", {})}
+    settings: Any = {"executable": str(child.executable), **options.pop("claude_agent", {})}
     options.setdefault("environment", child.environment())
     return Agent(options.pop("model", MODEL), cwd=child.folder, claude_agent=settings, **options)

@@ -177,3 +177,15 @@ async def test_a_transcript_is_in_the_store_when_the_query_has_ended(tmp_path: P
         kept = TranscriptStore(lambda: store, owner="local", clock=SystemClock(), scope="sessions")
         lines = await kept.load({"project_key": "", "session_id": FIRST})
     assert lines == [{"type": "user", "uuid": "u1"}]
+
+
+async def test_deleting_a_session_deletes_its_transcript(tmp_path: Path) -> None:
+    store = MemoryStore()
+    steps = [USER, init(), mirrored(tmp_path), *text("Hello."), result("Hello.")]
+    agent = agent_of(Child(tmp_path, steps), store=store)
+    kept = TranscriptStore(lambda: store, owner="local", clock=SystemClock(), scope="sessions")
+    async with agent, agent.session("ana") as session:
+        await session.chat("Hi")
+        assert await kept.load({"project_key": "", "session_id": FIRST}) is not None
+        await session.delete()
+    assert await kept.load({"project_key": "", "session_id": FIRST}) is None

@@ -20,6 +20,7 @@ from holdfast.blocks.conversation.tool_calls import (
     StandingApprovals,
     answer_message,
     approval_request,
+    edited_history,
     heal_history,
     open_calls,
     readable_parts,
@@ -32,6 +33,7 @@ from holdfast.vocabulary.entries import (
     Compaction,
     ContextNoted,
     Entry,
+    HistoryEdited,
     HookMessage,
     InputDrained,
     InputPromoted,
@@ -342,6 +344,15 @@ class SessionFold:
         if self.opened is not None and entry.to_seq == self.opened.seq:
             self._keep_through(entry.message_id)
 
+    def _on_history_edited(self, entry: HistoryEdited) -> None:
+        self._settle()
+        tip = self.conversation.tip
+        self.conversation.set_history(edited_history(self.conversation.messages, entry))
+        if self.conversation.tip is not tip:
+            self.last_finish = None
+        self._before_merge = None
+        self.native = self.native.left_behind()
+
     def _change_nothing(self, entry: Entry) -> None:
         """Pass over what is for people, or for a later version."""
 
@@ -365,6 +376,7 @@ class SessionFold:
         ToolEnded: _on_tool_ended,
         Compaction: _on_compaction,
         Rewound: _on_rewound,
+        HistoryEdited: _on_history_edited,
         UsageReported: _on_usage_reported,
         **dict.fromkeys(
             (RetryScheduled, Snapshot, ContextNoted, HookMessage, TranscriptMirrored, UnknownEntry),

@@ -55,6 +55,10 @@ class NativePlace(msgspec.Struct, frozen=True, kw_only=True):
         total = entry.total_cost_usd
         return self if total is None else msgspec.structs.replace(self, total_cost=total)
 
+    def left_behind(self) -> "NativePlace":
+        """Return the place after an edit of the conversation: the native session has another."""
+        return msgspec.structs.replace(self, through=None)
+
     def knows(self, messages: Sequence[Message]) -> bool:
         """Whether the native session has exactly this conversation.
 
@@ -65,4 +69,4 @@ class NativePlace(msgspec.Struct, frozen=True, kw_only=True):
             if messages[place].id == self.through:
                 asked_in = messages[place].query_id
                 return all(item.query_id == asked_in for item in messages[place + 1 :])
-        return not messages
+        return not messages and self.session_id is None and self.fork_of is None

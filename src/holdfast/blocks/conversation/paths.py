@@ -20,6 +20,7 @@ from holdfast.vocabulary.entries import (
     ApprovalSettled,
     Compaction,
     Entry,
+    HistoryEdited,
     InputDrained,
     InputPromoted,
     QueryStarted,
@@ -32,7 +33,14 @@ from holdfast.vocabulary.entries import (
     TurnStarted,
 )
 
-_SETTLING = (SessionOpened, InputPromoted, TurnStarted, TurnDiscarded, Compaction)
+_SETTLING = (
+    SessionOpened,
+    InputPromoted,
+    TurnStarted,
+    TurnDiscarded,
+    Compaction,
+    HistoryEdited,
+)
 """After these, and a prompt, no call of an earlier answer waits for anything."""
 
 

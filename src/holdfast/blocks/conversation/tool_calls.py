@@ -1,14 +1,14 @@
 """Tool calls: what is known of each, their approvals and results; the repair of other histories."""
 
 from collections.abc import Iterable
-from itertools import count
+from itertools import chain, count
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.vocabulary.approvals import ApprovalRequest
-from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
+from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, HistoryEdited
 from holdfast.vocabulary.ids import CallId, MessageId, QueryId, SessionId
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -203,10 +203,48 @@ def heal_history(messages: Iterable[Message]) -> list[Message]:
                 given = [call.call_id for call in message.tool_calls]
                 asked = list(map(_Asked, given, distinct.tool_calls))
                 _join(healed, distinct)
-        elif parts := readable_parts(_matching(message.parts, asked)):
-            _join(healed, replace(message, parts=parts))
+        else:
+            if any(isinstance(part, CompactionPart) for part in message.parts):
+                _answer_all(healed, asked)  # what comes before a summary is not sent with it
+            if parts := readable_parts(_matching(message.parts, asked)):
+                _join(healed, replace(message, parts=parts))
     _answer_all(healed, asked)
     return healed
+
+
+def edited_history(messages: Iterable[Message], edit: HistoryEdited) -> list[Message]:
+    """Return a history after one of its messages was removed or replaced, or one was added.
+
+    It is sendable whatever was edited. An edit of a message that is not there changes nothing.
+    """
+    history = list(messages)
+    places = [place for place, item in enumerate(history) if item.id == edit.target]
+    incoming = [edit.message] if edit.message is not None else []
+    if places and edit.action in {"remove", "replace"}:
+        history[places[-1] : places[-1] + 1] = incoming
+    elif edit.action == "add" and (places or edit.target is None):
+        after = places[-1] + 1 if places else len(history)
+        if after < len(history) and _has_results(history[after]):
+            after += 1  # an answer and the results of its calls stay together
+        history[after:after] = incoming
+    return _with_distinct_ids(heal_history(history))
+
+
+def _has_results(message: Message) -> bool:
+    return any(isinstance(part, ToolResultPart) for part in message.parts)
+
+
+def _with_distinct_ids(messages: list[Message]) -> list[Message]:
+    """Give a message that has the id of an earlier one another id, made from it."""
+    seen: set[MessageId] = set()
+    distinct: list[Message] = []
+    for message in messages:
+        numbered = (MessageId(f"{message.id}_{number}") for number in count(2))
+        fresh = chain((message.id,), numbered)
+        message_id = next(each for each in fresh if each not in seen)
+        seen.add(message_id)
+        distinct.append(message if message_id == message.id else replace(message, id=message_id))
+    return distinct
 
 
 def _in_character(message: Message) -> Message:

@@ -38,13 +38,13 @@ from holdfast.providers.claude_agent.transcripts import (
     LocalTranscripts,
     TranscriptStore,
     is_native_id,
+    stored_transcripts,
 )
 from holdfast.vocabulary.errors import ErrorCode, ProviderError, SessionError
 from holdfast.vocabulary.native_messages import NativeMessage
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.parts import Part, TextPart
 
-_SCOPE = "sessions"
 _USUAL_URL = "https://api.anthropic.com"
 
 
@@ -207,9 +207,7 @@ class ClaudeAgent:
         if place.store is None:
             return None
         if owner not in self._transcripts:
-            self._transcripts[owner] = TranscriptStore(
-                place.store, owner=owner, clock=place.clock, scope=_SCOPE
-            )
+            self._transcripts[owner] = stored_transcripts(place.store, owner, place.clock)
         return self._transcripts[owner]
 
     def _executable(self) -> str:

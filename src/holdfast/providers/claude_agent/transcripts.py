@@ -24,6 +24,7 @@ from holdfast.vocabulary.ids import new_id, new_session_id
 from holdfast.vocabulary.json_types import JsonObject
 
 _PROJECT = "claude-agent"
+_SCOPE = "sessions"
 _SAFE_STEP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -154,6 +155,11 @@ class TranscriptStore:
             await store.log.append(lease, [*opening, mirrored])
         finally:
             await store.leases.release(lease)
+
+
+def stored_transcripts(store: Callable[[], Store], owner: str, clock: Clock) -> TranscriptStore:
+    """Return the transcripts of an owner's sessions, wherever they were written."""
+    return TranscriptStore(store, owner=owner, clock=clock, scope=_SCOPE)
 
 
 class LocalTranscripts:

@@ -1,0 +1,100 @@
+"""Editing a conversation: messages and parts are removed, replaced and added by appended entries.
+
+Nothing is rewritten: the log keeps what was said, and a rewind behind an edit takes it back.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from msgspec.structs import replace
+
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
+from holdfast.vocabulary.ids import MessageId, new_message_id
+from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.parts import Part, TextPart
+
+if TYPE_CHECKING:
+    from holdfast.session.branching import Branches
+
+
+class HistoryEditing(ABC):
+    """What can be edited in the conversation of an open session, while no query runs in it.
+
+    Every method raises SessionError: BUSY while a query runs or a tool call waits for an approval,
+    and MESSAGE_NOT_FOUND when there is no such message. A tool call without a result gets one that
+    says so, and is never run.
+    """
+
+    @property
+    @abstractmethod
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation so far."""
+
+    @abstractmethod
+    async def _branches(self) -> "Branches":
+        """Return what moves and edits the conversation."""
+
+    async def add_message(
+        self,
+        content: str | Sequence[Part],
+        *,
+        role: Literal["user", "assistant"] = "user",
+        after: str | None = None,
+    ) -> MessageId:
+        """Add a message after another, or at the end, and return its id; no model is asked.
+
+        Neighbours of one role become one message, which keeps the id of the first.
+        """
+        if role not in {"user", "assistant"}:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID, f"the role {role!r} is neither 'user' nor 'assistant'"
+            )
+        kind = UserMessage if role == "user" else AssistantMessage
+        message = kind(id=new_message_id(), parts=_parts_of(content))
+        await (await self._branches()).edit("add", after, message)
+        return message.id
+
+    async def replace_message(self, message_id: str, content: str | Sequence[Part]) -> None:
+        """Let a message say something else; its id, model and usage stay."""
+        branches = await self._branches()
+        changed = replace(self._message(message_id), parts=_parts_of(content))
+        await branches.edit("replace", message_id, changed)
+
+    async def remove_message(self, message_id: str) -> None:
+        """Take a message out of the conversation."""
+        await (await self._branches()).edit("remove", message_id)
+
+    async def replace_part(self, message_id: str, place: int, part: Part) -> None:
+        """Put another part in the place of one; the first part of a message has place 0."""
+        await self._replace_parts(message_id, place, (part,))
+
+    async def remove_part(self, message_id: str, place: int) -> None:
+        """Take a part out of a message; a message without parts is taken out as a whole."""
+        await self._replace_parts(message_id, place, ())
+
+    async def _replace_parts(self, message_id: str, place: int, parts: tuple[Part, ...]) -> None:
+        branches = await self._branches()
+        message = self._message(message_id)
+        if not 0 <= place < len(message.parts):
+            told = f"message {message_id!r} has {len(message.parts)} parts, and no place {place}"
+            raise SessionError(ErrorCode.NOT_FOUND, told)
+        kept = (*message.parts[:place], *parts, *message.parts[place + 1 :])
+        if kept:
+            await branches.edit("replace", message_id, replace(message, parts=kept))
+        else:
+            await branches.edit("remove", message_id)
+
+    def _message(self, message_id: str) -> Message:
+        for message in self.messages:
+            if message.id == message_id:
+                return message
+        told = f"this session has no message {message_id!r}"
+        raise SessionError(ErrorCode.MESSAGE_NOT_FOUND, told)
+
+
+def _parts_of(content: str | Sequence[Part]) -> tuple[Part, ...]:
+    parts = (TextPart(text=content),) if isinstance(content, str) else tuple(content)
+    if not parts or not all(isinstance(part, Part) for part in parts):
+        raise ConfigError(ErrorCode.CONFIG_INVALID, "a message is a text, or parts of a message")
+    return parts
