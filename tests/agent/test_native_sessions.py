@@ -25,7 +25,7 @@ from holdfast.vocabulary.entries import (
     ToolStarted,
     UsageReported,
 )
-from holdfast.vocabulary.errors import ErrorCode
+from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.events import (
     Event,
     ObserverLagged,
@@ -410,6 +410,36 @@ async def test_a_timeout_of_the_caller_stops_the_agent(tmp_path: Path) -> None:
         with pytest.raises(AgentError) as caught:
             await agent.run("Hi", signal=AbortSignal.timeout(1.0))
     assert caught.value.code is ErrorCode.ABORTED
+
+
+async def test_a_query_may_take_so_long_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    cut = result(subtype="error_during_execution", is_error=True)["emit"]
+    steps = [USER, init(), {"gate": "x"}, *turn("Two", 2)]
+    child = Child(tmp_path, steps, on_interrupt=[cut])
+    async with agent_of(child) as agent, agent.session("ana") as session:
+        with pytest.raises(AgentError) as caught:
+            await session.chat("1", timeout=0.3)
+        child.open_gate("x")
+        second = await session.chat("2")
+    assert caught.value.code is ErrorCode.TIMEOUT
+    assert second.text == "Two"
+    assert len(child.of("start")) == 1
+
+
+async def test_tokens_of_a_native_session_are_estimated(tmp_path: Path) -> None:
+    async with agent_of(Child(tmp_path, turn("Hello."))) as agent, agent.session() as session:
+        await session.chat("Hi")
+        count = await session.count_tokens("And now?")
+    assert count.tokens > 0
+    assert not count.exact
+
+
+async def test_an_agent_is_no_fallback_of_a_model(tmp_path: Path) -> None:
+    wire = ScriptedProvider([ProviderError(ErrorCode.BAD_REQUEST, "no")], provider="wire")
+    agent = agent_of(Child(tmp_path, []), model="wire/any", providers=[wire], fallbacks=[MODEL])
+    async with agent:
+        with pytest.raises(AgentError):
+            await agent.run("Hi")
 
 
 async def test_a_steer_joins_the_query_that_runs(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 from holdfast.assembly import late
-from holdfast.assembly.agent_inputs import AgentInputs
+from holdfast.assembly.agent_inputs import AgentInputs, split_model
 from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
+from holdfast.blocks.token_estimate import estimate_tokens
 from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.native_opening import NativePolicy
 from holdfast.engine.native_query_runner import NativeBlocks, NativeQueryRunner
@@ -194,13 +195,17 @@ class Composition:
 
         """
         settings = fold.settings
-        client, model = await self.clients.route(settings.model)
+        client, model = None, split_model(settings.model)[1]
+        if not self.clients.is_native(settings.model):
+            client, model = await self.clients.route(settings.model)
         if message is not None:
             message = lead_with_reminders(message, settings.cached_reminders, fold.sent_view())
         offered = self.registry.current().view(settings.allowed_tools, settings.denied_tools)
         media = media_of(message.parts) if message is not None else ()
         extras = RequestExtras(model=model, tools=offered.wire_tools, fresh_media=media)
-        return await client.count_tokens(build_request(settings, fold.sent_view(message), extras))
+        request = build_request(settings, fold.sent_view(message), extras)
+        # What a native agent sends is its own; this is what the conversation has.
+        return await client.count_tokens(request) if client else estimate_tokens(request)
 
     async def close(self) -> None:
         """Close every session, then what was made here. Closing twice is fine."""

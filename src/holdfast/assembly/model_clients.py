@@ -66,9 +66,8 @@ class ModelClients:
             for client in clients
             if not isinstance(client, NativeAgent)
         }
-        self._native = {
-            client.provider: client for client in clients if isinstance(client, NativeAgent)
-        }
+        self._given_agents = [client for client in clients if isinstance(client, NativeAgent)]
+        self._native = {agent.provider: agent for agent in self._given_agents}
         self._made: dict[str, ModelClient] = {}
 
     def is_native(self, model: str) -> bool:
@@ -114,9 +113,18 @@ class ModelClients:
         made, self._made = self._made, {}
         for client in made.values():
             await client.close()
+        for agent in self._native.values():
+            if agent not in self._given_agents:
+                await agent.close()
 
     def _make(self, provider: str) -> ModelClient:
         configuration = self._configuration
+        if provider == CLAUDE_AGENT:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                "an agent that keeps its own session cannot stand in for a model",
+                provider=provider,
+            )
         if provider == "local":
             return late.LocalModelClient(folder=configuration.model_folder)
         connection = configuration.connection(provider)

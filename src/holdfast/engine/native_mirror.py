@@ -153,7 +153,9 @@ class NativeMirror:
             case NativeStarted(session_id=session_id):
                 if session_id and session_id != self._scope.fold.native.session_id:
                     self._change({"native_session_id": session_id})
-                    await self._flush()
+                if self._is_prompted:
+                    self._note_place()  # it says so when it has taken the prompt
+                await self._flush()
             case NativeResult():
                 await self._take_result(message)
             case _:

@@ -1,7 +1,7 @@
 """NativeQueryRunner: one prompt, answered by an agent that keeps its own session."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -10,7 +10,7 @@ from holdfast.blocks.error_classification import TYPED_CODES, code_of_known_text
 from holdfast.blocks.request_builder import lead_with_reminders
 from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.native_calls import NativeCalls
-from holdfast.engine.native_link import NativeQuestion
+from holdfast.engine.native_link import NativeLive, NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
 from holdfast.engine.native_opening import NativeOpener, NativePolicy, Opened
 from holdfast.engine.query_runner import QueryRunner, say
@@ -33,7 +33,7 @@ from holdfast.vocabulary.errors import (
 from holdfast.vocabulary.ids import InputId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage
-from holdfast.vocabulary.native_messages import NativeResult
+from holdfast.vocabulary.native_messages import NativeMessage, NativeResult
 from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import RuntimeSettings
@@ -202,7 +202,7 @@ class _NativeQuery:
                     )
 
                 live.link.begin(take)
-                async with aclosing(live.driver.turn(parts)) as stream:
+                async with aclosing(self._messages(live, parts)) as stream:
                     async for batch in stream:
                         await mirror.take(batch)
                         if calls.must_interrupt:
@@ -215,6 +215,11 @@ class _NativeQuery:
         if mirror.result is None:
             raise RequestError(ErrorCode.STREAM_INTERRUPTED, "the agent ended without a result")
         return calls.rest, mirror.result
+
+    def _messages(
+        self, live: NativeLive, parts: Sequence[Part]
+    ) -> AsyncGenerator[Sequence[NativeMessage], None]:
+        return live.driver.turn(parts, within=self._scope.input.timeout or None)
 
     async def _save_regularly(self) -> None:
         while True:

@@ -66,8 +66,12 @@ class TurnDriver:
         self._claim("raw")
         return self.session.stream()
 
-    def turn(self, parts: Sequence[Part]) -> AsyncGenerator[Sequence[NativeMessage], None]:
+    def turn(
+        self, parts: Sequence[Part], *, within: float | None = None
+    ) -> AsyncGenerator[Sequence[NativeMessage], None]:
         """Send a prompt when its turn has come, and yield messages up to the result.
+
+        A turn that takes longer than `within` seconds is interrupted; the session goes on.
 
         Raises:
             SessionError: STREAM_BUSY when the session is used by `send` and `stream`, BUSY when
@@ -78,9 +82,11 @@ class TurnDriver:
         self._claim("turns")
         if self._waiting >= self._capacity:
             raise SessionError(ErrorCode.BUSY, f"{self._capacity} turns wait already")
-        return self._turn(parts)
+        return self._turn(parts, within)
 
-    async def _turn(self, parts: Sequence[Part]) -> AsyncGenerator[Sequence[NativeMessage], None]:
+    async def _turn(
+        self, parts: Sequence[Part], within: float | None
+    ) -> AsyncGenerator[Sequence[NativeMessage], None]:
         self._waiting += 1
         try:
             await self._order.acquire()
@@ -92,9 +98,9 @@ class TurnDriver:
             await self._send(parts)
             sent = True
             async with aclosing(self.session.stream()) as stream:
-                left = self._times.result
+                waited = 0.0
                 while not finished:
-                    batch, left = await self._next(stream, left)
+                    batch, waited = await self._next(stream, waited, within)
                     finished = self._note(batch)
                     yield batch
         finally:
@@ -115,24 +121,28 @@ class TurnDriver:
             ) from None
 
     async def _next(
-        self, stream: AsyncGenerator[Sequence[NativeMessage], None], left: float | None
-    ) -> tuple[Sequence[NativeMessage], float | None]:
-        """Wait for the next messages; the time that is left runs only while it waits."""
-        clock = asyncio.get_running_loop().time
+        self,
+        stream: AsyncGenerator[Sequence[NativeMessage], None],
+        waited: float,
+        within: float | None,
+    ) -> tuple[Sequence[NativeMessage], float]:
+        """Wait for the next messages; time counts only while it waits."""
+        clock, limit = asyncio.get_running_loop().time, self._times.result
         began = clock()
+        bounds = [each for each in (limit, within) if each is not None]
         try:
-            async with asyncio.timeout(left):
+            async with asyncio.timeout(max(0.0, min(bounds) - waited) if bounds else None):
                 batch = await anext(stream, None)
         except TimeoutError:
-            seconds = self._times.result or 0.0
             timeout = RequestError(
-                ErrorCode.TIMEOUT, f"the agent gave no result within {seconds:g} s"
+                ErrorCode.TIMEOUT, f"the agent gave no result within {min(bounds):g} s"
             )
-            self._shut(timeout)
+            if limit is not None and limit == min(bounds):
+                self._shut(timeout)
             raise timeout from None
         if batch is None:
             raise RequestError(ErrorCode.STREAM_INTERRUPTED, "the agent ended without a result")
-        return batch, None if left is None else max(0.0, left - (clock() - began))
+        return batch, waited + clock() - began
 
     def _note(self, batch: Sequence[NativeMessage]) -> bool:
         for message in batch:
