@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import AbortSignal, Agent, AgentError, Approve, Deny, SessionError, tool
@@ -514,6 +515,48 @@ async def test_going_on_is_native_by_replay_or_not_at_all(tmp_path: Path) -> Non
         assert (f"--resume={FIRST}" in second.argv) == (expected == "native")
         assert ("Hello Ana." in prompt) == (expected == "replay")
         assert prompt.endswith("Who am I?")
+
+
+async def test_what_a_reopened_session_says_native_replay_and_wire_side_by_side(
+    tmp_path: Path,
+) -> None:
+    said: dict[str, dict[str, Any]] = {}
+    for way in ("native", "replay", "wire"):
+        store = f"sqlite:{tmp_path / way}.db"
+        wire = ScriptedProvider([says("One"), says("Two")], provider="wire")
+        model = "wire/any" if way == "wire" else MODEL
+        for number, answer in enumerate(("One", "Two")):
+            child = Child(tmp_path / f"{way}-{number}", turn(answer, number))
+            if way == "native":
+                transcript_of(child)
+            agent = agent_of(child, model=model, store=store, project="p", providers=[wire])
+            async with agent, agent.session("ana") as session:
+                result_of = await session.chat(str(number))
+        plain = msgspec.to_builtins(result_of)
+        facts = ("provider", "resumed", "resume", "native_session_id")
+        said[way] = {name: plain.get(name) for name in facts if plain.get(name)}
+    assert said == {
+        "native": {
+            "provider": "claude-agent",
+            "resumed": True,
+            "resume": "native",
+            "native_session_id": FIRST,
+        },
+        "replay": {"provider": "claude-agent", "resume": "replay", "native_session_id": FIRST},
+        "wire": {"provider": "wire"},
+    }
+
+
+async def test_a_session_that_does_not_exist_or_has_no_name_is_refused(tmp_path: Path) -> None:
+    child = Child(tmp_path, [])
+    async with agent_of(child) as agent:
+        with pytest.raises(SessionError) as caught:
+            await agent.session("nobody", must_exist=True).open()
+        assert caught.value.code is ErrorCode.NOT_FOUND
+        with pytest.raises(AgentError) as blank:
+            agent.session(" ")
+        assert blank.value.code is ErrorCode.CONFIG_INVALID
+    assert child.of("start") == []
 
 
 def choosing(path: Path, condition: str, then: Child, otherwise: Child) -> Path:

@@ -6,7 +6,9 @@ environment: nothing that is set up on the machine is read or changed.
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,6 +143,35 @@ async def test_an_interrupt_in_the_middle_of_a_stream_keeps_what_was_said(
     assert (cut.text, cut.stop_reason) == ("Half an answer", "aborted")
     assert (after.text, after.resume) == ("After.", "native")
     assert "Half an answer" in server.last
+
+
+async def test_a_cli_that_is_killed_in_the_middle_of_a_stream_is_started_again(
+    place: dict[str, Any], server: LoopbackServer
+) -> None:
+    async with Agent(MODEL, **place) as agent, agent.session("ana") as session:
+        await session.chat("I am Ana: say Hello Ana.")
+        with pytest.raises(AgentError):
+            async with session.stream("slow Half an answer") as stream:
+                async for event in stream:
+                    if isinstance(event, TextDelta):
+                        for pid in running_clis():
+                            os.kill(pid, signal.SIGKILL)
+        server.go_on.set()
+        after = await session.chat("say Back again.")
+    assert (after.text, after.resume, after.resumed) == ("Back again.", "native", True)
+    assert "I am Ana" in server.last
+
+
+def running_clis() -> list[int]:
+    """The processes of Claude Code that this process has started."""
+    supervisors = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    clis = [Path(f"/proc/{pid}/task/{pid}/children").read_text().split() for pid in supervisors]
+    return [
+        int(pid)
+        for each in clis
+        for pid in each
+        if b"stream-json" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
 
 
 async def test_approvals_are_allowed_changed_and_denied(

@@ -28,22 +28,27 @@ _NOT_STARTED = 127
 def main() -> None:
     """Run the command, wait for its end, end what it left, and exit as it did."""
     parent, command = int(sys.argv[1]), sys.argv[2:]
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _tell_kernel(_PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGTERM, lambda *_: _end(128 + signal.SIGTERM))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl+C is for the program above
     if os.getppid() != parent:
         sys.exit(_NOT_STARTED)  # it died before the kernel was told to watch it
     agent = os.fork()
     if agent == 0:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _tell_kernel(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         _execute(command)
     for standard in (0, 1):
         os.close(standard)  # the pipes are the agent's; while we held them, neither would end
     _end(_status_of(agent))
+
+
+def _tell_kernel(option: int, value: int) -> None:
+    """Set an option of this process; only Linux has them."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _execute(command: list[str]) -> None:
