@@ -15,7 +15,8 @@ import msgspec
 from holdfast.agent.agent_options import (
     AgentOptions,
     CreateSessionOptions,
-    QueryOptions,
+    QueryOnlyOptions,
+    ScopedOptions,
     SendOptions,
     SettingsOptions,
 )
@@ -119,10 +120,11 @@ def _fields(struct: type[msgspec.Struct]) -> Callable[[], str]:
 
 TABLES: dict[str, Callable[[], str]] = {
     "settings": lambda: option_table(_own(SettingsOptions)),
-    "agent": lambda: option_table(_own(AgentOptions, SettingsOptions)),
+    "scoped": lambda: option_table(_own(ScopedOptions, SettingsOptions)),
+    "agent": lambda: option_table(_own(AgentOptions, ScopedOptions)),
     "session": lambda: option_table(_own(CreateSessionOptions, AgentOptions)),
     "prompt": lambda: option_table(_own(SendOptions)),
-    "query": lambda: option_table(_own(QueryOptions, SendOptions)),
+    "query": lambda: option_table(_own(QueryOnlyOptions, SendOptions)),
     "tool": lambda: option_table(TOOL_OPTIONS.values()),
     "Limits": _fields(Limits),
     "RetrySettings": _fields(RetrySettings),

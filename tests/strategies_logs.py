@@ -59,7 +59,7 @@ from holdfast.vocabulary.ids import (
     new_session_id,
     new_turn_id,
 )
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Message, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
     MediaPart,
@@ -194,8 +194,17 @@ class QueryWriter:
             self.tools([record.part for record in fold.calls.values() if record.may_run])
 
     def queue(self, message: UserMessage) -> InputQueued:
+        options = KeptOptions()
+        if self.log.chance(out_of=4):
+            options = KeptOptions(
+                settings={"seed": 5}, reminders=("mind",), require_tool="note", timeout=2.5
+            )
         queued = InputQueued(
-            **self.stamp(), input_id=new_input_id(), message=message, delivery="steer"
+            **self.stamp(),
+            input_id=new_input_id(),
+            message=message,
+            delivery="steer",
+            options=options,
         )
         self.log.add(queued)
         return queued
@@ -328,6 +337,7 @@ def _between_queries(log: LogWriter) -> list[Callable[[], Entry]]:
     stamp = log.stamp()
     return [
         lambda: SessionChanged(**stamp(), changes={"title": None, "settings": {"seed": 4}}),
+        lambda: SessionChanged(**stamp(), changes={"settings": {"seed": 6}}, origin="opening"),
         lambda: ContextNoted(**stamp(), text="elsewhere"),
         lambda: HookMessage(**stamp(), hook="h", text="said"),
         lambda: Snapshot(**stamp(), tree="abc"),

@@ -2,8 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from holdfast.agent.agent import Agent, create_agent_session, run_agent, run_agent_stream
+from holdfast.agent.agent import (
+    Agent,
+    create_agent_session,
+    run_agent,
+    run_agent_result,
+    run_agent_stream,
+)
 from holdfast.agent.query_stream import QueryStream
+from holdfast.agent.retrying import with_retry
 from holdfast.agent.session import AgentSession
 from holdfast.agent.verbs import AgentRemote
 from holdfast.blocks.error_classification import to_agent_error
@@ -47,6 +54,7 @@ from holdfast.vocabulary.events import (
 )
 from holdfast.vocabulary.late_names import late_names
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, ToolResultPart
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Limits, ModelStep, RetrySettings, Settings, Timeouts
@@ -76,6 +84,7 @@ __all__ = [
     "AssistantMessage",
     "ConfigError",
     "Deny",
+    "Err",
     "ErrorCode",
     "Event",
     "HookError",
@@ -83,6 +92,7 @@ __all__ = [
     "MediaPart",
     "Message",
     "ModelStep",
+    "Ok",
     "PartEnded",
     "PartStarted",
     "ProviderError",
@@ -119,9 +129,11 @@ __all__ = [
     "pull_model",
     "remove_local_model",
     "run_agent",
+    "run_agent_result",
     "run_agent_stream",
     "to_agent_error",
     "tool",
+    "with_retry",
 ]
 
 if not TYPE_CHECKING:

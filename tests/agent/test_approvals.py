@@ -97,10 +97,36 @@ async def test_changed_arguments_that_do_not_fit_are_invalid_input() -> None:
     assert (RAN, outcomes_in(provider.requests[1])[0][1]) == ([], "error")
 
 
+async def test_one_switch_asks_for_every_tool_until_it_is_turned_back() -> None:
+    @tool
+    async def peek(path: str) -> str:
+        """Look into a file."""
+        RAN.append(path)
+        return f"{path} is a file"
+
+    peeks: list[Step] = [calls(("peek", {"path": "a"})), says("done"), says("again")]
+    script: list[Step] = [calls(("peek", {"path": "b"})), *peeks]
+    async with playing(script, tools=[peek], approval="ask") as (session, _):
+        resting = await session.chat("go")
+        assert (resting.stop_reason, RAN) == ("approval", [])
+        assert [(item.tool, item.arguments) for item in resting.pending] == [
+            ("peek", {"path": "b"})
+        ]
+        await session.deny(resting.pending[0].id)
+        await session.configure(approval="by_tool")
+        assert (await session.resume()).text == "done"
+        assert RAN == ["a"]
+        assert (await session.chat("more")).text == "again"
+
+
 @pytest.mark.parametrize("answer", [None, True, "yes"])
-async def test_an_answer_that_is_no_decision_is_a_denial(answer: Any) -> None:
-    _, provider = await run_script([ERASE, says("ok")], **answered(answer))
-    assert (RAN, outcomes_in(provider.requests[1])[0][1]) == ([], "denied")
+async def test_an_answer_that_is_no_decision_is_an_error_to_the_program(answer: Any) -> None:
+    async with playing([ERASE], **answered(answer)) as (session, provider):
+        error = await failure_of(session.chat("go"))
+    assert (error.code, RAN, len(provider.requests)) == (ErrorCode.HOOK_FAILED, [], 1)
+    assert error.message == (
+        f"the approver returned {type(answer).__name__}; it must return Approve or Deny"
+    )
 
 
 async def test_an_approver_can_decide_by_what_a_tool_does_to_the_world() -> None:

@@ -13,6 +13,7 @@ from holdfast.testing import Gate, calls, says
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry, InputQueued
+from holdfast.vocabulary.events import Idle
 from holdfast.vocabulary.settings import RuntimeSettings
 from tests.scripted_agents import (
     HeldWork,
@@ -151,7 +152,7 @@ async def test_a_steering_prompt_is_heard_before_the_next_turn() -> None:
         work.release.set()
         result = await asking
         assert result.text == "short"
-        assert "shorter please" in [message.text for message in result.messages]
+        assert "shorter please" in [message.text for message in result.new_messages]
     last = provider.requests[1].messages[-1]
     assert (last.text, len(last.parts)) == ("shorter please", 2)
 
@@ -240,9 +241,29 @@ async def test_prompts_that_an_earlier_process_left_can_be_drained_or_resumed() 
     later, provider = make_agent([says("two")], store=store)
     async with later, later.session("kept") as session:
         assert [item.message.text for item in session.unfinished.inputs] == ["2", "3"]
-        assert (await session.resume()).text == "two"
-        assert [message.text for message in await session.drain_queue()] == ["3"]
+        stream = session.resume()
+        async with stream:
+            assert [message.text for message in await session.drain_queue()] == ["3"]
+            assert (await stream.result()).text == "two"
     assert texts_in(provider.requests[0])[-1].endswith("2")
+
+
+async def test_prompts_that_an_earlier_process_left_follow_each_other_once_one_is_resumed() -> None:
+    store, gate = MemoryStore(), Gate()
+    agent, _ = make_agent([[gate]], store=store, runtime=RuntimeSettings(close_drain_seconds=0))
+    async with agent, agent.session("kept") as session:
+        asking = [ask(session, "1")]
+        await gate.reached.wait()
+        asking += [ask(session, "2"), ask(session, "3")]
+        await until_waiting(session, 2)
+        await session.close(force=True)
+        await asyncio.gather(*asking, return_exceptions=True)
+    later, provider = make_agent([says("two"), says("three")], store=store)
+    async with later, later.session("kept") as session:
+        assert (await session.wait_idle(), provider.requests) == (Idle(waiting=2), [])
+        assert (await session.resume()).text == "two"
+        assert await session.wait_idle() == Idle()
+        assert session.messages[-1].text == "three"
 
 
 # A store that takes its time.

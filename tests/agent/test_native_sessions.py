@@ -525,14 +525,15 @@ async def test_what_a_reopened_session_says_native_replay_and_wire_side_by_side(
         store = f"sqlite:{tmp_path / way}.db"
         wire = ScriptedProvider([says("One"), says("Two")], provider="wire")
         model = "wire/any" if way == "wire" else MODEL
+        results = []
         for number, answer in enumerate(("One", "Two")):
             child = Child(tmp_path / f"{way}-{number}", turn(answer, number))
             if way == "native":
                 transcript_of(child)
             agent = agent_of(child, model=model, store=store, project="p", providers=[wire])
             async with agent, agent.session("ana") as session:
-                result_of = await session.chat(str(number))
-        plain = msgspec.to_builtins(result_of)
+                results.append(await session.chat(str(number)))
+        plain = msgspec.to_builtins(results[-1])
         facts = ("provider", "resumed", "resume", "native_session_id")
         said[way] = {name: plain.get(name) for name in facts if plain.get(name)}
     assert said == {

@@ -2,6 +2,7 @@
 
 import inspect
 import pydoc
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -215,8 +216,13 @@ async def test_each_door_says_where_an_agent_s_option_belongs() -> None:
         with pytest.raises(TypeError, match=r"store is an option of Agent\(\)"):
             await session.configure(**options)
         settings: Any = {"thinking": "low"}
-        with pytest.raises(TypeError, match=r"thinking is an option of session.configure\(\)"):
-            await session.chat("go", **settings)
+        told = "thinking is an option of session.configure(), Agent(), agent.session() and session."
+        with pytest.raises(TypeError, match=re.escape(told)):
+            await session.send("go", **settings)
+        tools: Any = {"tools": []}
+        told = "tools is an option of Agent(), agent.session() and session.chat()"
+        with pytest.raises(TypeError, match=re.escape(told)):
+            await session.configure(**tools)
         query: Any = {"timeout": 1}
         with pytest.raises(TypeError, match=r"timeout is an option of session.chat\(\)"):
             await session.send("go", **query)

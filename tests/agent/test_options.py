@@ -25,11 +25,13 @@ from holdfast import (
     Limits,
     MediaPart,
     ModelStep,
+    QueryStarted,
     RequestError,
     RetrySettings,
     SessionState,
     TextPart,
     Timeouts,
+    ToolContext,
     create_agent_session,
     run_agent,
     run_agent_stream,
@@ -206,6 +208,12 @@ async def _(folder: Path) -> None:
     assert [spec.name for spec in request.tools] == ["look"]
 
 
+@observes("approval")
+async def _(folder: Path) -> None:
+    result, _ = await run_script([calls(("look", {}))], tools=[look], approval="ask")
+    assert [request.tool for request in result.pending] == ["look"]
+
+
 @observes("loop_threshold")
 async def _(folder: Path) -> None:
     result, _ = await run_script([calls(("look", {}))] * 3, tools=[look], loop_threshold=2)
@@ -254,6 +262,20 @@ async def _(folder: Path) -> None:
 
 
 # What an agent is made of.
+
+
+@observes("deps")
+async def _(folder: Path) -> None:
+    seen: list[object] = []
+
+    @tool
+    async def note(context: ToolContext[str]) -> str:
+        """Note what is there."""
+        seen.append(context.deps)
+        return "noted"
+
+    await run_script([calls(("note", {})), says("ok")], tools=[note], deps="a database")
+    assert seen == ["a database"]
 
 
 @observes("tools")
@@ -701,6 +723,74 @@ async def test_a_setting_can_be_changed_and_cleared_between_queries(name: str) -
     assert holds(after)
 
 
+@pytest.mark.parametrize("name", CHANGES)
+async def test_a_setting_of_one_query_holds_for_all_its_turns_and_no_other(name: str) -> None:
+    value, holds = CHANGES[name]
+    steps = [says("one"), calls(("look", {})), says("two"), says("three")]
+    async with playing(steps, tools=[look]) as (session, provider):
+        stored = session.settings
+        await session.chat("go")
+        await session.chat("go on", **{name: value})
+        await session.chat("and now?")
+        assert session.settings == stored
+    assert [bool(holds(request)) for request in provider.requests] == [False, True, True, False]
+
+
+@pytest.mark.parametrize("name", CHANGES)
+async def test_a_setting_of_one_session_is_not_that_of_the_agent_s_others(name: str) -> None:
+    value, holds = CHANGES[name]
+    agent, provider = make_agent([says("one"), says("two")], tools=[look])
+    async with agent, agent.session(**{name: value}) as session, agent.session() as other:
+        await session.chat("go")
+        await other.chat("go")
+    first, second = provider.requests
+    assert holds(first)
+    assert not holds(second)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+async def test_a_single_call_has_settings_of_its_own(name: str) -> None:
+    value, holds = CHANGES[name]
+    agent, provider = make_agent([says("one"), says("two")], tools=[look])
+    async with agent:
+        await agent.run("go", **{name: value})
+        await agent.run("go")
+    first, second = provider.requests
+    assert holds(first)
+    assert not holds(second)
+
+
+async def test_tools_may_differ_by_session_and_by_query() -> None:
+    @tool
+    async def count(to: int) -> str:
+        """Count."""
+        return "1 2 3"
+
+    steps = [says("a"), says("b"), calls(("count", {"to": 3})), says("c"), says("d")]
+    agent, provider = make_agent(steps, tools=[look])
+    async with agent, agent.session(tools=[erase]) as session:
+        await agent.run("go")
+        await session.chat("go")
+        await session.chat("go", tools=[count])
+        await session.chat("go")
+    offered = [[spec.name for spec in request.tools] for request in provider.requests]
+    assert offered == [["look"], ["erase"], ["count"], ["count"], ["erase"]]
+    assert outcomes_in(provider.requests[3]) == [("count", "ok", "1 2 3")]
+
+
+async def test_a_table_given_to_a_query_as_a_dictionary_names_its_fields_only() -> None:
+    steps = [says("a"), says("b")]
+    async with playing(steps, tools=[look], limits=Limits(turns=9, cost=1)) as (session, _):
+        started: list[QueryStarted] = []
+        session.on(QueryStarted, started.append)
+        fields: Any = {"turns": 3}
+        await session.chat("go", limits=fields)
+        await session.chat("go", limits=Limits(turns=3))
+        assert session.settings.limits == Limits(turns=9, cost=1)
+    told = [entry.options.settings["limits"] for entry in started]
+    assert [(limits["turns"], limits["cost"]) for limits in told] == [(3, 1.0), (3, None)]
+
+
 async def test_a_changed_setting_leaves_the_others_alone_and_null_clears() -> None:
     async with playing([says("ok")], thinking="high", system_prompt="x") as (session, provider):
         await session.configure(thinking=None, max_tokens=9)
@@ -758,9 +848,9 @@ async def test_an_option_that_does_not_exist_is_refused_everywhere() -> None:
 
 async def test_an_agent_s_option_is_not_quietly_ignored_by_a_query() -> None:
     agent, _ = make_agent([])
-    options: Any = {"max_tokens": 5}
+    options: Any = {"store": "memory"}
     async with agent:
-        with pytest.raises(TypeError, match="max_tokens"):
+        with pytest.raises(TypeError, match=r"store is an option of Agent\(\)"):
             await agent.run("go", **options)
 
 
@@ -784,7 +874,7 @@ WRONG: list[tuple[str, Any]] = [
     ("system_prompt", 7),
     ("fallbacks", "scripted/other"),
     ("fallbacks", None),
-    ("tools", None),
+    ("tools", 7),
     ("tools", "read_file"),
     ("providers", None),
     ("store", 7),

@@ -61,10 +61,10 @@ async def test_an_answer_becomes_the_type_that_was_asked_for(
     assert "$ref" not in schema.schema
 
 
-@pytest.mark.parametrize("kind", [str, None])
-async def test_plain_text_needs_no_schema(kind: Any) -> None:
+@pytest.mark.parametrize(("kind", "output"), [(str, "hello"), (None, None)])
+async def test_plain_text_needs_no_schema(kind: Any, output: str | None) -> None:
     result, provider = await run_script([says("hello")], {"output_type": kind})
-    assert (result.output, provider.requests[0].output_schema) == (None, None)
+    assert (result.output, provider.requests[0].output_schema) == (output, None)
 
 
 @pytest.mark.parametrize(

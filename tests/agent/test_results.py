@@ -169,7 +169,7 @@ async def test_a_result_names_its_session_and_its_last_answer() -> None:
         assert first.session_id == second.session_id == session.session_id
         answers = [item for item in session.messages if isinstance(item, AssistantMessage)]
         assert [first.message_id, second.message_id] == [item.id for item in answers]
-        assert [message.text for message in second.messages] == ["on", "two"]
+        assert [message.text for message in second.new_messages] == ["on", "two"]
 
 
 # How a query ended.

@@ -29,7 +29,6 @@ from holdfast.testing.clocks import AutoClock
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.errors import ProviderError, RequestError, error_of
 from holdfast.vocabulary.events import Busy, Idle, Retrying
-from holdfast.vocabulary.settings import NETWORK_RETRIES
 from tests.scripted_agents import events_of, failure_of, playing, run_script, texts_in
 
 STEADY = RetrySettings(jitter=0.0)
@@ -162,7 +161,7 @@ async def test_each_turn_has_its_own_budget() -> None:
 
 async def test_a_preset_can_be_chosen() -> None:
     clock = AutoClock()
-    async with playing([OVERLOADED] * 4, clock=clock, retry=NETWORK_RETRIES) as (session, _):
+    async with playing([OVERLOADED] * 4, clock=clock, retry=RetrySettings.NETWORK) as (session, _):
         await failure_of(session.chat("go"))
     assert len(waits(clock, but=-1)) == 3
 

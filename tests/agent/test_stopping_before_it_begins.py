@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+import holdfast
+import holdfast.sync
 from holdfast import AbortController, AbortSignal, AgentResult, ErrorCode, Event
 from holdfast.agent.query_stream import QueryStream
 from holdfast.testing import says
@@ -69,3 +71,30 @@ async def test_an_abort_ends_the_wait_for_a_session_that_somebody_else_holds(
         assert (await waiting.chat("go")).text == "mine"
     assert controller.signal.listener_count == 0
     assert tasks_left() == []
+
+
+@pytest.mark.parametrize("door", ["run_agent", "run_agent_stream", "sync"])
+async def test_a_signal_that_is_aborted_already_wins_over_a_broken_configuration(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "config.toml"
+    broken.write_text("model = [")
+    monkeypatch.setenv("HOLDFAST_MAX_TURNS", "many")
+    options: dict[str, Any] = {
+        "signal": _aborted(),
+        "config_path": broken,
+        "model": "nobody/knows-it",
+    }
+    if door == "run_agent":
+        error = await failure_of(holdfast.run_agent("go", **options))
+    elif door == "run_agent_stream":
+        error = await failure_of(holdfast.run_agent_stream("go", **options).result())
+    else:
+        error = await failure_of(asyncio.to_thread(holdfast.sync.run_agent, "go", **options))
+    assert (error.code, "too late" in error.message) == (ErrorCode.ABORTED, True)
+
+
+async def test_a_signal_that_is_aborted_already_lets_no_unknown_option_pass() -> None:
+    unknown: dict[str, Any] = {"tempature": 1.0}
+    with pytest.raises(TypeError, match="did you mean 'temperature'"):
+        await holdfast.run_agent("go", signal=_aborted(), **unknown)

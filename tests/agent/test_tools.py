@@ -21,7 +21,7 @@ from holdfast import (
     tool,
 )
 from holdfast.ports.tools import Answer
-from holdfast.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
+from holdfast.testing import AutoClock, LoopClock, ScriptedProvider, calls, run_seeded, says
 from holdfast.testing.scripted_provider import Step, finished
 from holdfast.vocabulary.events import Event, ToolFailed
 from holdfast.vocabulary.parts import TextPart, ToolResultPart
@@ -284,7 +284,8 @@ async def test_an_idempotent_tool_is_run_again_as_often_as_it_allows(
             raise ConnectionError("again")
         return "fine"
 
-    async with playing(two_turns(("shaky", {})), tools=[shaky]) as (session, provider):
+    options = {"tools": [shaky], "clock": AutoClock()}
+    async with playing(two_turns(("shaky", {})), **options) as (session, provider):
         events = await events_of(session)
     assert (outcomes_in(provider.requests[1])[0][1], len(RAN)) == (outcome, runs)
     assert [event.kind for event in events].count("tool.started") == 1
@@ -302,7 +303,8 @@ async def test_a_tool_that_is_run_again_gets_its_arguments_as_the_model_sent_the
         raise ConnectionError("again")
 
     given = {"items": [1, 2], "rest": {"inner": [3]}}
-    async with playing(two_turns(("consume", given)), tools=[consume]) as (session, _):
+    options = {"tools": [consume], "clock": AutoClock()}
+    async with playing(two_turns(("consume", given)), **options) as (session, _):
         await session.chat("go")
         assert seen == ["[1, 2] {'inner': [3]}"] * 3
         (call,) = [part for item in session.messages for part in getattr(item, "tool_calls", ())]

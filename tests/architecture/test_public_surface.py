@@ -4,7 +4,7 @@ import inspect
 
 import holdfast
 
-MOST = 60
+MOST = 66
 
 NAMES = {
     "AbortController",
@@ -21,6 +21,7 @@ NAMES = {
     "AssistantMessage",
     "ConfigError",
     "Deny",
+    "Err",
     "ErrorCode",
     "Event",
     "HookError",
@@ -28,6 +29,7 @@ NAMES = {
     "MediaPart",
     "Message",
     "ModelStep",
+    "Ok",
     "PartEnded",
     "PartStarted",
     "ProviderError",
@@ -64,9 +66,11 @@ NAMES = {
     "pull_model",
     "remove_local_model",
     "run_agent",
+    "run_agent_result",
     "run_agent_stream",
     "to_agent_error",
     "tool",
+    "with_retry",
 }
 
 

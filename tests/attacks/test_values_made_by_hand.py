@@ -24,7 +24,7 @@ from holdfast.ports.tools import Answer, Block, Proceed
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.vocabulary.parts import ToolCallPart
 from tests.case_names import stable_name
-from tests.scripted_agents import make_agent, outcomes_in, playing, run_script
+from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, run_script
 
 CALL = ("erase", {"path": "notes"})
 ANYTHING: Any = object()
@@ -57,9 +57,12 @@ async def test_what_is_no_decision_of_an_approver_allows_nothing(
         return decision
 
     options: Any = {"tools": [erase], "approver": approve, "store": f"jsonl:{tmp_path}"}
-    result, provider = await run_script([calls(CALL), says("well")], **options)
-    assert result.stop_reason == "complete"
-    assert [outcome for _, outcome, _ in outcomes_in(provider.requests[1])] == ["denied"]
+    async with playing([calls(CALL), says("well")], **options) as (session, provider):
+        error = await failure_of(session.chat("go"))
+        assert (error.code, len(provider.requests)) == (ErrorCode.HOOK_FAILED, 1)
+        assert (await session.chat("again")).text == "well"
+    ((_, outcome, told),) = outcomes_in(provider.requests[1])
+    assert (outcome, "approver" in told) == ("denied", False)
 
 
 @pytest.mark.parametrize("decision", WRONG_DECISIONS[:8], ids=stable_name)

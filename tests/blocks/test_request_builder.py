@@ -65,6 +65,7 @@ def test_every_setting_that_a_model_understands_is_in_the_request() -> None:
         "seed": 7,
         "output_schema": schema,
         "cache_ttl": "5m",
+        "caches_tail": True,
         "compaction": CompactionSettings(enabled=True, input_tokens=50_000),
         "betas": {"context-1m": True},
         "timeouts": Timeouts(connect=1.0),

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from holdfast import AgentError, ErrorCode, RetrySettings
 from holdfast.blocks.retry_policy import FailureCount, GiveUp, RetryAfter, decide_retry
 from holdfast.vocabulary.errors import RETRYABLE_CODES, error_of
-from holdfast.vocabulary.settings import NETWORK_RETRIES, RATE_LIMIT_RETRIES
 
 STEADY = 0.5
 """The chance that changes nothing."""
@@ -47,8 +46,11 @@ def test_a_guess_is_never_repeated() -> None:
     ("settings", "expected"),
     [
         (RetrySettings(), [2, 4, 8, 16, 30]),
-        (RATE_LIMIT_RETRIES, [5, 7.5, 11.25, 16.875, 25.3125, 37.96875, 56.953125, 60, 60, 60]),
-        (NETWORK_RETRIES, [1, 2, 4]),
+        (
+            RetrySettings.RATE_LIMIT,
+            [5, 7.5, 11.25, 16.875, 25.3125, 37.96875, 56.953125, 60, 60, 60],
+        ),
+        (RetrySettings.NETWORK, [1, 2, 4]),
         (RetrySettings(max_retries=0), []),
         (RetrySettings(max_retries=1), [2]),
         (RetrySettings(max_retries=3, first_delay=0.1, factor=2), [0.1, 0.2, 0.4]),

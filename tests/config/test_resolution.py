@@ -77,7 +77,7 @@ def test_a_full_name_brings_no_settings_of_a_short_one() -> None:
 
 def test_an_argument_can_be_none_on_purpose() -> None:
     assert resolved(cache_ttl=None).settings.cache_ttl is None
-    assert resolved().settings.cache_ttl == "1h"
+    assert resolved().settings.cache_ttl == "5m"
 
 
 def test_a_table_is_merged_and_a_whole_value_replaces() -> None:

@@ -21,7 +21,7 @@ from tests.providers.conversations import ANSWER, CLOCK, WEATHER, user
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "provider-options.md"
 
-NOT_OPTIONS = {"model", "messages", "timeouts", "reply_bytes", "fresh_media"}
+NOT_OPTIONS = {"model", "messages", "timeouts", "reply_bytes", "fresh_media", "caches_tail"}
 OPTIONS: dict[str, JsonObject] = {
     "system": {"system": ("Be kind.", "Be exact.")},
     "tools": {"tools": (WEATHER, CLOCK)},

@@ -37,9 +37,18 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [says("Paris.")],
         [calls(("temperature", {"city": "Lisbon"})), says("It is 21.5 degrees.")],
     ],
-    "docs/queries.md": [[says('{"name": "Paris", "inhabitants": 2100000}')], [says("Milk.")], []],
+    "docs/logging.md": [[]],
+    "docs/queries.md": [
+        [says("Deep, still water."), says("Deep and still, the fjord.")],
+        [says('{"name": "Paris", "inhabitants": 2100000}')],
+        [says("Milk.")],
+        [],
+        [],
+        [says("Paris.")],
+    ],
     "docs/sessions.md": [
         [says("Hello.")],
+        [says("Hello."), says("Hard.")],
         [says("A long report.")],
         [says("Hello."), says("Noon.")],
     ],
@@ -51,6 +60,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
             calls(("weather", {"city": "Oslo"}), ("crawl", {"pages": 2}), ("count", {"to": 3})),
             says("21 degrees, two pages, three."),
         ],
+        [calls(("balance", {})), says("20."), calls(("balance", {})), says("7.")],
         [calls(("ping", {"host": "example.com"})), says("It is.")],
         [calls(("pay", {"amount": 20, "to": "Anna"})), says("Ana has it.")],
     ],
@@ -78,6 +88,8 @@ async def test_the_code_of_a_page_runs(
     provider = ScriptedProvider(_SCRIPTS[page][place], provider="anthropic")
     monkeypatch.setattr(holdfast, "Agent", functools.partial(_scripted, provider))
     monkeypatch.setattr(holdfast.sync, "Agent", functools.partial(_scripted_sync, provider))
+    once = functools.partial(holdfast.run_agent_result, providers=[provider])
+    monkeypatch.setattr(holdfast, "run_agent_result", once)
     source = "async def _run():\n" + textwrap.indent(_blocks(page)[place], "    ")
     names: dict[str, Any] = {}
     exec(compile(ast.parse(source), page, "exec"), names)  # noqa: S102 - our own pages

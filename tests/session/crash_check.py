@@ -26,6 +26,7 @@ from holdfast.vocabulary.entries import (
     InputQueued,
     QueryStarted,
     Rewound,
+    SessionChanged,
     SessionOpened,
     ToolEnded,
     ToolStarted,
@@ -85,6 +86,7 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True):
             require_same(seqs, list(range(1, len(seqs) + 1)), f"a log of {session_id} without gaps")
         self._check_prompts(is_over=is_over)
         self._check_answers()
+        self._check_settings()
         await self._check_moves(store)
         await self._check_forks(store)
         self._check_effects()
@@ -137,6 +139,16 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True):
                 if isinstance(entry, ApprovalSettled) and entry.approval_id == item.subject
             ]
             require_same(found, [item.deed], f"the answer to {item.subject}")
+
+    def _check_settings(self) -> None:
+        """Every acknowledged change of a setting is in the log once."""
+        for item in self._noted("configured"):
+            told = [
+                entry.changes["settings"].get("temperature")
+                for entry in self._log_of(item)
+                if isinstance(entry, SessionChanged) and entry.origin == "configure"
+            ]
+            require_same(told.count(float(item.subject)), 1, f"times that {item} is in the log")
 
     async def _check_moves(self, store: Store) -> None:
         """Every acknowledged rewind and undo is in the log, and leads to where it was said to."""

@@ -1,8 +1,9 @@
 """A session in several acts, each played by a process of its own that may die at any write.
 
 Together they approve, deny, answer twice, steer, send from outside, go back, take that back, fork,
-and carry on after a crash. Tests start this program as `crash_script KIND` and ask it line by line
-to have an act played in a folder and killed: `NUMBER ACT FOLDER` is answered with `CODE CALLS`.
+open with other settings, and carry on after a crash. Tests start this program as
+`crash_script KIND` and ask it line by line to have an act played in a folder and killed:
+`NUMBER ACT FOLDER` is answered with `CODE CALLS`.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from holdfast import Agent, AgentSession, ApprovalRequest
+from holdfast.agent.verbs import AgentRemote
 from holdfast.ports.session_store import Store
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.testing.store_conformance.promises import require_same
@@ -28,13 +30,20 @@ from tests.history_grammar import violations
 from tests.scripted_agents import live_of
 from tests.session.answer_worker import die
 from tests.session.kill_at_call import run_until_call
-from tests.session.noting_session import Acknowledged, Notes, NotingSession, line_of
+from tests.session.noting_session import Acknowledged, Deed, Notes, NotingSession, line_of
 from tests.session.three_turns import line_writer
 from tests.stores.store_factories import open_store
 
 TRUNK, BRANCH, TWIG = "trunk", "branch", "twig"
 Act = Literal[
-    "answer_at_rest", "answer_live", "go_back", "be_cut_off", "recover", "fork", "send_from_outside"
+    "answer_at_rest",
+    "answer_live",
+    "go_back",
+    "be_cut_off",
+    "recover",
+    "fork",
+    "send_from_outside",
+    "open_anew",
 ]
 ACTS: tuple[Act, ...] = (
     "answer_at_rest",
@@ -44,6 +53,7 @@ ACTS: tuple[Act, ...] = (
     "recover",
     "fork",
     "send_from_outside",
+    "open_anew",
 )
 CUT_OFF: Act = "be_cut_off"
 """The act that ends with a death of its own."""
@@ -52,7 +62,7 @@ TOOLS = {"write": "write_line", "ask": "write_if_allowed"}
 """The tool that a word of a prompt stands for."""
 LEFT_RUNNING = {"linger", "u", "v"}
 """What a process that is cut off, and only one, asks to have written."""
-WRITTEN = {*"abdfhijkmnopqrstwxz", "end"}
+WRITTEN = {*"abdfhijkmnopqrstwxz", "end", "aa", "bb", "cc"}
 """What is written in the end. What was denied, or made void by a prompt, is not."""
 _WISH = re.compile(rf"({'|'.join(TOOLS)}) (\w+)")
 
@@ -236,17 +246,34 @@ class Script:
             for name, prompt in ((TRUNK, "write w"), (BRANCH, "write x")):
                 remote = await other.remote(name)
                 await remote.send(prompt)
-                noted = Acknowledged(deed="prompt", session_id=remote.session_id, subject=prompt)
-                self._notes.add(noted)
+                self._note_from_outside(remote, "prompt", prompt)
         async with self._holding(BRANCH) as branch:
+            await branch.resume()
             await branch.until_idle()
         async with self._holding(TRUNK) as trunk:
-            await trunk.until_idle()
             await trunk.chat("ask y")
             await trunk.send("write z")
             await trunk.until_idle()
             await trunk.steer("write end")
             await trunk.until_idle()
+
+    async def open_anew(self) -> None:
+        """Open a session with other settings, and with what was approved and sent meanwhile."""
+        async with self._holding(TRUNK, seed=1) as trunk:
+            await trunk.configure("1.5")
+            await trunk.chat("ask aa")
+        async with self._other() as other:
+            remote = await other.remote(TRUNK)
+            (asked,) = await remote.pending()
+            await remote.approve(asked.id)
+            self._note_from_outside(remote, "approved", asked.id)
+            await remote.send("write bb")
+            self._note_from_outside(remote, "prompt", "write bb")
+        async with self._holding(TRUNK, seed=2) as trunk:
+            await trunk.chat("write cc")
+
+    def _note_from_outside(self, remote: AgentRemote, deed: Deed, subject: str) -> None:
+        self._notes.add(Acknowledged(deed=deed, session_id=remote.session_id, subject=subject))
 
 
 def _play(kind: str, folder: Path, act: Act) -> None:

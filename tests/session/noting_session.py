@@ -19,7 +19,7 @@ from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.messages import AssistantMessage
 
-Deed = Literal["prompt", "approved", "denied", "rewind", "undo", "fork"]
+Deed = Literal["prompt", "approved", "denied", "rewind", "undo", "fork", "configured"]
 
 
 class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +28,8 @@ class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
     deed: Deed
     session_id: SessionId
     subject: str = ""
-    """The text of a prompt, the id of an approval, of the message gone back to, or of a fork."""
+    """The text of a prompt, the id of an approval, of the message gone back to, or of a fork; the
+    value of a setting."""
     messages: tuple[str, ...] = ()
     """The ids of the messages of the conversation after a move, or of a fork when it is opened."""
 
@@ -108,6 +109,11 @@ class NotingSession:
     async def resume(self) -> None:
         """Carry on what is unfinished."""
         await self.session.resume()
+
+    async def configure(self, temperature: str) -> None:
+        """Change a setting."""
+        await self.session.configure(temperature=float(temperature))
+        self._note("configured", temperature)
 
     # Approvals.
 

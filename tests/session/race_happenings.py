@@ -134,12 +134,29 @@ async def _resume(world: World) -> None:
         await world.session.resume()
 
 
+async def _configure(world: World) -> None:
+    """Change a setting, whatever runs."""
+    temperature = float(len(world.story.happenings))
+    try:
+        await world.session.configure(temperature=temperature)
+    except AgentError as error:
+        refused(error)
+    else:
+        world.story.configured.append(temperature)
+
+
 async def _reopen(world: World) -> None:
-    """Close the session and open it again, while others may wait for it."""
+    """Close the session and open it again, while others may wait for it.
+
+    A setting that is named for the opening holds, and those that were configured stay.
+    """
     async with world.one_reopens:  # two would wait for each other to close
         await world.session.close(force=world.by_chance(0.5))
-        session = world.home.session(world.name, busy="wait")
+        named = {"seed": len(world.story.happenings)} if world.by_chance(0.5) else {}
+        session = world.home.session(world.name, busy="wait", **named)  # type: ignore[arg-type]
         await session.open()
+        if named and session.settings.seed != named["seed"]:
+            world.story.found.append(f"opened with {named}, and it has {session.settings.seed}")
         world.session = session
     if world.by_chance(0.5):
         await _resume(world)
@@ -237,6 +254,17 @@ async def _remote_prompts(world: World) -> None:
             world.keep(text)
 
 
+async def _look(world: World) -> None:
+    """Read the session from outside: nothing that was started is called not run."""
+    remote = await world.away.remote(world.name)
+    known = frozenset(world.story.runs)
+    world.story.found += untrue_offers(await remote.messages(), known)
+    settled = {item.approval_id for item in world.story.answers if item.outcome == "settled"}
+    if asked := settled & {request.id for request in await remote.pending()}:
+        world.story.found.append(f"{asked} were answered, and wait for an answer")
+    await remote.status()
+
+
 async def _cancelled_open(world: World) -> None:
     """Give an opening up at any step: of a session of one's own, or of one that is held."""
     held, agent = world.by_chance(0.6), world.chance.choice((world.home, world.away))
@@ -285,14 +313,25 @@ _HAPPENINGS: dict[str, Callable[[World], Awaitable[None]]] = {
     "fork": _fork,
     "resume": _resume,
     "reopen": _reopen,
+    "configure": _configure,
+    "look": _look,
 }
 
 HAPPENINGS = (*_HAPPENINGS, "result", "error", "timeout")
 
 THEMES: dict[str, Sequence[str]] = {
     "anything": (),
-    "answers": ("approve", "deny", "two answers", "remote approve", "remote deny", "resume"),
+    "answers": (
+        "approve",
+        "deny",
+        "two answers",
+        "remote approve",
+        "remote deny",
+        "resume",
+        "look",
+    ),
     "prompts": ("prompt", "steer", "remote prompt", "drain", "close", "reopen", "cancelled open"),
+    "openings": ("reopen", "configure", "remote prompt", "approve", "remote approve", "prompt"),
     "branches": ("rewind", "undo", "fork", "resume", "approve", "two answers"),
 }
 """What belongs together: things that meet more often than others in the same race."""

@@ -17,6 +17,7 @@ from holdfast.vocabulary.entries import (
     QueryEnded,
     QueryStarted,
     Rewound,
+    SessionChanged,
     ToolStarted,
 )
 from holdfast.vocabulary.messages import Message
@@ -53,6 +54,8 @@ class Story:
     """How often the tool ran, by the step that it was called with; each call has its own."""
     answers: list[Answer] = field(default_factory=list)
     prompts: dict[str, Receipt] = field(default_factory=dict)
+    configured: list[float] = field(default_factory=list)
+    """The values that a setting was given, each only once."""
     found: list[str] = field(default_factory=list)
     """Violations that were seen where nothing could be raised."""
 
@@ -78,6 +81,7 @@ def check_story(story: Story, log: Sequence[Entry]) -> None:
     _check_answers(story, log)
     _check_calls(story, log)
     _check_prompts(story, log)
+    _check_settings(story, log)
 
 
 def check_log(log: Sequence[Entry]) -> None:
@@ -134,6 +138,19 @@ def _check_permissions(log: Sequence[Entry]) -> None:
             allowed.discard(entry.arguments_hash)
         elif isinstance(entry, Rewound):
             allowed.clear()
+
+
+def _check_settings(story: Story, log: Sequence[Entry]) -> None:
+    """Check that every change of a setting is in the log once, and says where it came from."""
+    configured: Counter[float] = Counter()
+    for entry in log:
+        if isinstance(entry, SessionChanged):
+            (name,) = entry.changes["settings"]
+            assert (name, entry.origin) in {("temperature", "configure"), ("seed", "opening")}
+            configured.update(entry.changes["settings"].values() if name == "temperature" else ())
+    lost = set(story.configured) - configured.keys()
+    assert not lost, f"{lost} were configured, and the log does not have them"
+    assert all(count == 1 for count in configured.values())
 
 
 def _check_answers(story: Story, log: Sequence[Entry]) -> None:

@@ -143,7 +143,7 @@ async def _check_next_query(
     assert result.text == "all is well"
     outcomes = [
         part.outcome
-        for message in result.messages
+        for message in result.new_messages
         for part in message.parts
         if isinstance(part, ToolResultPart)
     ]

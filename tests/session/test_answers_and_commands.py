@@ -135,7 +135,7 @@ async def test_a_prompt_sent_while_the_holder_closes_is_for_the_next_holder() ->
         gate.open()
         await asyncio.gather(asking, closing)
         async with agent.session("s") as again:
-            await again.wait_idle()
+            assert (await again.resume()).text == "two"
             assert [item.text for item in again.messages] == ["first", "one", "second", "two"]
 
 

@@ -233,10 +233,20 @@ def _forged_effect(line: str) -> Forge:
         (_other_answer, "the answer to"),
         (_forged_note("undo", ""), "moves"),
         (_forged_note("fork", new_session_id()), "is there"),
+        (_forged_note("configured", "0.25"), "is in the log"),
         (_forged_effect("a"), "came twice"),
         (_forged_effect("c"), "start of 'c'"),
     ],
-    ids=["prompt", "answer", "decision", "move", "fork", "effect twice", "effect unasked"],
+    ids=[
+        "prompt",
+        "answer",
+        "decision",
+        "move",
+        "fork",
+        "setting",
+        "effect twice",
+        "effect unasked",
+    ],
 )
 async def test_a_broken_promise_would_be_noticed(
     forge: Forge, complaint: str, tmp_path: Path

@@ -206,9 +206,10 @@ async def test_prompts_left_while_nobody_holds_the_session_are_answered_by_the_n
         await remote.send("first")
         await remote.send("second")
         async with agent.session(NAME, busy="wait") as session:
-            await session.wait_idle()
+            assert [item.message.text for item in session.unfinished.inputs] == ["first", "second"]
+            await session.chat("third")
             answers = [item.text for item in session.messages if isinstance(item, AssistantMessage)]
-        assert answers[-2:] == ["echo first", "echo second"]
+        assert answers[-3:] == ["echo first", "echo second", "echo third"]
 
 
 async def test_an_abort_that_nobody_heard_does_not_stop_a_later_query(

@@ -10,6 +10,7 @@ from holdfast.blocks.conversation import paths
 from holdfast.blocks.conversation.tool_calls import CallRecord
 from holdfast.session import opening
 from holdfast.session.commands import SessionCommands
+from holdfast.session.live_session import LiveSession
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.commands import Command, CommandId
@@ -63,7 +64,8 @@ def test_an_approval_that_takes_a_second_answer_is_found(
 def test_a_holder_that_consumes_the_commands_it_refuses_is_found(
     monkeypatch: pytest.MonkeyPatch, report: Report
 ) -> None:
-    async def take(self: SessionCommands, command: Command) -> None:
+    async def take(self: SessionCommands, command: Command, *, opening: bool) -> None:
+        del opening
         try:
             await self._do(command, consumed=(command.id,))
         except SessionError:
@@ -79,10 +81,15 @@ def test_a_command_that_is_consumed_before_its_effect_is_found(
     admit = PromptQueue.admit
 
     async def consume_first(
-        self: PromptQueue, query: Any, delivery: Any, *, consumed: Sequence[CommandId] = ()
+        self: PromptQueue,
+        query: Any,
+        delivery: Any,
+        *,
+        consumed: Sequence[CommandId] = (),
+        starts: bool = True,
     ) -> None:
         await self._recorder.commit((), consumed=consumed)
-        await admit(self, query, delivery)
+        await admit(self, query, delivery, starts=starts)
 
     monkeypatch.setattr(PromptQueue, "admit", consume_first)
     _find("a command that is consumed before its effect", "prompts", report)
@@ -107,3 +114,23 @@ def test_a_prompt_that_joined_a_query_and_still_waits_is_found(
 ) -> None:
     monkeypatch.setattr(PromptQueue, "_is_queued", lambda self, handle: True)
     _find("a prompt that leaves the queue twice", "prompts", report)
+
+
+def test_an_opening_that_ignores_what_is_named_is_found(
+    monkeypatch: pytest.MonkeyPatch, report: Report
+) -> None:
+    monkeypatch.setattr(opening, "_changes_at_opening", lambda fold, request: {})
+    _find("settings that are not honoured", "openings", report)
+
+
+def test_a_change_that_says_the_wrong_origin_is_found(
+    monkeypatch: pytest.MonkeyPatch, report: Report
+) -> None:
+    change = LiveSession.change
+
+    async def mistaken(self: LiveSession, changes: Any, *, origin: Any = "configure") -> None:
+        del origin
+        await change(self, changes)
+
+    monkeypatch.setattr(LiveSession, "change", mistaken)
+    _find("a change of an unknown origin", "openings", report)

@@ -179,8 +179,8 @@ async def test_queued_prompts_are_sent_after_a_restart(kind: str, tmp_path: Path
         process.signal(signal.SIGKILL)
     async with _agent(kind, tmp_path) as agent, agent.session(NAME) as session:
         assert [item.message.text for item in session.unfinished.inputs] == ["later"]
-        await session.chat("first this")
-        assert (await session.resume()).text == "echo later"
+        assert (await session.chat("and this")).text == "echo and this"
+        assert session.messages[-3].text == "echo later"
 
 
 @row("a command is sent while no process holds the session")
@@ -194,7 +194,7 @@ async def test_a_command_waits_for_the_next_holder(kind: str, tmp_path: Path) ->
         remote: AgentRemote = await agent.remote(NAME)
         await remote.send("is anybody there?")
     async with _agent(kind, tmp_path) as agent, agent.session(NAME) as session:
-        await session.wait_idle()
+        assert (await session.resume()).text == "echo is anybody there?"
         assert session.messages[-1].text == "echo is anybody there?"
 
 

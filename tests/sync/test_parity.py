@@ -22,7 +22,9 @@ FUNCTIONS = [
     "pull_model",
     "remove_local_model",
     "run_agent",
+    "run_agent_result",
     "run_agent_stream",
+    "with_retry",
 ]
 
 # What only one side has, and why.

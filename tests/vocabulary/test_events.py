@@ -8,6 +8,7 @@ from holdfast.ports.clock import Stamp
 from holdfast.testing import FakeClock
 from holdfast.vocabulary import events
 from holdfast.vocabulary.aliases import ALIASES, alias_of
+from holdfast.vocabulary.commands import AbortQuery, ApproveCall, CommandId, DenyCall
 from holdfast.vocabulary.entries import (
     Compaction,
     Entry,
@@ -44,6 +45,7 @@ from holdfast.vocabulary.events import (
     TurnMeasured,
 )
 from holdfast.vocabulary.ids import (
+    ApprovalId,
     CallId,
     EntryId,
     InputId,
@@ -95,6 +97,7 @@ ENTRY_KINDS = {
 LIVE_KINDS = {
     "text.delta",
     "reasoning.delta",
+    "compaction.delta",
     "tool.input.delta",
     "tool.progress",
     "tool.failed",
@@ -184,6 +187,17 @@ def test_live_events_have_no_place_in_the_log() -> None:
 @pytest.mark.parametrize("name", [*OF_SESSIONS, *OF_STREAMS, *OF_CHANNELS])
 def test_a_name_from_another_system_leads_to_one_of_our_kinds(name: str) -> None:
     assert [kind for kind, names in ALIASES.items() if name in names] != []
+
+
+def test_what_is_told_to_a_session_has_names_from_other_systems_too() -> None:
+    command, approval = CommandId("cmd_1"), ApprovalId("apr_1")
+    told = [
+        AbortQuery(id=command),
+        ApproveCall(id=command, approval_id=approval),
+        DenyCall(id=command, approval_id=approval),
+    ]
+    names = ["cancel", "tool_approval_response", "tool_approval_response"]
+    assert [item.alias for item in told] == names
 
 
 def test_aliases_are_of_kinds_that_exist() -> None:

@@ -5,8 +5,6 @@ import pytest
 
 from holdfast import Limits, ModelStep, RetrySettings, Settings, Timeouts
 from holdfast.vocabulary.settings import (
-    NETWORK_RETRIES,
-    RATE_LIMIT_RETRIES,
     CompactionSettings,
     RuntimeSettings,
 )
@@ -41,13 +39,14 @@ def test_the_defaults_of_a_session() -> None:
         "stop": (),
         "seed": None,
         "betas": {},
-        "cache_ttl": "1h",
+        "cache_ttl": "5m",
         "cached_reminders": (),
         "compaction": CompactionSettings(),
         "parallel_tools": False,
         "parallel_tool_calls": True,
         "allowed_tools": None,
         "denied_tools": (),
+        "approval": "by_tool",
         "loop_threshold": 3,
         "on_loop": "ask",
         "limits": Limits(),
@@ -72,7 +71,11 @@ def test_the_defaults_of_retries() -> None:
 
 @pytest.mark.parametrize(
     ("preset", "expected"),
-    [(RATE_LIMIT_RETRIES, (5.0, 60.0, 10, 1.5)), (NETWORK_RETRIES, (1.0, 10.0, 3, 2.0))],
+    [
+        (RetrySettings.RATE_LIMIT, (5.0, 60.0, 10, 1.5)),
+        (RetrySettings.NETWORK, (1.0, 10.0, 3, 2.0)),
+        (RetrySettings.QUICK, (0.1, 30.0, 2, 2.0)),
+    ],
 )
 def test_the_presets_of_retries(
     preset: RetrySettings, expected: tuple[float, float, int, float]

@@ -10,17 +10,21 @@ from holdfast.agent.agent_options import (
     AgentOptions,
     CreateSessionOptions,
     OneCallOptions,
+    OpeningOptions,
     Prompt,
+    QueryOnlyOptions,
     QueryOptions,
     SessionOptions,
 )
 from holdfast.agent.option_checks import (
     arguments_of,
+    check_names,
     check_options,
     check_reference,
     check_text,
     hide_key,
     inputs_of,
+    named_settings,
     options_of,
     sources_of,
     takes,
@@ -29,16 +33,21 @@ from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session import AgentSession
 from holdfast.agent.verbs import AgentRemote
 from holdfast.assembly.agent_inputs import split_model
+from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.ports.abort import query_stopped
 from holdfast.serialization.session_state import check_state
-from holdfast.session.session_descriptions import SessionRequest
+from holdfast.session.session_descriptions import SessionBindings, SessionRequest
+from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.late_names import late_module
+from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult
-from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.settings import Settings, changed_settings
 
 if TYPE_CHECKING:
     from holdfast.agent.sessions import AgentSessions
     from holdfast.assembly.composition import Composition
+    from holdfast.session.query_handle import QueryHandle
 
 
 @takes(AgentOptions)
@@ -102,7 +111,7 @@ class Agent:
             ConfigError: CONFIG_INVALID when the name or a state to restore is not valid.
 
         """
-        request = _request_for(reference, options, like=self._new_session)
+        request = _request_for(reference, options, self._composition, like=self._new_session)
         return AgentSession(self._composition, request)
 
     async def remote(self, reference: str) -> AgentRemote:
@@ -133,12 +142,25 @@ async def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentR
 
 
 @takes(OneCallOptions)
+async def run_agent_result(
+    prompt: Prompt, **options: Unpack[OneCallOptions]
+) -> Ok[AgentResult[Any]] | Err:
+    """Answer one prompt; an `AgentError` comes back as a value instead of being raised."""
+    try:
+        return Ok(await run_agent(prompt, **options))
+    except AgentError as error:
+        return Err(error)
+
+
+@takes(OneCallOptions)
 def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> QueryStream[Any]:
     """Answer one prompt and watch the answer come."""
     agent_options, query_options = _split(options)
-    signal = check_options(query_options, QueryOptions, door="run_agent_stream()")["signal"]
-    if signal is not None and signal.aborted:
-        agent_options = {}  # nothing is built for a query that was stopped before it began
+    checked = check_options(query_options, QueryOptions, door="run_agent_stream()")
+    if checked["signal"] is not None and checked["signal"].aborted:
+        # Nothing is built, and no configuration read, for a query that was stopped before it began.
+        check_names(agent_options, AgentOptions, door="run_agent_stream()")
+        return QueryStream(_start_nothing, None, checked)
     hide_key(agent_options)
     composition, request = _prepare(agent_options)
     session = AgentSession(composition, request, closes_after_query=True, closes_agent=True)
@@ -151,12 +173,17 @@ async def create_agent_session(**options: Unpack[CreateSessionOptions]) -> Agent
     agent_options, session_options = _part_session(options)
     hide_key(agent_options)
     composition, new_session = _prepare(agent_options)
-    request = _request_for(options.get("name"), session_options, like=new_session)
+    request = _request_for(options.get("name"), session_options, composition, like=new_session)
     try:
         return await AgentSession(composition, request, closes_agent=True).open()
     except BaseException:
         await composition.close()
         raise
+
+
+async def _start_nothing() -> "QueryHandle":
+    """Stand for a query whose signal was aborted: its stream raises ABORTED instead."""
+    raise query_stopped()
 
 
 def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
@@ -169,6 +196,7 @@ def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
         owner=resolved.agent.owner,
         project=resolved.agent.project or writable(str(configuration.cwd)),
         settings=configuration.settings,
+        named_by_agent=named_settings(options, configuration),
     )
     check_text(request.owner, of="the owner")
     check_text(request.project, of="the project")
@@ -176,15 +204,25 @@ def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
 
 
 def _request_for(
-    reference: str | None, options: SessionOptions, *, like: SessionRequest
+    reference: str | None,
+    options: SessionOptions,
+    composition: "Composition",
+    *,
+    like: SessionRequest,
 ) -> SessionRequest:
     """Return the request for a session by its name or id, checked."""
     check_reference(reference)
     options = check_options(options, SessionOptions, door="agent.session()")
-    state = options["restore"]
+    state, tools = options["restore"], options["tools"]
+    named = named_settings(options, composition.configuration)
     return replace(
         like,
         reference=reference,
+        settings=changed_settings(like.settings, named.changes_to(like.settings)),
+        named_here=named,
+        bindings=SessionBindings(
+            tools=None if tools is None else ToolRegistry(tools), deps=options["deps"]
+        ),
         busy=options["busy"],
         history=check_state(state).messages if state is not None else (),
         must_exist=options["must_exist"],
@@ -193,13 +231,13 @@ def _request_for(
 
 def _split(options: OneCallOptions) -> tuple[AgentOptions, QueryOptions]:
     """Part what is the agent's from what is the query's."""
-    agent, query = _parted(options, QueryOptions)
+    agent, query = _parted(options, QueryOnlyOptions)
     return agent, query
 
 
 def _part_session(options: CreateSessionOptions) -> tuple[AgentOptions, SessionOptions]:
     """Part what is the agent's from what is the session's."""
-    agent, session = _parted(options, SessionOptions)
+    agent, session = _parted(options, OpeningOptions)
     agent.pop("name", None)
     return agent, session
 

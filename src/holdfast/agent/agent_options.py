@@ -30,16 +30,18 @@ from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.messages import Sender, UserMessage
-from holdfast.vocabulary.native_settings import ClaudeAgentSettings
+from holdfast.vocabulary.native_settings import ClaudeAgentSettings, ClaudeOptions
 from holdfast.vocabulary.option_declarations import (
     Option,
     function_option,
+    is_list,
     list_option,
     path_option,
 )
 from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import (
+    ApprovalRule,
     CacheTtl,
     CompactionSettings,
     Delivery,
@@ -93,6 +95,7 @@ class SettingsOptions(TypedDict, total=False):
     parallel_tool_calls: bool
     allowed_tools: Sequence[str] | None
     denied_tools: Sequence[str]
+    approval: ApprovalRule
     loop_threshold: int | None
     on_loop: OnLoop
     limits: Limits
@@ -101,16 +104,33 @@ class SettingsOptions(TypedDict, total=False):
     timeouts: Timeouts
 
 
-class AgentOptions(SettingsOptions, total=False):
-    """What an agent may be told."""
+class ScopedOptions(SettingsOptions, total=False):
+    """What an agent, a session or a query may be told; what is told to the narrower one wins."""
 
     tools: Annotated[
-        Iterable[ToolInput],
-        list_option(
-            "Functions that the model may call, what `@tool` made of them, and sources of tools.",
+        Iterable[ToolInput] | None,
+        Option(
+            "Functions that the model may call, what `@tool` made of them, and sources of tools; "
+            "given to a session or a query, instead of those of the agent.",
+            default=None,
+            fits=lambda value: value is None or is_list(value),
             wanted="a list of tools",
         ),
     ]
+    deps: Annotated[
+        Any,
+        Option(
+            "Any object for tools that ask for it, as `ToolContext.deps`; given to a session or a "
+            "query, instead of the agent's. Never stored.",
+            default=None,
+            fits=_is_anything,
+        ),
+    ]
+
+
+class AgentOptions(ScopedOptions, total=False):
+    """What an agent may be told."""
+
     store: Annotated[str | Store, Option(fits=_is_store, wanted="a store")]
     owner: str
     project: str | None
@@ -122,19 +142,7 @@ class AgentOptions(SettingsOptions, total=False):
         ),
     ]
     claude_agent: ClaudeAgentSettings
-    claude_options: Annotated[
-        Mapping[str, Any],
-        Option(
-            "`mcp_servers`, `hooks` and `agents` for models of `claude-agent/…`, as "
-            "claude-agent-sdk takes them.",
-            make=dict,
-            shown="{}",
-            fits=lambda value: (
-                isinstance(value, Mapping) and set(value) <= {"mcp_servers", "hooks", "agents"}
-            ),
-            wanted="a mapping with `mcp_servers`, `hooks` or `agents`",
-        ),
-    ]
+    claude_options: ClaudeOptions
     api_key: Annotated[
         str | Secret | TokenSource | TokenFunction | None,
         Option(
@@ -278,8 +286,8 @@ class SendOptions(TypedDict, total=False):
     ]
 
 
-class QueryOptions(SendOptions, total=False):
-    """What one query may be told."""
+class QueryOnlyOptions(SendOptions, total=False):
+    """What one query may be told that an agent or a session may not."""
 
     signal: Annotated[
         AbortSignal | None,
@@ -326,7 +334,11 @@ class QueryOptions(SendOptions, total=False):
     ]
     reminders: Annotated[
         Sequence[str],
-        Option("Notes to the model with the first request only; never stored.", default=()),
+        Option(
+            "Notes to the model with the first request only. They are no part of the conversation, "
+            "and stored only while their prompt waits in the queue.",
+            default=(),
+        ),
     ]
     require_tool: Annotated[
         str | None,
@@ -343,8 +355,12 @@ class QueryOptions(SendOptions, total=False):
     ]
 
 
-class SessionOptions(TypedDict, total=False):
-    """What opening a session may be told."""
+class QueryOptions(ScopedOptions, QueryOnlyOptions, total=False):
+    """What one query may be told; settings, tools and deps among it are of this query only."""
+
+
+class OpeningOptions(TypedDict, total=False):
+    """What opening a session may be told that an agent or a query may not."""
 
     restore: Annotated[
         SessionState | dict[str, Any] | None,
@@ -363,11 +379,15 @@ class SessionOptions(TypedDict, total=False):
     ]
 
 
-class OneCallOptions(AgentOptions, QueryOptions, total=False):
+class SessionOptions(ScopedOptions, OpeningOptions, total=False):
+    """What a session may be told when it is opened; settings, tools and deps are its own."""
+
+
+class OneCallOptions(AgentOptions, QueryOnlyOptions, total=False):
     """What a single query may be told about its agent and itself."""
 
 
-class CreateSessionOptions(AgentOptions, SessionOptions, total=False):
+class CreateSessionOptions(AgentOptions, OpeningOptions, total=False):
     """What a single session may be told about its agent and itself."""
 
     name: Annotated[

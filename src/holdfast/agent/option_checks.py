@@ -21,9 +21,10 @@ from holdfast.agent.agent_options import (
 from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
 from holdfast.blocks.tool_registry.running import run_in_thread
 from holdfast.ports.tools import Approver
+from holdfast.session.session_descriptions import NamedSettings
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision, DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import JsonObject, writable
+from holdfast.vocabulary.json_types import JsonObject, plain_value, writable
 from holdfast.vocabulary.option_declarations import (
     NOT_YET,
     Declared,
@@ -38,6 +39,7 @@ from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import AgentDefaults, Settings
 
 if TYPE_CHECKING:
+    from holdfast.assembly.configuration import Configuration
     from holdfast.config.resolution import Resolved
 
 OptionsT = TypeVar("OptionsT", bound=Mapping[str, Any])
@@ -94,10 +96,7 @@ def check_options(options: OptionsT, kind: type[OptionsT], *, door: str) -> Opti
         ConfigError: CONFIG_INVALID naming the option whose value is wrong.
 
     """
-    known = options_of(kind)
-    if unknown := sorted(set(options) - set(known)):
-        told = "; ".join(_unknown(name, known) for name in unknown)
-        raise TypeError(f"{door}: {told}")
+    known = check_names(options, kind, door=door)
     for name, value in options.items():
         _check_value(known[name], value)
     filled: Any = {
@@ -110,6 +109,20 @@ def check_options(options: OptionsT, kind: type[OptionsT], *, door: str) -> Opti
     return checked
 
 
+def check_names(options: Mapping[str, object], kind: type, *, door: str) -> Mapping[str, Declared]:
+    """Refuse options that a door does not have; returns those that it has.
+
+    Raises:
+        TypeError: saying where each of them belongs, or what may be meant.
+
+    """
+    known = options_of(kind)
+    if unknown := sorted(set(options) - set(known)):
+        told = "; ".join(_unknown(name, known) for name in unknown)
+        raise TypeError(f"{door}: {told}")
+    return known
+
+
 def _unknown(name: str, known: Mapping[str, Declared]) -> str:
     """Say where a name belongs that a door does not know."""
     for option in options_of(AgentOptions).values():
@@ -118,10 +131,11 @@ def _unknown(name: str, known: Mapping[str, Declared]) -> str:
             if fields[name].option.planned:
                 raise ConfigError(ErrorCode.CONFIG_INVALID, f"{name}: {NOT_YET}")
             return f"{name} is a field of the option {option.name}"
-    for door, kind in _DOORS.items():
-        if name in options_of(kind):
-            return f"{name} is an option of {door}"
-    return f"{name} is {unknown_name(name, known)}"
+    doors = [door for door, kind in _DOORS.items() if name in options_of(kind)]
+    if not doors:
+        return f"{name} is {unknown_name(name, known)}"
+    *others, last = doors if len(doors) == 1 else doors[:-1]  # the last one takes almost all
+    return f"{name} is an option of {', '.join(others)}{' and ' if others else ''}{last}"
 
 
 def _is_configured(name: str) -> bool:
@@ -197,6 +211,37 @@ def settings_changes(options: SettingsOptions) -> JsonObject:
     return plain
 
 
+def named_settings(options: SettingsOptions, configuration: "Configuration") -> NamedSettings:
+    """Return the settings that a program names, checked, with short names of models replaced.
+
+    A table that is given as a mapping names its fields only; one of our own types names them all.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming the setting.
+
+    """
+    given = {
+        setting: value
+        for name, value in options.items()
+        if (setting := STORED_AS.get(name, name)) in Settings.__struct_fields__
+        and (value or setting != "model")  # without one, the model is found elsewhere
+    }
+    if not given:
+        return NamedSettings()
+    named = {name: value for name, value in settings_changes(options).items() if name in given}
+    changed = configuration.changed(named)
+    normal = plain_value(msgspec.convert(changed, Settings))
+    values = {
+        name: {key: normal[name][key] for key in value}
+        if isinstance(value := given.get(name), Mapping)
+        else normal[name]
+        for name in changed
+        if name in given
+    }
+    implied = {name: normal[name] for name in changed if name not in given}
+    return NamedSettings(values=values, implied=implied)
+
+
 def _as_setting(name: str, value: object) -> object:
     """Return a value as its setting has it: short ways of writing are for options only."""
     if name == "system_prompt":
@@ -212,6 +257,7 @@ def inputs_of(options: AgentOptions, resolved: "Resolved") -> AgentInputs:
     return AgentInputs(
         **{
             **pick(options, AgentInputs),
+            "tools": () if options["tools"] is None else options["tools"],
             "store": options.get("store", resolved.agent.store),
             "runtime": resolved.runtime,
             "approver": None if approver is None else _as_async(approver),

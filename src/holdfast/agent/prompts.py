@@ -16,6 +16,7 @@ from holdfast.blocks.tool_registry.foreign_types import (
     parse_json,
     understood,
 )
+from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.ports.runner import OutputSpec, QueryInput
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import QueryId, new_message_id, new_query_id
@@ -34,19 +35,37 @@ def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
     """Make the input of one query from its prompt and its checked options.
 
     Raises:
-        ConfigError: CONFIG_INVALID when the prompt is empty or the output type cannot be used.
+        ConfigError: CONFIG_INVALID when the prompt is empty, or when the output type or a tool
+            cannot be used.
 
     """
     query_id = new_query_id()
-    return QueryInput(
-        query_id=query_id,
-        message=make_prompt(prompt, options, query_id),
-        reminders=tuple(options["reminders"]),
-        require_tool=options["require_tool"],
-        transform=options["transform"],
-        output=output_spec(options["output_type"]),
-        timeout=options["timeout"],
-    )
+    message = make_prompt(prompt, options, query_id)
+    query = QueryInput(query_id=query_id, message=message, sender=message.sender)
+    return with_options(query, options)
+
+
+def with_options(query: QueryInput, options: QueryOptions) -> QueryInput:
+    """Return a query with what its options say; what they do not say stays as it is.
+
+    Settings among them are left out: what they come to depends on those of the session.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when the output type or a tool cannot be used.
+
+    """
+    tools, require_tool = options["tools"], options["require_tool"]
+    said = {
+        "reminders": tuple(map(writable, options["reminders"])) or None,
+        "require_tool": require_tool and writable(require_tool),
+        "transform": options["transform"],
+        "output": output_spec(options["output_type"]),
+        "wants_text": options["output_type"] is str or None,
+        "timeout": options["timeout"],
+        "tools": None if tools is None else ToolRegistry(tools),
+        "deps": options["deps"],
+    }
+    return replace(query, **{name: value for name, value in said.items() if value is not None})
 
 
 async def attach(message: UserMessage, options: SendOptions, *, cwd: PathInput) -> UserMessage:

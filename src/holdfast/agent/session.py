@@ -13,15 +13,17 @@ from holdfast.agent.option_checks import (
     check_options,
     check_reference,
     check_subscription,
+    named_settings,
     settings_changes,
     takes,
 )
-from holdfast.agent.prompts import attach, make_prompt, make_query
+from holdfast.agent.prompts import attach, make_prompt, make_query, with_options
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.verbs import SessionVerbs
 from holdfast.ports.runner import QueryInput
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import (
+    NamedSettings,
     SessionRequest,
     SessionView,
     Unfinished,
@@ -64,9 +66,8 @@ class AgentSession(SessionVerbs, HistoryEditing):
         closes_agent: bool = False,
     ) -> None:
         super().__init__(composition)
-        self._request = request
-        self._closes_after_query = closes_after_query
-        self._closes_agent = closes_agent
+        self._request = replace(request, bindings=replace(request.bindings, face=self))
+        self._closes_after_query, self._closes_agent = closes_after_query, closes_agent
         self._one_opens = asyncio.Lock()
         self._opening: asyncio.Task[LiveSession] | None = None
         self._live: LiveSession | None = None
@@ -141,12 +142,13 @@ class AgentSession(SessionVerbs, HistoryEditing):
     def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
         options = check_options(options, QueryOptions, door="session.chat()")
-        query = make_query(prompt, options)
+        query, named = make_query(prompt, options), self._named_by(options)
 
         async def start() -> "QueryHandle":
             cwd = self._composition.configuration.cwd
             message = query.message and await attach(query.message, options, cwd=cwd)
-            return await self._submit(replace(query, message=message), options)
+            given = replace(query, message=message, is_only=self._closes_after_query)
+            return await self._submit(given, options, named)
 
         finish = self.close if self._closes_after_query else None
         return QueryStream(start, finish, options)
@@ -155,23 +157,37 @@ class AgentSession(SessionVerbs, HistoryEditing):
     def resume(self, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
         """Carry an unfinished query on; await it for its result, or iterate it.
 
+        Prompts that wait run after it. Without an unfinished query, the first of them is it.
+
         Raises:
-            SessionError: NOTHING_TO_SEND when every query has ended.
+            SessionError: NOTHING_TO_SEND when every query has ended and no prompt waits.
 
         """
         options = check_options(options, QueryOptions, door="session.resume()")
+        named = self._named_by(options)
 
         async def start() -> "QueryHandle":
-            return await self._submit(None, options)
+            live = await self._live_session()
+            query = resume_input(live.fold, live.recorder.waiting().values())
+            return await self._submit(with_options(query, options), options, named)
 
         return QueryStream(start, None, options)
 
-    async def _submit(self, query: QueryInput | None, options: QueryOptions) -> "QueryHandle":
-        """Submit a query to the session; without one, carry on what is unfinished."""
+    def _named_by(self, options: QueryOptions) -> NamedSettings:
+        """Return the settings of one query, checked; one that is stopped already needs none."""
+        signal = options["signal"]
+        if signal is not None and signal.aborted:
+            return NamedSettings()
+        return named_settings(options, self._composition.configuration)
+
+    async def _submit(
+        self, query: QueryInput, options: QueryOptions, named: NamedSettings
+    ) -> "QueryHandle":
         live = await self._live_session()
-        total_timeout = options["total_timeout"]
-        query = query or resume_input(live.fold, live.recorder.waiting().values())
-        handle = live.new_handle(query, total_timeout=total_timeout)
+        settings = query.settings | named.over(live.fold.settings)
+        handle = live.new_handle(
+            replace(query, settings=settings), total_timeout=options["total_timeout"]
+        )
         await live.submit(handle, options["delivery"])
         return handle
 
@@ -187,7 +203,7 @@ class AgentSession(SessionVerbs, HistoryEditing):
         options = check_options(SendOptions(), SendOptions, door="session.count_tokens()")
         message = None if prompt is None else make_prompt(prompt, options, new_query_id())
         live = await self._live_session()
-        return await self._composition.count_tokens(live.fold, message)
+        return await self._composition.count_tokens(live, message)
 
     async def drain_queue(self) -> tuple[UserMessage, ...]:
         """Take every prompt that waits out of the queue and return them."""
@@ -238,8 +254,13 @@ class AgentSession(SessionVerbs, HistoryEditing):
         """
         fork = await (await self._branches()).fork(after)
         check_reference(name)
+        self._composition.kept.add(fork.parent)
         request = SessionRequest(
-            reference=name, owner=self._request.owner, project=self._request.project, fork=fork
+            reference=name,
+            owner=self._request.owner,
+            project=self._request.project,
+            fork=fork,
+            bindings=self._request.bindings,
         )
         return await AgentSession(self._composition, request).open()
 
@@ -289,11 +310,13 @@ class AgentSession(SessionVerbs, HistoryEditing):
     async def close(self, *, force: bool = False) -> None:
         """Close the session: a running query may end by itself for a while, or not with `force`."""
         self._closed = True
-        if self._live is None and self._opening is not None:
-            await _give_up(self._opening)
-        if self._live is not None:
-            await self._live.close(force=force)
-        self._composition.forget_closed()
+        live = self._live
+        if live is None and self._opening is not None:
+            live = await _give_up(self._opening)
+        elif live is not None:
+            await live.close(force=force)
+        if live is not None:
+            await self._composition.forget(live, is_one_shot=self._closes_after_query)
         if self._closes_agent:
             await self._composition.close()
 
@@ -362,12 +385,14 @@ class AgentSession(SessionVerbs, HistoryEditing):
                 self._live = live
 
 
-async def _give_up(opening: "asyncio.Task[LiveSession]") -> None:
-    """Cancel an opening, and close the session if it was open already."""
+async def _give_up(opening: "asyncio.Task[LiveSession]") -> "LiveSession | None":
+    """Cancel an opening; close and return the session if it was open already."""
     if opening.cancel():
         await asyncio.wait({opening})
-    if not opening.cancelled() and opening.exception() is None:
-        await opening.result().close(force=True)
+    if opening.cancelled() or opening.exception() is not None:
+        return None
+    await (live := opening.result()).close(force=True)
+    return live
 
 
 def _not_open(*, closed: bool) -> AgentError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 from holdfast.agent.agent_options import Prompt, SendOptions
 from holdfast.agent.option_checks import check_id, check_options, decided, takes
 from holdfast.agent.prompts import attach, make_prompt
-from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
+from holdfast.vocabulary.approvals import ApprovalRequest, ApprovalScope, Approve, Deny
 from holdfast.vocabulary.commands import (
     AbortQuery,
     ApproveCall,
@@ -16,9 +16,10 @@ from holdfast.vocabulary.commands import (
     SendPrompt,
     new_command_id,
 )
-from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.events import Event, SessionStatus
 from holdfast.vocabulary.ids import ApprovalId, QueryId, SessionId, new_input_id, new_query_id
 from holdfast.vocabulary.json_types import Json, writable_or_none
+from holdfast.vocabulary.messages import Message
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
@@ -131,6 +132,21 @@ class AgentRemote(SessionVerbs):
     def session_id(self) -> SessionId:
         """The session's id."""
         return self._session_id
+
+    async def messages(self) -> tuple[Message, ...]:
+        """Read the conversation so far."""
+        return (await self._composition.look_at(self._session_id)).messages
+
+    async def pending(self) -> tuple[ApprovalRequest, ...]:
+        """Read the approvals without an answer; one that was just sent from anywhere counts."""
+        return (await self._composition.look_at(self._session_id)).pending
+
+    async def status(self) -> SessionStatus:
+        """Read what the session is doing, by its log.
+
+        `Busy` while a query has no recorded end, also when the process that ran it is gone.
+        """
+        return (await self._composition.look_at(self._session_id)).status
 
     async def abort(self, reason: str | None = None) -> None:
         """Ask for the running query to be stopped."""

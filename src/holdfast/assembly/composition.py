@@ -8,7 +8,6 @@ from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs, split_model
 from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
-from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
 from holdfast.blocks.token_estimate import estimate_tokens
 from holdfast.blocks.tool_registry.registry import ToolRegistry
@@ -21,12 +20,12 @@ from holdfast.engine.query_runner import QueryRunner
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import ToolExecution
 from holdfast.engine.turn_runner import TurnRunner
-from holdfast.ports.session_store import SessionRecord, Store
+from holdfast.ports.session_store import Store
+from holdfast.session.branching import fold_log
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, open_session
-from holdfast.session.session_descriptions import SessionRequest
-from holdfast.vocabulary.entries import SessionChanged
+from holdfast.session.session_descriptions import SessionGlimpse, SessionRequest, glimpse_of
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Event, Instrumented
 from holdfast.vocabulary.ids import SessionId
@@ -64,6 +63,10 @@ class Composition:
         self._inputs = inputs
         self._store: Store | None = None
         self._sessions: list[LiveSession] = []
+        self._one_shots: set[SessionId] = set()
+        """Sessions of single calls that are to be forgotten when they are over."""
+        self.kept: set[SessionId] = set()
+        """Sessions that are not forgotten, because others were forked from them."""
         self._openings = OwnedTasks()
         self._closed = False
         self._runner = self._make_runner()
@@ -72,13 +75,13 @@ class Composition:
         inputs, clock = self._inputs, self.clock
         catalogue = self.configuration.known_models(clock)
         dispatcher = ToolDispatcher(
-            execution=ToolExecution(clock=clock), before_tool=inputs.before_tool
+            execution=ToolExecution(clock=clock, random=inputs.random),
+            before_tool=inputs.before_tool,
         )
         wire = QueryRunner(
             attempts=ProviderAttempts(route=self.clients.route, clock=clock, random=inputs.random),
             turns=TurnRunner(catalogue=catalogue, clock=clock, runtime=inputs.runtime),
             dispatcher=dispatcher,
-            registry=self.registry,
             clock=clock,
         )
         native = self.configuration.resolved.agent.claude_agent
@@ -88,7 +91,6 @@ class Composition:
                 route=self.clients.native,
                 is_native=self.clients.is_native,
                 dispatcher=dispatcher,
-                registry=self.registry,
                 catalogue=catalogue,
                 clock=clock,
                 runtime=inputs.runtime,
@@ -126,9 +128,20 @@ class Composition:
                 return live
         return None
 
-    def forget_closed(self) -> None:
-        """Keep nothing of sessions that were closed."""
-        self._sessions = [live for live in self._sessions if not live.closed]
+    async def forget(self, live: LiveSession, *, is_one_shot: bool = False) -> None:
+        """Keep nothing of a session that was closed.
+
+        The session of a single call is gone from the agent's own memory, too, unless it rests:
+        then it is gone when it was answered and is closed again.
+        """
+        self._sessions = [other for other in self._sessions if not other.closed]
+        if is_one_shot and self._inputs.store == "memory":
+            self._one_shots.add(live.session_id)
+        fold = live.fold
+        is_over = fold.unfinished_query() is None and not fold.inputs
+        if is_over and live.session_id in self._one_shots - self.kept:
+            self._one_shots.discard(live.session_id)
+            await self.store.log.delete(live.session_id)
 
     async def find(self, request: SessionRequest) -> SessionId:
         """Find a session, also one that another process holds.
@@ -141,6 +154,12 @@ class Composition:
         if record is None:
             raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
         return record.id
+
+    async def look_at(self, session_id: SessionId) -> SessionGlimpse:
+        """Return what the store has of a session, whoever holds it."""
+        entries = await self.store.log.read(session_id)
+        commands = await self.store.inbox.pending(session_id)
+        return glimpse_of(await fold_log(self.store.log, entries), commands)
 
     async def require(self, session_id: SessionId) -> None:
         """Raise NOT_FOUND when a session of this owner is not there any more."""
@@ -160,19 +179,6 @@ class Composition:
             self._store = make_store(given) if isinstance(given, str) else given
         return self._store
 
-    async def delete_log(self, record: SessionRecord) -> None:
-        """Delete the log of a session, and the transcripts that native agents kept for it."""
-        named: set[str] = set()
-        if record.native_session_id is not None:
-            entries = await self.store.log.read(record.id)
-            changes = [entry.changes for entry in entries if isinstance(entry, SessionChanged)]
-            named = {each["native_session_id"] for each in changes if "native_session_id" in each}
-        await self.store.log.delete(record.id)
-        if named:
-            transcripts = late.stored_transcripts(lambda: self.store, record.owner, self.clock)
-            for native_id in named - {None}:
-                await transcripts.delete({"project_key": "", "session_id": native_id})
-
     def session_resources(self) -> SessionResources:
         """Return what sessions share."""
         return SessionResources(
@@ -183,10 +189,12 @@ class Composition:
             runtime=self._inputs.runtime,
             approver=self._inputs.approver,
             unanswered=self._inputs.unanswered,
+            deps=self._inputs.deps,
+            cwd=self.configuration.cwd,
             telemetry=self._inputs.telemetry,
         )
 
-    async def count_tokens(self, fold: SessionFold, message: UserMessage | None) -> TokenCount:
+    async def count_tokens(self, live: LiveSession, message: UserMessage | None) -> TokenCount:
         """Count what a session's next request would hold; with a message, if it were said now.
 
         Raises:
@@ -194,13 +202,13 @@ class Composition:
             ConfigError: CONFIG_INVALID when the message holds media that the model does not take.
 
         """
-        settings = fold.settings
+        fold, settings = live.fold, live.fold.settings
         client, model = None, split_model(settings.model)[1]
         if not self.clients.is_native(settings.model):
             client, model = await self.clients.route(settings.model)
         if message is not None:
             message = lead_with_reminders(message, settings.cached_reminders, fold.sent_view())
-        offered = self.registry.current().view(settings.allowed_tools, settings.denied_tools)
+        offered = live.registry.current().view(settings.allowed_tools, settings.denied_tools)
         media = media_of(message.parts) if message is not None else ()
         extras = RequestExtras(model=model, tools=offered.wire_tools, fresh_media=media)
         request = build_request(settings, fold.sent_view(message), extras)

@@ -16,6 +16,7 @@ from holdfast.ports.native_agent import NativeAgent
 from holdfast.ports.session_store import Store
 from holdfast.ports.token_source import TokenSource
 from holdfast.providers.vendors import VENDORS, Vendor
+from holdfast.vocabulary.entries import Entry, SessionChanged
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.option_declarations import unknown_name
 from holdfast.vocabulary.secrets import Secret, remember
@@ -82,6 +83,16 @@ class ModelClients:
         if agent is None and provider == CLAUDE_AGENT:
             agent = self._native[provider] = self._make_claude_agent()
         return None if agent is None else (agent, name)
+
+    async def delete_transcripts(self, owner: str, entries: Iterable[Entry]) -> None:
+        """Delete what native agents kept in the store for a session, by the entries of its log."""
+        changes = [entry.changes for entry in entries if isinstance(entry, SessionChanged)]
+        named = {each.get("native_session_id") for each in changes} - {None}
+        store = self._options.store
+        if named and store is not None:
+            transcripts = late.stored_transcripts(store, owner, self._options.clock)
+            for native_id in named:
+                await transcripts.delete({"project_key": "", "session_id": native_id})
 
     def _make_claude_agent(self) -> NativeAgent:
         configuration, provider = self._configuration, CLAUDE_AGENT

@@ -299,5 +299,8 @@ def _typed_code_of(value: object) -> ErrorCode | None:
 def _message_of(value: object) -> str:
     """Return the text of an exception; never its attributes, which may hold secrets."""
     if isinstance(value, BaseException):
-        return str(value) or type(value).__name__
+        try:
+            return str(value) or type(value).__name__
+        except Exception:  # noqa: BLE001 - an error's own text is somebody else's code
+            return type(value).__name__
     return value if isinstance(value, str) else type(value).__name__

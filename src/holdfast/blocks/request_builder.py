@@ -25,6 +25,8 @@ class RequestExtras(msgspec.Struct, frozen=True, kw_only=True):
     """The one tool that the model must call."""
     fresh_media: tuple[MediaPart, ...] = ()
     """What the user has just handed in."""
+    caches_tail: bool = True
+    """Whether a later request may repeat this one."""
 
 
 def build_request(
@@ -51,6 +53,7 @@ def build_request(
         seed=settings.seed,
         output_schema=extras.output_schema,
         cache_ttl=settings.cache_ttl,
+        caches_tail=extras.caches_tail,
         compaction=settings.compaction,
         betas=settings.betas,
         timeouts=settings.timeouts,

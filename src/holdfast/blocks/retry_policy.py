@@ -1,4 +1,4 @@
-"""RetryPolicy: decides whether a failed model call is repeated, and when. Does not wait.
+"""RetryPolicy: decides whether something that failed is repeated, and when. Does not wait.
 
 A module of its own because it is a block, which programs may use without the engine.
 """
@@ -46,10 +46,20 @@ def decide_retry(
 ) -> RetryDecision:
     """Judge a failure; `count` includes it, `jitter` is chance from 0 to 1.
 
-    A stream that broke off has its own budget and a fixed wait. A guess is never repeated.
+    A guess is never repeated.
     """
     if not error.retryable or error.basis == "fallback":
         return GiveUp(f"{error.code} may not go away by asking again")
+    return decide_wait(error, count, settings, jitter=jitter)
+
+
+def decide_wait(
+    error: AgentError, count: FailureCount, settings: RetrySettings, *, jitter: float
+) -> RetryDecision:
+    """Say how long to wait before a repeat that is worth it, or that no repeat is left.
+
+    A stream that broke off has its own budget and a fixed wait.
+    """
     if error.code is ErrorCode.STREAM_INTERRUPTED:
         if count.interruptions > settings.interruption_retries:
             return GiveUp(f"the stream broke off {count.interruptions} times")

@@ -14,7 +14,7 @@ from holdfast.config.file import ConfigFile
 from holdfast.config.schema import FallbackStep, ModelEntry, checked, dotted
 from holdfast.config.toml_lines import KeyPath
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject, plain_value
 from holdfast.vocabulary.option_declarations import unknown_name
 from holdfast.vocabulary.settings import AgentDefaults, ModelStep, RuntimeSettings, Settings
 
@@ -179,10 +179,10 @@ def check_arguments(arguments: Mapping[str, object]) -> JsonObject:
         if name not in known:
             raise complain((name,), unknown_name(name, known))
     for kind in (Settings, RuntimeSettings, AgentDefaults):
-        own = {n: _plain(v) for n, v in arguments.items() if n in kind.__struct_fields__}
+        own = {n: plain_value(v) for n, v in arguments.items() if n in kind.__struct_fields__}
         checked(own, kind, at=(), complain=complain)
     if "runtime" in arguments:
-        whole = _plain(arguments["runtime"])
+        whole = plain_value(arguments["runtime"])
         checked(whole, RuntimeSettings, at=("runtime",), complain=complain)
         return {**arguments, "runtime": whole}
     return dict(arguments)
@@ -207,18 +207,7 @@ def _checked_variables(environment: Environment) -> JsonObject:
 
 def _built(values: JsonObject, kind: type[msgspec.Struct]) -> Json:
     """Make a value of parts that were each checked before."""
-    return msgspec.convert({name: _plain(value) for name, value in values.items()}, kind)
-
-
-def _plain(value: object) -> Json:
-    """Make a value of ours plain; a frozen one keeps every field, defaults too."""
-    if isinstance(value, msgspec.Struct):
-        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    return value
+    return msgspec.convert({name: plain_value(value) for name, value in values.items()}, kind)
 
 
 def _without(origins: dict[str, Origin], layer: JsonObject) -> dict[str, Origin]:

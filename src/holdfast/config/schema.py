@@ -7,7 +7,7 @@ A check says where the first wrong value stands. The tables of settings are in
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Annotated, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -151,6 +151,8 @@ def checked(values: Json, kind: type[T], *, at: KeyPath, complain: Complain) -> 
 
 def refuse_unknown(values: Json, kind: object, *, at: KeyPath, complain: Complain) -> None:
     """Raise for the first field that `kind` does not have, or does not have yet."""
+    for place, value in enumerate(values if isinstance(values, list) else ()):
+        refuse_unknown(value, _item_of(kind), at=(*at, place), complain=complain)
     struct = struct_in(kind)
     if struct is None or not isinstance(values, Mapping):
         return
@@ -165,6 +167,8 @@ def refuse_unknown(values: Json, kind: object, *, at: KeyPath, complain: Complai
 
 def refuse_out_of_bounds(values: Json, kind: object, *, at: KeyPath, complain: Complain) -> None:
     """Raise for the first number that is too small or too large to make sense."""
+    for place, value in enumerate(values if isinstance(values, list) else ()):
+        refuse_out_of_bounds(value, _item_of(kind), at=(*at, place), complain=complain)
     struct = struct_in(kind)
     if struct is None or not isinstance(values, Mapping):
         return
@@ -173,6 +177,11 @@ def refuse_out_of_bounds(values: Json, kind: object, *, at: KeyPath, complain: C
             if (fault := bounds_fault(values[name], declared.option)) is not None:
                 raise complain((*at, name), fault)
             refuse_out_of_bounds(values[name], declared.kind, at=(*at, name), complain=complain)
+
+
+def _item_of(kind: object) -> object:
+    """Return what a list is made of, if `kind` is one."""
+    return next(iter(get_args(kind)), None)
 
 
 def without_decimals(values: Json) -> Json:

@@ -88,6 +88,8 @@ class NativeCalls:
             return Refuse(f"Not run. The answer is: {text_of(tuple(verdict.content))}")
         if verdict.arguments is not None:
             return Allow(verdict.arguments)  # it is asked about then
+        if scope.settings.approval == "ask":
+            return Allow(call.arguments)  # every call is asked about, also one that only reads
         if self._agent.starts_unasked(call.tool):
             await self._mirror.start_call(call_id, call.tool, call.arguments)
         return None
@@ -150,7 +152,7 @@ class NativeCalls:
             return _failed(f"there is no call of {call.tool} that could be run")
         if self.rest is not None:
             return _failed(_WAITS)
-        if self._scope.fold.settings.parallel_tools:
+        if self._scope.settings.parallel_tools:
             return await self._dispatch(call_id)
         async with self._one_runs:
             return await self._dispatch(call_id)

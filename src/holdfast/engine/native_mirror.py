@@ -215,7 +215,7 @@ class NativeMirror:
             stamp=stamp,
             provider=self._provider,
             model=self._model,
-            limits=scope.fold.settings.limits,
+            limits=scope.settings.limits,
             checkpoint_bytes=self._runtime.checkpoint_bytes,
         )
         begun = TurnBegun(

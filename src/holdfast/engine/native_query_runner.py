@@ -8,7 +8,6 @@ import msgspec
 
 from holdfast.blocks.error_classification import TYPED_CODES, code_of_known_text, code_of_status
 from holdfast.blocks.request_builder import lead_with_reminders
-from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.native_calls import NativeCalls
 from holdfast.engine.native_link import NativeLive, NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
@@ -58,7 +57,6 @@ class NativeBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     is_native: Callable[[str], bool]
     """Whether a model is run by a native agent."""
     dispatcher: ToolDispatcher
-    registry: ToolRegistry
     catalogue: ModelCatalogue
     clock: Clock
     runtime: RuntimeSettings
@@ -83,7 +81,7 @@ class NativeQueryRunner:
         The conversation joins the two where the query before was not answered.
         """
         fold = scope.fold
-        if fold.native.session_id is not None or self._blocks.is_native(fold.settings.model):
+        if fold.native.session_id is not None or self._blocks.is_native(scope.settings.model):
             self._remember(scope)
         await self._wire.start(scope)
 
@@ -94,7 +92,7 @@ class NativeQueryRunner:
             queued = scope.fold.inputs.get(InputId(scope.input.input_id))
             scope.prompt = queued.message if queued is not None else None
         if scope.prompt is not None:
-            reminders = scope.fold.settings.cached_reminders
+            reminders = scope.settings.cached_reminders
             scope.prompt = lead_with_reminders(scope.prompt, reminders, scope.fold.sent_view())
 
     async def run(self, scope: QueryScope) -> QueryOutcome:
@@ -104,7 +102,7 @@ class NativeQueryRunner:
             AgentError: when the query cannot go on.
 
         """
-        found = await self._blocks.route(scope.fold.settings.model)
+        found = await self._blocks.route(scope.settings.model)
         if found is None:
             await scope.session.native.clear()
             if scope.fold.native.session_id and scope.fold.native.knows(scope.before):
@@ -154,8 +152,8 @@ class _NativeQuery:
             parts = following
 
     def _opening(self) -> NativeOpening:
-        scope, settings = self._scope, self._scope.fold.settings
-        scope.tools = self._blocks.registry.current()
+        scope, settings = self._scope, self._scope.settings
+        scope.tools = scope.registry.current()
         offered = scope.tools.view(settings.allowed_tools, settings.denied_tools)
         return NativeOpening(
             model=self._model,
@@ -302,7 +300,7 @@ def _judge(scope: QueryScope, result: NativeResult, *, provider: str) -> QueryOu
 
     """
     if limit := _LIMITS.get(result.subtype):
-        allowed = getattr(scope.fold.settings.limits, limit)
+        allowed = getattr(scope.settings.limits, limit)
         return QueryOutcome(stop_reason="limit", stop_detail=f"{limit}={allowed}")
     if result.stop_reason == "refusal":
         return QueryOutcome(stop_reason="refusal")

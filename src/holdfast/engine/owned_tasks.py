@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from contextvars import Context
 from typing import TypeVar
 
 from holdfast.ports.logs import scrubbed_logger
@@ -27,9 +28,15 @@ class OwnedTasks:
     def __contains__(self, task: object) -> bool:
         return task in self._tasks
 
-    def start(self, work: Coroutine[object, object, ValueT], *, name: str) -> asyncio.Task[ValueT]:
-        """Start a task that belongs to this owner."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
+    def start(
+        self,
+        work: Coroutine[object, object, ValueT],
+        *,
+        name: str,
+        context: Context | None = None,
+    ) -> asyncio.Task[ValueT]:
+        """Start a task that belongs to this owner; without a context, in a copy of the caller's."""
+        task = asyncio.get_running_loop().create_task(work, name=name, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -79,13 +79,16 @@ class ProviderAttempts:
             AgentError: the last error, when every attempt on every model failed.
 
         """
-        models = _models_to_try(scope.fold.settings)
+        models = _models_to_try(scope.settings)
         course = _Course(settings=next(models), later=models)
         while True:
             try:
-                return await work(await self._next_attempt(course))
+                result = await work(await self._next_attempt(course))
             except Exception as error:  # noqa: BLE001 - a client of the user's may raise anything
                 failure = _failure_of(error, scope, course.plan)
+            else:
+                scope.trouble = None
+                return result
             if scope.turn is not None and not scope.abort.signal.aborted:
                 scope.recorder.show(scope.turn.measurement.fail(failure))
             # Out here, so that nothing leads back to the frames of a client with its headers.
@@ -102,7 +105,12 @@ class ProviderAttempts:
 
     async def _recover(self, scope: QueryScope, course: _Course, failure: AgentError) -> None:
         """Wait for the next attempt, or go on to the next model; raises when nothing is left."""
-        if course.plan is not None:
+        if course.plan is not None and _is_absent(failure, course.plan, scope):
+            _logger.warning(
+                "%s failed (%s: %s); not retrying, nothing listens there",
+                *(course.settings.model, failure.code, failure.message),
+            )
+        elif course.plan is not None:
             course.failures = course.failures.after(failure)
             decision = decide_retry(
                 failure, course.failures, course.settings.retry, jitter=self._random.random()
@@ -113,6 +121,7 @@ class ProviderAttempts:
                     *(course.settings.model, failure.code, failure.message),
                     *(decision.seconds, course.plan.attempt + 1),
                 )
+                scope.trouble = f"while {failure.code}: {failure.message} was being retried"
                 await self._discard(scope, failure)
                 await self._wait(scope, decision, attempt=course.plan.attempt, error=failure)
                 return
@@ -125,6 +134,7 @@ class ProviderAttempts:
             "%s failed (%s: %s); falling back to %s",
             *(failed, failure.code, failure.message, course.settings.model),
         )
+        scope.trouble = f"after {failed} failed with {failure.code}: {failure.message}"
         await self._discard(scope, failure)
 
     async def _discard(self, scope: QueryScope, error: AgentError) -> None:
@@ -162,6 +172,14 @@ class ProviderAttempts:
         )
         await self._clock.sleep(decision.seconds)
         scope.session.set_status(Busy())
+
+
+def _is_absent(failure: AgentError, plan: ModelPlan, scope: QueryScope) -> bool:
+    """Whether a server on this machine was never there: waiting for it would help nobody.
+
+    One that has answered in this query may be starting again.
+    """
+    return failure.refused_locally and plan.attempt == 1 and not scope.turns
 
 
 def _failure_of(error: Exception, scope: QueryScope, plan: ModelPlan | None) -> AgentError:

@@ -7,7 +7,6 @@ import msgspec
 
 from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
-from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
@@ -26,7 +25,7 @@ from holdfast.vocabulary.entries import (
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, ToolError
 from holdfast.vocabulary.events import QuerySummary
 from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
-from holdfast.vocabulary.messages import AssistantMessage, Sender, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Sender, UserMessage
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, media_of
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import Limits
@@ -48,7 +47,10 @@ _STOP_REASONS: dict[FinishKind, StopReason] = {
     "refusal": "refusal",
     "other": "complete",
 }
-"""Why a query rests when a turn ends so; `pause` and `compaction` go on instead."""
+"""Why a query rests when a turn ends so; `pause` goes on instead.
+
+So does `compaction`, unless the settings say that an answer ends after it.
+"""
 
 _CUT_OFF: frozenset[FinishKind] = frozenset({"length", "context_window", "refusal"})
 """Finishes after which a tool call may be half of one and is not run."""
@@ -80,13 +82,11 @@ class QueryRunner:
         attempts: ProviderAttempts,
         turns: TurnRunner,
         dispatcher: ToolDispatcher,
-        registry: ToolRegistry,
         clock: Clock,
     ) -> None:
         self._attempts = attempts
         self._turns = turns
         self._dispatcher = dispatcher
-        self._registry = registry
         self._clock = clock
 
     async def start(self, scope: QueryScope) -> None:
@@ -94,13 +94,24 @@ class QueryRunner:
         message = scope.input.message
         if message is not None:
             message = lead_with_reminders(
-                message, scope.fold.settings.cached_reminders, scope.fold.sent_view()
+                message, scope.settings.cached_reminders, scope.fold.sent_view()
             )
         entries: list[Entry] = []
         if scope.input.resumes is None:
             # After a rewind a prompt that waited may find questions open that it makes void.
             entries += scope.session.approvals.cancellations(NEW_PROMPT)
-        entries.append(QueryStarted(**scope.stamp(), message=message, resumes=scope.input.resumes))
+        entries.append(
+            QueryStarted(
+                **scope.stamp(),
+                message=message,
+                resumes=scope.input.resumes,
+                options=KeptOptions(
+                    settings=scope.input.settings,
+                    require_tool=scope.input.require_tool,
+                    timeout=scope.input.timeout,
+                ),
+            )
+        )
         if scope.input.input_id is not None:
             entries.append(InputPromoted(**scope.stamp(), input_id=InputId(scope.input.input_id)))
         await scope.recorder.record(entries)
@@ -114,7 +125,7 @@ class QueryRunner:
         """
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
-        scope.tools = self._registry.current()
+        scope.tools = scope.registry.current()
         prompt = scope.input.message
         progress = _Progress(
             reminders=scope.input.reminders,
@@ -160,10 +171,10 @@ class QueryRunner:
         self, scope: QueryScope, progress: _Progress
     ) -> Callable[[ModelPlan], Awaitable[TurnOutcome]]:
         """Return the next turn, to be run on any model and as often as it takes."""
-        settings = scope.fold.settings
+        settings = scope.settings
         progress.limit = _limit_reached(scope, settings.limits, now=self._clock.now())
         reminders = progress.reminders
-        scope.tools = self._registry.current()
+        scope.tools = scope.registry.current()
         tools = scope.tools.view(settings.allowed_tools, settings.denied_tools).wire_tools
         if progress.limit is not None and tools:
             tools, reminders = (), (*reminders, _WRAP_UP)
@@ -176,6 +187,8 @@ class QueryRunner:
             require_tool=progress.require_tool if tools else None,
             output_schema=scope.input.output.schema if scope.input.output else None,
             fresh_media=progress.fresh_media,
+            # With tools a later turn repeats the request, also in a session of one query.
+            caches_tail=bool(tools) or not scope.input.is_only,
         )
         scope.recorder.show([_summary_of(scope, extras)])
         return lambda plan: self._turns.run(scope, plan, extras)
@@ -184,6 +197,8 @@ class QueryRunner:
         self, scope: QueryScope, turn: TurnOutcome, progress: _Progress
     ) -> StopReason | None:
         """Return why the query rests now, or None when it goes on."""
+        if turn.finish == "compaction" and scope.settings.compaction.pause_after:
+            return "complete"
         if turn.finish in ("pause", "compaction"):
             return None
         if turn.finish not in _CUT_OFF and (scope.fold.calls or turn.finish == "tool_calls"):
@@ -291,7 +306,7 @@ def _summary_of(scope: QueryScope, extras: RequestExtras) -> QuerySummary:
     return QuerySummary(
         session_id=scope.session.session_id,
         query_id=scope.query_id,
-        system_prompts=len(scope.fold.settings.system_prompts),
+        system_prompts=len(scope.settings.system_prompts),
         user_messages=counts.user + bool(scope.fold.calls),
         assistant_messages=counts.assistant,
         thinking_blocks=counts.reasoning,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from pathlib import Path
 
 import msgspec
 
@@ -9,7 +10,7 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
-from holdfast.blocks.tool_registry.registry import ToolSet
+from holdfast.blocks.tool_registry.registry import ToolRegistry, ToolSet
 from holdfast.engine.measurements import QueryMeasurement, TurnMeasurement
 from holdfast.engine.native_link import NativeSlot
 from holdfast.engine.owned_tasks import OwnedTasks
@@ -18,13 +19,13 @@ from holdfast.ports.clock import Stamp
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.runner import QueryInput, Recorder
 from holdfast.ports.telemetry import Telemetry
-from holdfast.ports.tools import Approver, Unanswered
+from holdfast.ports.tools import Approver, ToolCaller, ToolSession, Unanswered
 from holdfast.vocabulary.entries import InputQueued
 from holdfast.vocabulary.events import SessionStatus
 from holdfast.vocabulary.ids import InputId, MessageId, QueryId, SessionId
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.results import ResumeKind
-from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.settings import Settings, changed_settings
 from holdfast.vocabulary.usage import Usage, add_costs
 
 
@@ -39,10 +40,17 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     approvals: ApprovalCoordinator
     tasks: OwnedTasks
     set_status: Callable[[SessionStatus], None]
+    registry: ToolRegistry
+    """What is offered in queries that bring no tools of their own."""
     approver: Approver | None = None
     unanswered: Unanswered = "stop"
     native: NativeSlot = msgspec.field(default_factory=NativeSlot)
     """The session that a native agent keeps open for it."""
+    deps: object = None
+    """For tools that ask for it."""
+    face: ToolSession | None = None
+    """The session as tools see it."""
+    cwd: Path = Path()
     telemetry: Telemetry | None = None
 
 
@@ -85,8 +93,13 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
     repeated_call: str | None = None
     """The tool call for which the query ends as a loop, for people."""
+    registry: ToolRegistry = msgspec.field(default_factory=ToolRegistry)
+    """What is offered in the query."""
     tools: ToolSet = ToolSet()
     """What is offered in the turn."""
+    trouble: str | None = None
+    """Why a model call is being repeated or made elsewhere, for the error of a query whose time is
+    up; None while nothing has failed."""
     turn: Turn | None = None
     """The turn that runs, or ran last; None before the first one."""
     turns: int = 0
@@ -106,6 +119,23 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     """Whether a native agent took up its own session again for this query."""
     joined: set[QueryId | None] = msgspec.field(default_factory=set)
     """The ids under which prompts came that joined this query."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force: the session's as they are now, under those of this query."""
+        return changed_settings(self.fold.settings, self.input.settings)
+
+    @property
+    def caller(self) -> ToolCaller:
+        """For whom tools are called."""
+        session, deps = self.session, self.input.deps
+        return ToolCaller(
+            query_id=self.query_id,
+            sender=self.input.sender,
+            deps=session.deps if deps is None else deps,
+            session=session.face,
+            cwd=session.cwd,
+        )
 
     @property
     def query_id(self) -> QueryId:

@@ -176,7 +176,7 @@ class ToolDispatcher:
         call = candidate.call
         row = scope.loop.judge(call.call_id, candidate.arguments_hash)
         looping = row != "fresh"
-        if looping and (scope.session.approver is None or scope.fold.settings.on_loop == "deny"):
+        if looping and (scope.session.approver is None or scope.settings.on_loop == "deny"):
             if row == "insisting":
                 return _loop_of(scope, call)
             scope.loop.refuse()
@@ -223,7 +223,7 @@ class ToolDispatcher:
         self, scope: QueryScope, call: ToolCallPart, changed: Json | None
     ) -> _Candidate | None:
         """Find the tool and parse the input once; a call that cannot run is answered here."""
-        settings = scope.fold.settings
+        settings = scope.settings
         offered = scope.tools.view(settings.allowed_tools, settings.denied_tools)
         resolution = offered.resolve(call, arguments=changed)
         if isinstance(resolution, Ready):
@@ -238,9 +238,8 @@ class ToolDispatcher:
         return None
 
     def _must_ask(self, scope: QueryScope, candidate: _Candidate) -> bool:
-        return candidate.ready.rules.approval == "ask" and not scope.fold.is_allowed(
-            candidate.call.name, scope.query_id
-        )
+        asks = "ask" in (candidate.ready.rules.approval, scope.settings.approval)
+        return asks and not scope.fold.is_allowed(candidate.call.name, scope.query_id)
 
     async def _ask_all(self, scope: QueryScope, questions: Iterable[_Question]) -> None:
         """Record every question at once, unless an earlier query asked it already."""
@@ -278,7 +277,7 @@ class ToolDispatcher:
             for _ in asking:
                 candidate, answer = await arrivals.get()
                 work = self._act(scope, candidate, answer)
-                if scope.fold.settings.parallel_tools:
+                if scope.settings.parallel_tools:
                     group.create_task(work)
                 else:
                     await work
@@ -323,7 +322,7 @@ class ToolDispatcher:
             await self._run(scope, approved)
 
     async def _run_all(self, scope: QueryScope, candidates: Iterable[_Candidate]) -> None:
-        if not scope.fold.settings.parallel_tools:
+        if not scope.settings.parallel_tools:
             for item in candidates:
                 await self._run(scope, item)
             return
@@ -373,15 +372,26 @@ def _check_verdict(verdict: Verdict) -> Verdict:
 
 
 async def _ask_safely(answer: Awaitable[Decision]) -> Decision:
-    """Wait for an approver; one that fails has not approved."""
+    """Wait for an approver; one that fails has not approved.
+
+    Raises:
+        HookError: HOOK_FAILED when its answer is no decision: a mistake of the program, of which
+            the model is not told.
+
+    """
     try:
         decision = await answer
     except (Exception, SystemExit) as error:
         _logger.exception("an approver failed; the call is denied")
         return Deny(f"the approver failed: {type(error).__name__}")
     if not isinstance(decision, Approve | Deny):
-        return Deny(f"the approver gave {type(decision).__name__}, which is no decision")
+        raise HookError(
+            ErrorCode.HOOK_FAILED,
+            f"the approver returned {type(decision).__name__}; it must return Approve or Deny",
+        )
     try:
         return check_decision(decision)
     except ValueError as error:
-        return Deny(f"the approver gave what is no decision: {error}")
+        raise HookError(
+            ErrorCode.HOOK_FAILED, f"the approver returned what is no decision: {error}"
+        ) from error

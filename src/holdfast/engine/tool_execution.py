@@ -2,28 +2,54 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
+from holdfast.blocks.error_classification import to_agent_error
+from holdfast.blocks.retry_policy import (
+    FailureCount,
+    GiveUp,
+    RetryAfter,
+    RetryDecision,
+    decide_wait,
+)
 from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.abort import AbortController, AbortSignal
-from holdfast.ports.clock import Clock
+from holdfast.ports.clock import Clock, Random
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.telemetry import ToolBegun
 from holdfast.ports.tools import ToolContext
-from holdfast.vocabulary.entries import ToolEnded, ToolStarted
-from holdfast.vocabulary.errors import ErrorCode, ErrorReport, ToolError
+from holdfast.vocabulary.entries import RetryScheduled, ToolEnded, ToolStarted
+from holdfast.vocabulary.errors import AgentError, ErrorCode, ErrorReport, ToolError
 from holdfast.vocabulary.events import Event, ToolFailed, ToolProgress
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import ResultContent, TextPart, ToolCallPart
+
+_logger = scrubbed_logger(__name__)
+
+
+class _Failure(NamedTuple):
+    """A run that failed: what the model is told, and what the tool raised, if it raised."""
+
+    told: ToolError
+    raised: Exception | None = None
+
+    def classify(self) -> AgentError:
+        """Return what it was, for the retry policy; without an error nothing is known of it."""
+        if self.raised is None:
+            return ToolError(self.told.code, self.told.message, basis="fallback")
+        return to_agent_error(self.raised, ToolError)
 
 
 class ToolExecution:
     """Runs tools. Owns time limits and repeats; does not decide whether a call may run."""
 
-    def __init__(self, *, clock: Clock) -> None:
+    def __init__(self, *, clock: Clock, random: Random) -> None:
         self._clock = clock
+        self._random = random
 
     async def run(
         self, scope: QueryScope, call: ToolCallPart, ready: Ready, *, arguments_hash: str
@@ -65,24 +91,76 @@ class ToolExecution:
     async def _run_with_repeats(
         self, scope: QueryScope, call: ToolCallPart, ready: Ready
     ) -> Succeeded | ToolError:
-        outcome = await self._run_once(scope, call, ready)
-        for _ in range(ready.rules.retries):
+        attempt, failures = 1, FailureCount()
+        while True:
+            outcome = await self._run_once(scope, call, ready)
             if isinstance(outcome, Succeeded):
-                break
-            outcome = await self._run_once(scope, call, ready.afresh())
-        return outcome
+                return outcome
+            if not ready.rules.retries:
+                return outcome.told
+            cause = outcome.classify()
+            failures = failures.after(cause)
+            decision = self._decide(scope, ready, cause, failures=failures)
+            if isinstance(decision, GiveUp):
+                return outcome.told
+            await self._wait(scope, call, decision, attempt=attempt, cause=cause)
+            attempt, ready = attempt + 1, ready.afresh()
+
+    def _decide(
+        self, scope: QueryScope, ready: Ready, cause: AgentError, *, failures: FailureCount
+    ) -> RetryDecision:
+        """Apply the session's retry policy, with as many repeats as the tool allows.
+
+        What is known to fail again (a mistake in the tool, a refused key) is not repeated. What
+        nothing is known of is: the tool says itself that it may be run again.
+        """
+        if cause.basis != "fallback" and not cause.retryable:
+            return GiveUp(f"{cause.code} does not go away")
+        allowed = replace(
+            scope.settings.retry,
+            max_retries=ready.rules.retries,
+            interruption_retries=ready.rules.retries,
+        )
+        return decide_wait(cause, failures, allowed, jitter=self._random.random())
+
+    async def _wait(
+        self,
+        scope: QueryScope,
+        call: ToolCallPart,
+        decision: RetryAfter,
+        *,
+        attempt: int,
+        cause: AgentError,
+    ) -> None:
+        _logger.warning(
+            "tool %s failed (%s); retrying in %.1f s, attempt %d",
+            *(call.name, cause.code, decision.seconds, attempt + 1),
+        )
+        scheduled = RetryScheduled(
+            **scope.turn_stamp(),
+            attempt=attempt,
+            delay=decision.seconds,
+            next_at=self._clock.time_ms() + int(decision.seconds * 1000),
+            error=cause.report,
+            account_limited=decision.account_limited,
+            call_id=call.call_id,
+            tool=call.name,
+        )
+        await scope.recorder.record([scheduled])
+        await self._clock.sleep(decision.seconds)
 
     async def _run_once(
         self, scope: QueryScope, call: ToolCallPart, ready: Ready
-    ) -> Succeeded | ToolError:
+    ) -> Succeeded | _Failure:
         scope.measurement.count_run(call.call_id)
         abort = AbortController()
         forget = scope.abort.signal.add_listener(lambda: abort.abort(scope.abort.signal.reason))
-        context = ToolContext(
+        context: ToolContext[object] = ToolContext(
             session_id=scope.session.session_id,
             call_id=call.call_id,
             signal=abort.signal,
             report=_reporter(scope, call, abort.signal),
+            caller=scope.caller,
         )
         limit = ready.rules.timeout or None
         # A task of its own, so that the query goes on when a tool ignores its cancellation.
@@ -93,17 +171,18 @@ class ToolExecution:
             async with asyncio.timeout(limit):
                 await asyncio.wait({running})
             if running.cancelled():
-                return ToolError(ErrorCode.TOOL_FAILED, "the tool cancelled itself")
+                return _Failure(ToolError(ErrorCode.TOOL_FAILED, "the tool cancelled itself"))
             outcome = running.result()
         except TimeoutError:
-            return ToolError(ErrorCode.TOOL_TIMEOUT, f"the tool took longer than {limit:g} s")
+            message = f"the tool took longer than {limit:g} s"
+            return _Failure(ToolError(ErrorCode.TOOL_TIMEOUT, message))
         finally:
             # What still works for this call, in a thread perhaps, sees that it has ended.
             abort.abort("the call has ended")
             forget()
             running.cancel()
         if isinstance(outcome, FunctionFailed):
-            return ToolError(ErrorCode.TOOL_FAILED, outcome.message)
+            return _Failure(ToolError(ErrorCode.TOOL_FAILED, outcome.message), outcome.error)
         return outcome
 
 

@@ -5,11 +5,12 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from holdfast.ports.tools import OutputTransform
+from holdfast.ports.tools import OutputTransform, ToolSource
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.events import Event, LiveEvent
 from holdfast.vocabulary.ids import QueryId
-from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import Sender, UserMessage
 from holdfast.vocabulary.requests import OutputSchema
 from holdfast.vocabulary.results import StopReason
 
@@ -60,8 +61,20 @@ class QueryInput(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     transform: OutputTransform | None = None
     """Changes tool output before it is encoded, in this query only."""
     output: OutputSpec | None = None
+    wants_text: bool = False
+    """Whether the output is the text of the answer as it is."""
+    is_only: bool = False
+    """Whether its session ends with it, so that no later query repeats what it sends."""
     timeout: float | None = None
     """Seconds that a model may take for one attempt of one turn; a consumer's time is not its."""
+    settings: JsonObject = msgspec.field(default_factory=dict)
+    """Settings of this query alone, laid over those of the session."""
+    tools: ToolSource | None = None
+    """What the model may call in this query; None: what the session offers."""
+    deps: object = None
+    """For tools that ask for it; None: what the session has."""
+    sender: Sender | None = None
+    """Who sent the prompt."""
     resumes: QueryId | None = None
     input_id: str | None = None
     """The queued input that this query promotes."""

@@ -1,20 +1,85 @@
 """The ports around tools: what a tool can do and know, who is asked before it runs, and hooks."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    runtime_checkable,
+)
 
 import msgspec
 
 from holdfast.ports.abort import AbortSignal
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
-from holdfast.vocabulary.ids import CallId, SessionId
+from holdfast.vocabulary.ids import CallId, QueryId, SessionId
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.late_names import late_module
+from holdfast.vocabulary.messages import Message, Sender
 from holdfast.vocabulary.parts import ResultContent, ToolCallPart
+from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-class ToolContext:
-    """Handed to a tool that asks for it: who calls, whether to stop, and how to report progress."""
+    import typing_extensions
+
+
+if TYPE_CHECKING:
+    # A default: where a program has no deps, `ToolContext` needs no brackets.
+    DepsT_co = typing_extensions.TypeVar("DepsT_co", covariant=True, default=Any)
+else:
+    DepsT_co = TypeVar("DepsT_co", covariant=True)
+
+
+class ToolSession(Protocol):
+    """The session of a call as its tool may use it: an `AgentSession`.
+
+    A tool may not wait for an answer of the session that waits for the tool: that is BUSY.
+    """
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The conversation so far."""
+        ...
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the session, without those of the query alone."""
+        ...
+
+    async def send(self, prompt: str) -> QueryId:
+        """Send a prompt that is answered after the running query."""
+        ...
+
+    async def steer(self, prompt: str) -> None:
+        """Say something into the running query."""
+        ...
+
+
+class ToolCaller(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """For whom a tool is called; see the properties of `ToolContext`."""
+
+    query_id: QueryId = QueryId("")
+    sender: Sender | None = None
+    deps: Any = None
+    session: ToolSession | None = None
+    cwd: "str | Path" = "."
+
+
+_NO_CALLER = ToolCaller()
+
+
+class ToolContext(Generic[DepsT_co]):
+    """Handed to a tool that asks for it: who calls, whether to stop, and how to report progress.
+
+    `ToolContext[Deps]` tells a type checker what `deps` are.
+    """
 
     def __init__(
         self,
@@ -23,18 +88,47 @@ class ToolContext:
         call_id: CallId,
         signal: AbortSignal,
         report: Callable[[Json], None],
+        caller: ToolCaller = _NO_CALLER,
     ) -> None:
+        self._caller = caller
         self.session_id = session_id
         self.call_id = call_id
         self.signal = signal
         self._report = report
+
+    @property
+    def deps(self) -> DepsT_co:
+        """What the query, its session or the agent was given as `deps=`; the first of them."""
+        deps: DepsT_co = self._caller.deps
+        return deps
+
+    @property
+    def sender(self) -> Sender | None:
+        """Who sent the prompt that is being answered, if that was said."""
+        return self._caller.sender
+
+    @property
+    def query_id(self) -> QueryId:
+        """The id of the query that made the call."""
+        return self._caller.query_id
+
+    @property
+    def session(self) -> ToolSession | None:
+        """The session itself; None where a tool runs without one."""
+        return self._caller.session
+
+    @property
+    def cwd(self) -> "Path":
+        """The folder that the agent takes relative paths from."""
+        folder: Path = late_module("pathlib").Path(self._caller.cwd)
+        return folder
 
     def progress(self, value: Json) -> None:
         """Show consumers how far the tool is; safe from a tool's own thread."""
         self._report(value)
 
 
-PreparedCall: TypeAlias = Callable[[ToolContext], Awaitable[object]]
+PreparedCall: TypeAlias = Callable[[ToolContext[Any]], Awaitable[object]]
 """Runs a tool on the input that was parsed for it, and returns its raw output."""
 
 

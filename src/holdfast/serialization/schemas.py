@@ -9,6 +9,7 @@ from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entries import KnownEntry
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.events import (
+    CompactionDelta,
     Heartbeat,
     ObserverLagged,
     QueryMeasured,
@@ -35,6 +36,7 @@ PUBLIC_TYPES: dict[str, Any] = {
     "ErrorReport": ErrorReport,
     "LiveEvent": TextDelta
     | ReasoningDelta
+    | CompactionDelta
     | ToolInputDelta
     | ToolProgress
     | ToolFailed

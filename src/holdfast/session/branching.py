@@ -98,6 +98,7 @@ class Branches:
             parent_head=entries[-1].seq,
             settings=self._recorder.fold.settings,
             native_parent=self._native_at(after),
+            configured=tuple(sorted(self._recorder.fold.configured)),
         )
 
     def _native_at(self, after: str | None) -> str | None:

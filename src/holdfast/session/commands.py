@@ -101,14 +101,14 @@ class SessionCommands:
                     return
                 await self._clock.sleep(_REST_SECONDS)
 
-    async def carry_out_pending(self) -> None:
-        """Carry out what is in the inbox now."""
+    async def carry_out_pending(self, *, opening: bool = False) -> None:
+        """Carry out what is in the inbox now; while the session is opened, prompts only wait."""
         for command in await self._inbox.pending(self._session.session_id):
             if command.id not in self._seen:
                 self._seen.add(command.id)
-                await self._take(command)
+                await self._take(command, opening=opening)
 
-    async def _take(self, command: Command) -> None:
+    async def _take(self, command: Command, *, opening: bool) -> None:
         """Carry out a command of the inbox, and see that it is consumed.
 
         Raises:
@@ -118,7 +118,7 @@ class SessionCommands:
         try:
             await self._queue.recover()
             try:
-                await self._do(command, consumed=(command.id,))
+                await self._do(command, consumed=(command.id,), starts=not opening)
             except SessionError as error:
                 if error.code is ErrorCode.CLOSED:
                     raise
@@ -130,7 +130,9 @@ class SessionCommands:
                 self._seen.discard(command.id)
             raise
 
-    async def _do(self, command: Command, *, consumed: Sequence[CommandId]) -> None:
+    async def _do(
+        self, command: Command, *, consumed: Sequence[CommandId], starts: bool = True
+    ) -> None:
         """Do what a command says; what comes of it and its consumption are one append."""
         match command:
             case AbortQuery(reason=reason):
@@ -138,8 +140,9 @@ class SessionCommands:
                 if consumed:
                     await self._recorder.commit((), consumed=consumed)
             case SendPrompt(message=message, delivery=delivery):
-                query = QueryInput(query_id=message.query_id or new_query_id(), message=message)
-                await self._queue.admit(query, delivery, consumed=consumed)
+                query_id = message.query_id or new_query_id()
+                query = QueryInput(query_id=query_id, message=message, sender=message.sender)
+                await self._queue.admit(query, delivery, consumed=consumed, starts=starts)
             case ApproveCall(approval_id=approval_id, arguments=arguments, scope=scope):
                 decision = Approve(arguments=arguments, scope=scope, by=command.by)
                 # A caller that is here can mend its arguments; one that is gone cannot.

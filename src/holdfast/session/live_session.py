@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
@@ -10,7 +11,7 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.blocks.tool_registry.registry import InvalidInput, ToolRegistry
+from holdfast.blocks.tool_registry.registry import InvalidInput, ToolRegistry, registry_of
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.clock import Clock, Stamp
@@ -26,9 +27,16 @@ from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.query_driver import QueryDriver
 from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
+from holdfast.session.session_descriptions import SessionBindings
 from holdfast.vocabulary.approvals import Approve, Decision
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import ApprovalRequested, PartStarted, QueryEnded, SessionChanged
+from holdfast.vocabulary.entries import (
+    ApprovalRequested,
+    ChangeOrigin,
+    PartStarted,
+    QueryEnded,
+    SessionChanged,
+)
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, ToolError
 from holdfast.vocabulary.events import Event, Idle, Retrying, SessionStatus, StatusChanged
 from holdfast.vocabulary.ids import ApprovalId, SessionId
@@ -56,6 +64,8 @@ class SessionResources(msgspec.Struct, frozen=True, kw_only=True):
     runtime: RuntimeSettings
     approver: Approver | None = None
     unanswered: Unanswered = "stop"
+    deps: object = None
+    cwd: Path = Path()
     telemetry: Telemetry | None = None
 
 
@@ -66,8 +76,17 @@ class LiveSession:
     users see (the agent).
     """
 
-    def __init__(self, resources: SessionResources, lease: Lease, fold: SessionFold) -> None:
+    def __init__(
+        self,
+        resources: SessionResources,
+        lease: Lease,
+        fold: SessionFold,
+        *,
+        bindings: SessionBindings,
+    ) -> None:
         self._resources = resources
+        self.registry = registry_of(bindings.tools, resources.tools)
+        """What its queries offer, unless they bring tools of their own."""
         self._lease = lease
         self.store = resources.store
         self.session_id: SessionId = lease.session_id
@@ -90,17 +109,7 @@ class LiveSession:
             unanswered=self.recorder.unanswered, commit=self.recorder.commit, clock=resources.clock
         )
         self._shown_status = self.status
-        scope = SessionScope(
-            session_id=self.session_id,
-            fold=fold,
-            waiting=self.recorder.waiting,
-            approvals=self._approvals,
-            tasks=self._tasks,
-            set_status=self._set_status,
-            approver=resources.approver,
-            unanswered=resources.unanswered,
-            telemetry=resources.telemetry,
-        )
+        scope = self._new_scope(fold, bindings)
         self._native = scope.native
         driver = QueryDriver(
             runner=resources.runner,
@@ -126,6 +135,24 @@ class LiveSession:
         )
         self.commands = self._new_commands()
 
+    def _new_scope(self, fold: SessionFold, bindings: SessionBindings) -> SessionScope:
+        resources = self._resources
+        return SessionScope(
+            session_id=self.session_id,
+            fold=fold,
+            waiting=self.recorder.waiting,
+            approvals=self._approvals,
+            tasks=self._tasks,
+            set_status=self._set_status,
+            registry=self.registry,
+            approver=resources.approver,
+            unanswered=resources.unanswered,
+            deps=resources.deps if bindings.deps is None else bindings.deps,
+            face=bindings.face,
+            cwd=resources.cwd,
+            telemetry=resources.telemetry,
+        )
+
     def _new_commands(self) -> SessionCommands:
         return SessionCommands(
             self,
@@ -136,8 +163,11 @@ class LiveSession:
         )
 
     async def start(self) -> None:
-        """Carry out what other processes asked for while it was closed, then listen to them."""
-        await self.commands.carry_out_pending()
+        """Take in what other processes asked for while it was closed, then listen to them.
+
+        Prompts among it wait: opening a session starts no query.
+        """
+        await self.commands.carry_out_pending(opening=True)
         self._tasks.start(self.commands.pump(), name="holdfast-commands")
 
     @property
@@ -160,6 +190,7 @@ class LiveSession:
             session_id=self.session_id,
             waiting=lambda: self.queue.waiting,
             buffer_size=self._resources.runtime.buffer_size,
+            clock=self._resources.clock,
             total_timeout=total_timeout,
         )
 
@@ -206,7 +237,7 @@ class LiveSession:
         self.check_open()
         await self.queue.recover()
         if refuses_misfit:
-            _refuse_misfit(self._resources.tools, self.fold.approvals.get(approval_id), decision)
+            _refuse_misfit(self.registry, self.fold.approvals.get(approval_id), decision)
         try:
             is_first = await self._approvals.settle(approval_id, decision, consumed=consumed)
         except asyncio.CancelledError:
@@ -218,11 +249,17 @@ class LiveSession:
                 ErrorCode.NOT_FOUND, f"no approval {approval_id!r} waits for an answer"
             )
 
-    async def change(self, changes: JsonObject, *, consumed: Sequence[CommandId] = ()) -> None:
+    async def change(
+        self,
+        changes: JsonObject,
+        *,
+        origin: ChangeOrigin = "configure",
+        consumed: Sequence[CommandId] = (),
+    ) -> None:
         """Change settings or facts of the session, from the next turn on."""
         self.check_open()
         await self.queue.recover()
-        changed = SessionChanged(**self.stamp(), changes=changes)
+        changed = SessionChanged(**self.stamp(), changes=changes, origin=origin)
         await self.recorder.commit([changed], consumed=consumed)
 
     def abort(self, reason: str | None = None) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionRecord
@@ -18,6 +19,7 @@ from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.entries import Entry, SessionOpened
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId, new_id, new_session_id, parse_session_id
+from holdfast.vocabulary.json_types import JsonObject
 
 LONGEST_NAME = 512
 """Of new sessions; one that has a longer name is still found by it."""
@@ -63,22 +65,38 @@ async def _open(
         entries = await resources.store.log.read(session_id)
         _refuse_foreign(entries, request)
         _refuse_restoring_over(entries, request)
-        if not entries:
+        is_new = not entries
+        if is_new:
             entries = [await _append_opening(resources, lease, request)]
         fold = await fold_log(resources.store.log, entries)
     except BaseException:
         await _to_its_end(resources.store.leases.release(lease))
         raise
-    live = LiveSession(resources, lease, fold)
+    live = LiveSession(resources, lease, fold, bindings=request.bindings)
     try:
-        if fold.opened is None and not fold.settings.model:
-            # The entry that had them is damaged: the session goes on as a new one would start.
-            await live.change({"settings": msgspec.to_builtins(request.settings)})
+        if not is_new and (changes := _changes_at_opening(fold, request)):
+            await live.change({"settings": changes}, origin="opening")
         await live.start()
     except BaseException:
         await _to_its_end(live.close(force=True))
         raise
     return live
+
+
+def _changes_at_opening(fold: SessionFold, request: SessionRequest) -> JsonObject:
+    """Return the settings that the program names and the session does not have.
+
+    What the program names wins over what the session was opened with. What `configure` set wins
+    over what the agent names, but not over what is named for this session.
+    """
+    if fold.opened is None and not fold.settings.model:
+        # The entry that had them is damaged: the session goes on as a new one would start.
+        changes: JsonObject = msgspec.to_builtins(request.settings)
+        return changes
+    here = request.named_here
+    but = {*fold.configured, *here.values, *here.implied}
+    first = request.named_by_agent.changes_to(fold.settings, but=but)
+    return first | here.changes_to(fold.settings)
 
 
 async def _to_its_end(giving_back: Coroutine[Any, Any, None]) -> None:
@@ -170,6 +188,7 @@ async def _append_opening(
         parent_head=request.fork.parent_head if request.fork else None,
         native_parent=request.fork.native_parent if request.fork else None,
         settings=request.fork.settings if request.fork else request.settings,
+        configured=request.fork.configured if request.fork else (),
         history=request.history,
     )
     await resources.store.log.append(lease, [opened])

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import copy_context
 
 from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.control_channel.channel import ControlChannel
@@ -11,19 +12,24 @@ from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.query_scope import SessionScope
 from holdfast.ports.clock import Stamp
 from holdfast.ports.runner import QueryInput
-from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
-from holdfast.session.recorder import SessionRecorder
-from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import Entry, InputDrained, InputQueued
-from holdfast.vocabulary.errors import (
-    AgentError,
-    ErrorCode,
-    RequestError,
-    SessionError,
+from holdfast.session.query_handle import (
+    QueryHandle,
+    finish_like,
+    finish_without_running,
+    refuse_waiting_for,
 )
-from holdfast.vocabulary.ids import InputId, new_input_id, new_query_id
+from holdfast.session.recorder import SessionRecorder
+from holdfast.session.session_descriptions import (
+    has_approved_calls,
+    queued_entry,
+    queued_input,
+    resume_input,
+)
+from holdfast.vocabulary.commands import CommandId
+from holdfast.vocabulary.entries import Entry, InputDrained
+from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
+from holdfast.vocabulary.ids import InputId, new_input_id
 from holdfast.vocabulary.messages import UserMessage
-from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import Delivery
 
 
@@ -32,8 +38,9 @@ class PromptQueue:
 
     Owns the order of queries. A prompt that waits is an entry, so it survives a crash; a steering
     prompt that its query did not take in becomes a query of its own. Prompts behind a query that
-    rests on an approval wait until it is resumed, or until a new prompt makes the approval void and
-    gets in line behind them.
+    rests on an approval, and those that wait when a session is opened, wait until a query is
+    resumed, or until a new prompt makes the approval void and gets in line behind them. Calls that
+    were approved and did not run yet run before the prompts that wait.
     """
 
     def __init__(
@@ -53,6 +60,7 @@ class PromptQueue:
         self._stamp = stamp
         self._approvals = scope.approvals
         self._new_handle = new_handle
+        self._context = copy_context()
         self._waiting: deque[QueryHandle] = deque()
         self._claimed = False
         self._moving = asyncio.Lock()
@@ -72,31 +80,44 @@ class PromptQueue:
         return tuple(self._waiting)
 
     @property
-    def _is_resting_before_prompts(self) -> bool:
-        """Whether prompts wait behind a query that rests on an approval."""
-        fold = self._recorder.fold
-        return bool(self._waiting) or (fold.is_resting() and bool(fold.inputs))
+    def _has_line(self) -> bool:
+        """Whether prompts wait that were here before a new one."""
+        return bool(self._waiting or self._recorder.waiting())
 
     async def submit(self, handle: QueryHandle, delivery: Delivery) -> None:
         """Run a query now, or let it wait as its delivery says."""
         is_prompt = handle.query.message is not None
-        if self._claimed or (is_prompt and self._is_resting_before_prompts):
+        if self._claimed or (is_prompt and self._has_line):
             await self._admit(handle, delivery)
         else:
             await self._begin(handle)
 
     async def admit(
-        self, query: QueryInput, delivery: Delivery, *, consumed: Sequence[CommandId] = ()
+        self,
+        query: QueryInput,
+        delivery: Delivery,
+        *,
+        consumed: Sequence[CommandId] = (),
+        starts: bool = True,
     ) -> None:
         """Take in a prompt whose answer nothing waits for; it is in the log when this returns.
 
         What it makes void (approvals that the session rests on) and the command that it came with
-        are settled by the same append.
+        are settled by the same append. One that `starts` nothing makes nothing void, either: it
+        waits until a query is resumed or sent.
 
         Raises:
             SessionError: CLOSED, or BUSY when it is not to wait.
 
         """
+        if not starts:
+            if delivery == "reject" and self._has_line:
+                raise _busy()
+            queued = queued_entry(
+                query, stamp=self._stamp, input_id=new_input_id(), delivery="queue"
+            )
+            await self._recorder.commit([queued], consumed=consumed)
+            return
         handle = self._new_handle(query)
         handle.stream.abandon()
         await self._admit(handle, delivery, consumed)
@@ -108,7 +129,7 @@ class PromptQueue:
         if self._claimed:
             await self._let_wait(handle, delivery, consumed=consumed)
             return
-        if delivery == "reject" and self._is_resting_before_prompts:
+        if delivery == "reject" and self._has_line:
             raise _busy()
         with self._claim():
             await self._recorder.resynchronise()
@@ -119,14 +140,21 @@ class PromptQueue:
                 void=self._approvals.cancellations(NEW_PROMPT),
                 consumed=consumed,
             )
-        self._start_next()
+        if len(self._waiting) > 1 and has_approved_calls(self._recorder.fold):
+            # What was approved runs before the prompts that waited for it. If its query comes to
+            # rest on another approval, they make that void.
+            carrying_on = self._unwatched(resume_input(self._recorder.fold, ()))
+            carrying_on.gives_way = True
+            self._start(carrying_on)
+        else:
+            self._start_next()
 
     async def _begin(self, handle: QueryHandle) -> None:
         """Run a query in an idle session."""
         with self._claim():
             await self._recorder.resynchronise()
             if handle.query.message is None:
-                self._adopt()
+                self._adopt(but=handle.query.input_id)
             elif void := self._approvals.cancellations(NEW_PROMPT):
                 await self._recorder.commit(void)
                 self._refuse_when_closed()
@@ -144,19 +172,23 @@ class PromptQueue:
             self._go_on_unless_resting()
             raise
 
-    def _adopt(self) -> None:
-        """Let prompts that an earlier holder left behind a resting query wait in their order."""
-        fold = self._recorder.fold
-        known = {item.input_id for item in self._waiting}
+    def _adopt(self, *, but: str | None = None) -> None:
+        """Let the prompts that wait in the log alone wait here, before all others."""
+        known = {but, *(item.input_id for item in self._waiting)}
         adopted = []
-        for queued in self._recorder.waiting().values() if fold.is_resting() else ():
+        for queued in self._recorder.waiting().values():
             if queued.input_id not in known:
-                query_id = queued.message.query_id or new_query_id()
-                handle = self._new_handle(QueryInput(query_id=query_id, message=queued.message))
-                handle.stream.abandon()
+                handle = self._unwatched(queued_input(queued))
                 self._let_withdraw(handle, queued.input_id)
                 adopted.append(handle)
         self._waiting.extendleft(reversed(adopted))
+
+    def _unwatched(self, query: QueryInput) -> QueryHandle:
+        """Return the handle of a query whose submitter is not there any more."""
+        handle = self._new_handle(query)
+        handle.stream.abandon()
+        handle.context = self._context.copy()
+        return handle
 
     async def _let_wait(
         self,
@@ -166,20 +198,13 @@ class PromptQueue:
         void: Sequence[Entry] = (),
         consumed: Sequence[CommandId] = (),
     ) -> None:
-        message = handle.query.message
-        if delivery == "reject" or message is None:
+        if delivery == "reject" or handle.query.message is None:
             raise _busy()
         input_id = new_input_id()
         self._let_withdraw(handle, input_id)
         first, running = delivery == "interrupt", self.current
         self._waiting.appendleft(handle) if first else self._waiting.append(handle)
-        queued = InputQueued(
-            **self._stamp(),
-            input_id=input_id,
-            message=message,
-            delivery=delivery,
-            sender=message.sender,
-        )
+        queued = queued_entry(handle.query, stamp=self._stamp, input_id=input_id, delivery=delivery)
         await self._record(handle, [*void, queued], consumed)
         if first and running is not None:
             running.abort("interrupted by a new prompt")
@@ -283,7 +308,7 @@ class PromptQueue:
     def _start(self, handle: QueryHandle) -> None:
         self.current = handle
         handle.detach = self._channel.attach(handle.stream)
-        self._tasks.start(self._run(handle), name="holdfast-driver")
+        self._tasks.start(self._run(handle), name="holdfast-driver", context=handle.context)
 
     async def _run(self, handle: QueryHandle) -> None:
         try:
@@ -305,9 +330,9 @@ class PromptQueue:
         """Start the next query, after telling the steering prompts that went into this one."""
         for joined in [item for item in self._waiting if not self._is_queued(item)]:
             self._waiting.remove(joined)
-            _finish_like(joined, ended)
+            finish_like(joined, ended)
         resting = ended.result is not None and ended.result.stop_reason == "approval"
-        if resting:
+        if resting and not ended.gives_way:
             self._rest()
         else:
             self._start_next()
@@ -360,17 +385,3 @@ class PromptQueue:
 
 def _busy() -> SessionError:
     return SessionError(ErrorCode.BUSY, "the session is busy with another prompt")
-
-
-def finish_without_running(handle: QueryHandle, error: AgentError) -> None:
-    """End a query that never ran, or whose end could not be recorded."""
-    result: AgentResult[object] = AgentResult(text="", stop_reason="aborted")
-    if error.result is None:
-        error.result = result
-    handle.finish(result, error)
-
-
-def _finish_like(handle: QueryHandle, other: QueryHandle) -> None:
-    """Give a prompt that joined another query the same end."""
-    if other.result is not None:
-        handle.finish(other.result, other.error)

@@ -6,6 +6,7 @@ from typing import Any
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.error_classification import to_agent_error
+from holdfast.blocks.tool_registry.registry import registry_of
 from holdfast.engine.measurements import QueryMeasurement
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.abort import AbortController
@@ -13,7 +14,7 @@ from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryOutcome, Runner
 from holdfast.ports.telemetry import QueryBegun
-from holdfast.session.query_handle import QueryHandle
+from holdfast.session.query_handle import QueryHandle, duration_ms_of
 from holdfast.session.recorder import QueryRecorder, SessionRecorder
 from holdfast.vocabulary.entries import QueryEnded, ToolEnded, TurnEnded
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
@@ -22,6 +23,7 @@ from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import ProviderPart, TextPart
 from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.settings import changed_settings
 
 _logger = scrubbed_logger(__name__)
 
@@ -75,7 +77,7 @@ class QueryDriver:
     async def _work(self, handle: QueryHandle, scope: QueryScope) -> QueryOutcome:
         """Let the query run in a task that can be stopped without stopping this one."""
         worker = self._session.tasks.start(self._runner.run(scope), name="holdfast-query")
-        handle.begin(worker, scope.abort)
+        handle.begin(worker, scope.abort, lambda: scope.trouble)
         try:
             await _until_over(handle, worker)
         finally:
@@ -83,7 +85,8 @@ class QueryDriver:
         return _judge(handle, worker)
 
     def _scope_of(self, handle: QueryHandle) -> QueryScope:
-        settings, abort = self._recorder.fold.settings, AbortController()
+        settings = changed_settings(self._recorder.fold.settings, handle.query.settings)
+        abort = AbortController()
         begun = QueryBegun(
             session_id=self._session.session_id,
             query_id=handle.query.query_id,
@@ -103,12 +106,14 @@ class QueryDriver:
             measurement=QueryMeasurement(
                 begun, clock=self._clock, telemetry=self._session.telemetry
             ),
+            registry=registry_of(handle.query.tools, self._session.registry),
             loop=LoopDetector(settings.loop_threshold),
         )
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
-        duration_ms = max(1, int((self._clock.now() - scope.started_at) * 1000))
-        ended, outcome = await self._record_end(scope, outcome, duration_ms)
+        duration_ms = duration_ms_of(handle)
+        rests = outcome.stop_reason == "approval" and not handle.gives_way
+        ended, outcome = await self._record_end(scope, outcome, duration_ms, rests=rests)
         scope.measurement.finish()
         error = outcome.error
         result: Any = _result_of(scope, ended)
@@ -123,13 +128,13 @@ class QueryDriver:
         self._session.set_status(Failed(error=error.report) if error and failed else Idle())
 
     async def _record_end(
-        self, scope: QueryScope, outcome: QueryOutcome, duration_ms: int
+        self, scope: QueryScope, outcome: QueryOutcome, duration_ms: int, *, rests: bool
     ) -> tuple[QueryEnded, QueryOutcome]:
         """Record the end; a store that cannot take it makes the end an error, still shown once."""
         try:
             await self._recorder.commit(())  # what a cancelled worker had staged comes first
             ended = _query_ended(scope, outcome, duration_ms=duration_ms)
-            closing = _closing_events(scope, outcome)
+            closing = _closing_events(scope, outcome, rests=rests)
             await self._recorder.commit([*closing, *scope.measurement.end(ended), ended])
         except StoreError as error:
             if outcome.error is None or not isinstance(outcome.error, StoreError):
@@ -185,7 +190,7 @@ def _first_of(failure: BaseException) -> BaseException:
     return failure
 
 
-def _closing_events(scope: QueryScope, outcome: QueryOutcome) -> list[Event]:
+def _closing_events(scope: QueryScope, outcome: QueryOutcome, *, rests: bool) -> list[Event]:
     """Return what is to be recorded before the end, so that the query is at rest.
 
     What was streamed is kept and marked as interrupted. A tool that was running is recorded as
@@ -199,7 +204,6 @@ def _closing_events(scope: QueryScope, outcome: QueryOutcome) -> list[Event]:
             scope.turn.answer.close(out)
         message_id = fold.open_turn.started.message_id
         out.append(TurnEnded(**scope.turn_stamp(), message_id=message_id, interrupted=True))
-    rests = outcome.stop_reason == "approval"
     resting = {asked.call_id for asked in fold.approvals.values()} if rests else set()
     out.extend(
         ToolEnded(
@@ -239,12 +243,15 @@ def _query_ended(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int) 
 def _result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
     """Return what the caller gets."""
     fold, turn = scope.fold, scope.turn
-    messages = _messages_of(scope, fold.messages())
-    answers = [item for item in messages if isinstance(item, AssistantMessage)]
+    messages = fold.messages()
+    new_messages = _added_by(scope, messages)
+    answers = [item for item in new_messages if isinstance(item, AssistantMessage)]
+    text = _text_of(answers[-1]) if answers else ""
     return AgentResult(
-        text=_text_of(answers[-1]) if answers else "",
-        output=scope.output,
+        text=text,
+        output=text if answers and scope.input.wants_text else scope.output,
         messages=messages,
+        new_messages=new_messages,
         tool_calls=tuple(call for answer in answers for call in answer.tool_calls),
         usage=ended.usage,
         cost=ended.cost,
@@ -277,7 +284,7 @@ def _refusal_in(payload: JsonObject) -> str:
     return "".join(str(place.get("refusal") or "") for place in places)
 
 
-def _messages_of(scope: QueryScope, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def _added_by(scope: QueryScope, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Return the tail of the conversation that this query, or the one it resumes, added."""
     own = {scope.query_id, scope.input.resumes, *scope.joined}
     first = len(messages)

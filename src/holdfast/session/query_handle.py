@@ -4,13 +4,14 @@ import asyncio
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import Any
 
 from msgspec.structs import replace
 
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.abort import AbortController
+from holdfast.ports.clock import Clock
 from holdfast.ports.runner import QueryInput
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
 from holdfast.vocabulary.events import StreamPhase
@@ -38,20 +39,25 @@ class QueryHandle:
         session_id: SessionId,
         waiting: "Callable[[], Sequence[QueryHandle]]",
         buffer_size: int,
+        clock: Clock,
         total_timeout: float | None = None,
     ) -> None:
-        self.query = query
-        self.session_id = session_id
+        self.query, self.session_id = query, session_id
+        self.clock, self.submitted_at = clock, clock.now()
         self.waiting = waiting
         """What waits in its session's queue."""
         self.asker: QueryHandle | None = query_in_context()
+        self.context = copy_context()
+        """What the query runs in: a copy of its submitter's context."""
+        self.gives_way = False
+        """Whether approvals that it comes to rest on are void at once: prompts wait behind it."""
         self.total_timeout = total_timeout
         self.stream = Subscription(limit=buffer_size)
         self.input_id: InputId | None = None
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._worker: asyncio.Task[Any] | None = None
         self._work: AbortController | None = None
+        self._trouble: Callable[[], str | None] = _no_trouble
         self._ended = asyncio.Event()
         self._result: AgentResult[Any] | None = None
         self._error: AgentError | None = None
@@ -90,9 +96,17 @@ class QueryHandle:
         """Say that the current task, and whatever it starts, works for this query."""
         _worked_for.set(weakref.ref(self))
 
-    def begin(self, worker: "asyncio.Task[Any]", work: AbortController) -> None:
-        """Note what works on it now; a stop that came before takes effect at once."""
-        self._worker, self._work = worker, work
+    def begin(
+        self,
+        worker: "asyncio.Task[Any]",
+        work: AbortController,
+        trouble: Callable[[], str | None],
+    ) -> None:
+        """Note what works on it now; a stop that came before takes effect at once.
+
+        `trouble` says what keeps it from its answer, if anything does.
+        """
+        self._worker, self._work, self._trouble = worker, work, trouble
         if self.stop_error is not None:
             self._stop_now()
 
@@ -102,8 +116,11 @@ class QueryHandle:
         self._from_any_thread(RequestError(ErrorCode.ABORTED, message))
 
     def expire(self, seconds: float) -> None:
-        """Stop the query because its time is up."""
-        self._stop(RequestError(ErrorCode.TIMEOUT, f"the query took longer than {seconds:g} s"))
+        """Stop the query because its time is up; the error says what it was waiting for."""
+        is_queued = self._worker is None and self.input_id is not None
+        cause = "while it waited in the queue" if is_queued else self._trouble()
+        message = f"the query took longer than {seconds:g} s"
+        self._stop(RequestError(ErrorCode.TIMEOUT, f"{message} {cause}" if cause else message))
 
     def finish(self, result: AgentResult[Any], error: AgentError | None) -> None:
         """Note how it ended; the stream ends, too."""
@@ -111,6 +128,7 @@ class QueryHandle:
             self.phase = "closed" if error is None else "error"
         self._result, self._error = result, error
         self._worker = self._work = self.asker = None
+        self._trouble = _no_trouble
         self._ended.set()
         self.stream.end(error)
         if self.timer is not None:
@@ -143,6 +161,34 @@ class QueryHandle:
     def promote(self) -> None:
         """Turn a waiting prompt into a query: its message is in the log already."""
         self.query = replace(self.query, message=None, input_id=self.input_id)
+
+
+def duration_ms_of(handle: QueryHandle) -> int:
+    """Return how long a query has taken so far, from when it was submitted; 1 at least."""
+    return max(1, int((handle.clock.now() - handle.submitted_at) * 1000))
+
+
+def finish_without_running(handle: QueryHandle, error: AgentError) -> None:
+    """End a query that never ran, or whose end could not be recorded."""
+    result: AgentResult[object] = AgentResult(
+        text="",
+        stop_reason="aborted" if error.code is ErrorCode.ABORTED else "error",
+        session_id=handle.session_id,
+        duration_ms=duration_ms_of(handle),
+    )
+    if error.result is None:
+        error.result = result
+    handle.finish(result, error)
+
+
+def finish_like(handle: QueryHandle, other: QueryHandle) -> None:
+    """Give a prompt that joined another query the same end."""
+    if other.result is not None:
+        handle.finish(other.result, other.error)
+
+
+def _no_trouble() -> None:
+    return None
 
 
 def query_in_context() -> QueryHandle | None:

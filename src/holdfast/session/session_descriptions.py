@@ -3,19 +3,25 @@
 `import holdfast` loads this file, so it imports types only.
 """
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
+from holdfast.ports.clock import Stamp
 from holdfast.ports.runner import QueryInput
+from holdfast.ports.tools import ToolSession, ToolSource
 from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest
+from holdfast.vocabulary.commands import ApproveCall, Command, DenyCall, SendPrompt
 from holdfast.vocabulary.entries import InputQueued
 from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.events import Busy, Failed, Idle, SessionStatus
 from holdfast.vocabulary.ids import CallId, InputId, MessageId, QueryId, SessionId, new_query_id
-from holdfast.vocabulary.messages import Message
-from holdfast.vocabulary.settings import Delivery, Settings, Thinking
+from holdfast.vocabulary.json_types import Json, JsonObject, plain_value
+from holdfast.vocabulary.messages import KeptOptions, Message, Sender, UserMessage
+from holdfast.vocabulary.settings import Delivery, Settings, Thinking, changed_settings
 
 if TYPE_CHECKING:
     from holdfast.blocks.conversation.fold import SessionFold
@@ -37,6 +43,48 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     native_parent: str | None = None
     """The parent's native session, where all of it belongs to the branch."""
+    configured: tuple[str, ...] = ()
+    """Names of settings that `configure` had set in the parent."""
+
+
+class NamedSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that a program names, as JSON."""
+
+    values: JsonObject = msgspec.field(default_factory=dict)
+    implied: JsonObject = msgspec.field(default_factory=dict)
+    """What comes with the model by its short name; counts only where the model is changed."""
+
+    def over(self, settings: Settings, *, but: Collection[str] = ()) -> JsonObject:
+        """Return the settings that are named, each as a whole: a table is laid over the old one."""
+        values = {name: value for name, value in self.values.items() if name not in but}
+        if not values:
+            return {}
+        now = plain_value(settings)
+        if values.get("model", now["model"]) != now["model"]:
+            implied = {name: value for name, value in self.implied.items() if name not in but}
+            values = implied | values
+        return {name: _laid_over(now[name], value) for name, value in values.items()}
+
+    def changes_to(self, settings: Settings, *, but: Collection[str] = ()) -> JsonObject:
+        """Return those of them that are others than the settings have."""
+        now = plain_value(settings)
+        laid = self.over(settings, but=but)
+        return {name: value for name, value in laid.items() if value != now[name]}
+
+
+def _laid_over(below: Json, value: Json) -> Json:
+    return below | value if isinstance(below, dict) and isinstance(value, dict) else value
+
+
+class SessionBindings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What a program gives a session beside its settings; nothing of it is stored."""
+
+    tools: ToolSource | None = None
+    """What the model may call; None: what the agent offers."""
+    deps: object = None
+    """For tools that ask for it; None: what the agent has."""
+    face: ToolSession | None = None
+    """The session as tools see it."""
 
 
 class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +95,11 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = "local"
     project: str = ""
     settings: Settings = msgspec.field(default_factory=Settings)
+    named_by_agent: NamedSettings = NamedSettings()
+    """What wins over what a session was opened with, but not over what `configure` set."""
+    named_here: NamedSettings = NamedSettings()
+    """What wins over everything that is stored."""
+    bindings: SessionBindings = SessionBindings()
     busy: Literal["wait", "reject"] = "reject"
     history: tuple[Message, ...] = ()
     must_exist: bool = False
@@ -111,6 +164,36 @@ def state_of(fold: "SessionFold", *, exported_at: int) -> SessionState:
     )
 
 
+class SessionGlimpse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store has of a session, as another process than its holder sees it."""
+
+    messages: tuple[Message, ...]
+    pending: tuple[ApprovalRequest, ...]
+    """Approvals without an answer, also none that waits to be taken in."""
+    status: SessionStatus
+
+
+def glimpse_of(fold: "SessionFold", commands: Sequence[Command]) -> SessionGlimpse:
+    """Look at a session by its log and by what waits to be taken in."""
+    answered = {item.approval_id for item in commands if isinstance(item, ApproveCall | DenyCall)}
+    pending = tuple(item for item in fold.pending_approvals() if item.id not in answered)
+    prompts = sum(isinstance(item, SendPrompt) for item in commands)
+    return SessionGlimpse(
+        messages=fold.messages(),
+        pending=pending,
+        status=_status_of(fold, Idle(approvals=len(pending), waiting=len(fold.inputs) + prompts)),
+    )
+
+
+def _status_of(fold: "SessionFold", at_rest: Idle) -> SessionStatus:
+    last = fold.last_query
+    if fold.open_query is not None:
+        return Busy()
+    if last is None or last.error is None or last.stop_reason == "aborted":
+        return at_rest
+    return Failed(error=last.error)
+
+
 class UnfinishedCall(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a tool call of an unfinished query."""
 
@@ -137,7 +220,7 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_unfinished(fold: "SessionFold") -> Unfinished:
     """Name what is unfinished, call by call."""
-    partial = fold.open_turn.message(interrupted=True) if fold.open_turn else None
+    partial = fold.open_turn.message() if fold.open_turn else None
     return Unfinished(
         query_id=fold.unfinished_query(),
         calls=tuple(
@@ -170,8 +253,69 @@ def resume_input(fold: "SessionFold", waiting: Iterable[InputQueued]) -> QueryIn
     """
     query_id = fold.unfinished_query()
     if query_id is not None:
-        return QueryInput(query_id=new_query_id(), message=None, resumes=query_id)
+        return QueryInput(
+            query_id=new_query_id(),
+            message=None,
+            resumes=query_id,
+            sender=_sender_of(fold, query_id),
+            **_kept(fold.query_options),
+        )
     for queued in waiting:
-        own_id = queued.message.query_id or new_query_id()
-        return QueryInput(query_id=own_id, message=None, input_id=queued.input_id)
+        return replace(queued_input(queued), message=None, input_id=queued.input_id)
     raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is no unfinished query")
+
+
+def has_approved_calls(fold: "SessionFold") -> bool:
+    """Whether the unfinished query has calls that were approved and did not run yet."""
+    approved = any(call.state == "approved" and call.may_run for call in fold.calls.values())
+    return approved and fold.unfinished_query() is not None
+
+
+def queued_input(queued: InputQueued) -> QueryInput:
+    """Return the input of a prompt that waits in the log, with what the log kept of its options."""
+    return QueryInput(
+        query_id=queued.message.query_id or new_query_id(),
+        message=queued.message,
+        sender=queued.message.sender,
+        **_kept(queued.options),
+    )
+
+
+def queued_entry(
+    query: QueryInput, *, stamp: Stamp, input_id: InputId, delivery: Delivery
+) -> InputQueued:
+    """Return the entry of a prompt that waits, with what of its options a log can keep.
+
+    Raises:
+        SessionError: NOTHING_TO_SEND when the query has no prompt.
+
+    """
+    if query.message is None:
+        raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is no prompt that could wait")
+    options = {name: getattr(query, name) for name in KeptOptions.__struct_fields__}
+    return InputQueued(
+        **stamp(),
+        input_id=input_id,
+        message=query.message,
+        delivery=delivery,
+        sender=query.message.sender,
+        options=KeptOptions(**options),
+    )
+
+
+def _kept(options: KeptOptions) -> dict[str, Any]:
+    """Return what a log kept as fields of a query; settings that cannot be read are left out."""
+    kept = {name: getattr(options, name) for name in KeptOptions.__struct_fields__}
+    try:
+        changed_settings(Settings(), options.settings)
+    except msgspec.ValidationError:  # another version wrote them, or another program
+        kept["settings"] = {}
+    return kept
+
+
+def _sender_of(fold: "SessionFold", query_id: QueryId) -> Sender | None:
+    """Return who sent the prompt of a query."""
+    for message in fold.conversation.messages:
+        if isinstance(message, UserMessage) and message.query_id == query_id:
+            return message.sender
+    return None

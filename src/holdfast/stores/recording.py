@@ -48,9 +48,9 @@ _PART_TYPES: dict[str, type[StreamPart]] = {
     "stream_finished": StreamFinished,
 }
 _PART_NAMES = {kind: name for name, kind in _PART_TYPES.items()}
-_NOT_SENT = ("timeouts", "reply_bytes", "fresh_media")
+_NOT_SENT = ("timeouts", "reply_bytes", "fresh_media", "cache_ttl", "caches_tail")
 """What a request holds that its client reads and no model sees."""
-_NOT_SAID = ("id", "query_id", "turn_id", "usage")
+_NOT_SAID = ("id", "query_id", "turn_id", "time", "usage", "cost", "stop_reason")
 """What a message holds that a model does not see and that is new in every session."""
 
 
@@ -184,7 +184,7 @@ def read_recording(path: Path) -> tuple[str, tuple[Exchange, ...]]:
             f"{path} is a recording of version {header.version}; this program knows {VERSION}",
         )
     exchanges = tuple(
-        _decode(line, Exchange, f"line {number} of {path}")
+        _comparable(_decode(line, Exchange, f"line {number} of {path}"))
         for number, line in enumerate(rest, start=2)
     )
     return header.provider, exchanges
@@ -208,6 +208,14 @@ def plain_request(request: ModelRequest) -> JsonObject:
         for part in message["parts"]:
             part.pop("id", None)
     return plain
+
+
+def _comparable(exchange: Exchange) -> Exchange:
+    """Return an exchange without what earlier versions wrote down and no model sees."""
+    seen = {name: value for name, value in exchange.request.items() if name not in _NOT_SENT}
+    if len(seen) == len(exchange.request):
+        return exchange
+    return msgspec.structs.replace(exchange, request=seen, digest=digest_of(seen))
 
 
 def digest_of(plain: JsonObject) -> str:

@@ -7,7 +7,9 @@ from holdfast.sync.agent import (
     pull_model,
     remove_local_model,
     run_agent,
+    run_agent_result,
     run_agent_stream,
+    with_retry,
 )
 from holdfast.sync.session import AgentRemote, AgentSession, QueryStream
 
@@ -21,5 +23,7 @@ __all__ = [
     "pull_model",
     "remove_local_model",
     "run_agent",
+    "run_agent_result",
     "run_agent_stream",
+    "with_retry",
 ]

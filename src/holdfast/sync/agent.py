@@ -1,10 +1,13 @@
 """Agent and the functions beside it, blocking: each is its async twin, waited for."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from holdfast import administration
 from holdfast.agent import agent as asynchronous
+from holdfast.agent import retrying
 from holdfast.agent.agent_options import (
     AgentOptions,
     CreateSessionOptions,
@@ -14,12 +17,18 @@ from holdfast.agent.agent_options import (
     SessionOptions,
 )
 from holdfast.agent.option_checks import takes
+from holdfast.agent.retrying import OnRetry
+from holdfast.ports.abort import AbortSignal
+from holdfast.ports.clock import Clock, Random
 from holdfast.sync.background_loop import LoopAccess, background_loop
 from holdfast.sync.session import AgentRemote, AgentSession, QueryStream
 from holdfast.sync.sessions import AgentSessions
 from holdfast.vocabulary.local_models import LocalModel, OnPull
+from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult
-from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.settings import RetrySettings, Settings
+
+ValueT = TypeVar("ValueT")
 
 
 @takes(AgentOptions)
@@ -79,6 +88,14 @@ def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentResult[
 
 
 @takes(OneCallOptions)
+def run_agent_result(
+    prompt: Prompt, **options: Unpack[OneCallOptions]
+) -> Ok[AgentResult[Any]] | Err:
+    """Answer one prompt; an `AgentError` comes back as a value instead of being raised."""
+    return LoopAccess().call(asynchronous.run_agent_result(prompt, **options))
+
+
+@takes(OneCallOptions)
 def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> QueryStream[Any]:
     """Answer one prompt and watch the answer come."""
     return QueryStream(asynchronous.run_agent_stream(prompt, **options), LoopAccess())
@@ -89,6 +106,27 @@ def create_agent_session(**options: Unpack[CreateSessionOptions]) -> AgentSessio
     """Open a session with an agent of its own; closing the session closes the agent."""
     access = LoopAccess()
     return AgentSession(access.call(asynchronous.create_agent_session(**options)), access)
+
+
+def with_retry(
+    work: Callable[[], ValueT],
+    *,
+    retry: RetrySettings | None = None,
+    on_retry: OnRetry | None = None,
+    signal: AbortSignal | None = None,
+    clock: Clock | None = None,
+    random: Random | None = None,
+) -> ValueT:
+    """Call a blocking function, in a thread, and again when it fails in a way that may pass."""
+
+    async def attempt() -> ValueT:
+        return await asyncio.to_thread(work)
+
+    return background_loop.call(
+        retrying.with_retry(
+            attempt, retry=retry, on_retry=on_retry, signal=signal, clock=clock, random=random
+        )
+    )
 
 
 def pull_model(name: str, *, folder: Path | None = None, progress: OnPull | None = None) -> Path:

@@ -12,7 +12,7 @@ from holdfast.agent.verbs import AgentRemote as AsyncAgentRemote
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import SessionView, Unfinished
 from holdfast.sync.background_loop import LoopAccess
-from holdfast.vocabulary.approvals import ApprovalScope
+from holdfast.vocabulary.approvals import ApprovalRequest, ApprovalScope
 from holdfast.vocabulary.events import Event, SessionStatus, TextDelta
 from holdfast.vocabulary.ids import MessageId, QueryId, SessionId
 from holdfast.vocabulary.json_types import Json
@@ -122,6 +122,18 @@ class AgentRemote(_SessionVerbs[AsyncAgentRemote]):
     def session_id(self) -> SessionId:
         """The session's id."""
         return self._inner.session_id
+
+    def messages(self) -> tuple[Message, ...]:
+        """Read the conversation so far."""
+        return self._access.call(self._inner.messages())
+
+    def pending(self) -> tuple[ApprovalRequest, ...]:
+        """Read the approvals without an answer."""
+        return self._access.call(self._inner.pending())
+
+    def status(self) -> SessionStatus:
+        """Read what the session is doing, by its log."""
+        return self._access.call(self._inner.status())
 
     def abort(self, reason: str | None = None) -> None:
         """Ask for the running query to be stopped."""

@@ -25,6 +25,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     ),
     "text.delta": ("text-delta", "stream.delta", "message_text"),
     "reasoning.delta": ("reasoning-delta", "stream.delta", "message_thinking"),
+    "compaction.delta": ("stream.delta",),
     "tool.input.delta": ("tool-input-delta", "stream.delta"),
     "tool.progress": ("stream.delta",),
     "approval.requested": ("tool_approval_request",),
@@ -95,6 +96,13 @@ _VARIANT_OF: dict[str, Callable[[Any], str]] = {
     "instrumentation.turn": lambda event: "failed" if event.error or event.interrupted else "",
 }
 """What tells the variants of a kind apart."""
+
+COMMAND_ALIASES: dict[str, str] = {
+    "abort": "cancel",
+    "approve": "tool_approval_response",
+    "deny": "tool_approval_response",
+}
+"""By kind, the name of a command."""
 
 ERROR_ALIASES: dict[str, str] = {
     "BUSY": "session_busy",

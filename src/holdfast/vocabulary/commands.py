@@ -4,6 +4,7 @@ from typing import NewType, TypeAlias
 
 import msgspec
 
+from holdfast.vocabulary.aliases import COMMAND_ALIASES
 from holdfast.vocabulary.approvals import ApprovalScope
 from holdfast.vocabulary.ids import ApprovalId, InputId, new_id
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -22,6 +23,12 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     id: CommandId
     by: str | None = None
     """Who asks, for the log."""
+
+    @property
+    def alias(self) -> str:
+        """The name that users of other systems know this command by."""
+        kind = str(self.__struct_config__.tag)
+        return COMMAND_ALIASES.get(kind, kind)
 
 
 class AbortQuery(_Command, frozen=True, kw_only=True, tag="abort"):

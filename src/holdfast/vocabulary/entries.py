@@ -20,13 +20,15 @@ from holdfast.vocabulary.ids import (
     TurnId,
 )
 from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.messages import Message, Sender, UserMessage
+from holdfast.vocabulary.messages import KeptOptions, Message, Sender, UserMessage
 from holdfast.vocabulary.parts import Part, PartKind, ResultContent
 from holdfast.vocabulary.results import ResumeKind, StopReason
 from holdfast.vocabulary.settings import Delivery, Settings
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.tools import Effect
 from holdfast.vocabulary.usage import Usage
+
+ChangeOrigin: TypeAlias = Literal["opening", "configure"]
 
 FORMAT_VERSION = 1
 """The version of the log format that this code writes."""
@@ -44,10 +46,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     raw: msgspec.Raw | None = None
     """The stored bytes, kept only when they hold more than this version understands."""
     survives_rewind: ClassVar[bool]
-    """Whether an entry of this kind still counts when the conversation went back behind it.
-
-    What is true of the session does, what was said does not. Each kind says it for itself.
-    """
+    """Whether an entry of this kind still counts when the conversation went back behind it: what is
+    true of the session does, what was said does not. Each kind says it for itself."""
 
     @property
     def kind(self) -> str:
@@ -86,6 +86,8 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     spawned_by: SessionId | None = None
     """The session whose tool call made this one. It shares nothing of its conversation."""
     settings: Settings = Settings()
+    configured: tuple[str, ...] = ()
+    """Names of settings that `configure` had set in the session that this one was forked from."""
     native_session_id: str | None = None
     native_parent: str | None = None
     """The parent's native session, where all of it belongs to this session: it is copied."""
@@ -98,6 +100,8 @@ class SessionChanged(Entry, frozen=True, kw_only=True, tag="session.changed"):
 
     survives_rewind: ClassVar[bool] = True
     changes: JsonObject
+    origin: ChangeOrigin = "configure"
+    """What changed it; a change at an opening ranks like what the session was opened with."""
 
 
 class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):
@@ -108,6 +112,7 @@ class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):
     message: UserMessage
     delivery: Delivery
     sender: Sender | None = None
+    options: KeptOptions = KeptOptions()
 
 
 class InputPromoted(Entry, frozen=True, kw_only=True, tag="input.promoted"):
@@ -132,6 +137,7 @@ class QueryStarted(Entry, frozen=True, kw_only=True, tag="query.started"):
     message: UserMessage | None = None
     """The prompt; None when an earlier query goes on."""
     resumes: QueryId | None = None
+    options: KeptOptions = KeptOptions()
 
 
 class QueryEnded(Entry, frozen=True, kw_only=True, tag="query.ended"):
@@ -270,7 +276,7 @@ class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
 
 
 class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
-    """A failed model call will be repeated."""
+    """A failed model call, or with `tool` a failed run of that tool, will be repeated."""
 
     survives_rewind: ClassVar[bool] = False
     attempt: int
@@ -279,6 +285,8 @@ class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
     next_at: int
     error: ErrorReport
     account_limited: bool = False
+    call_id: CallId | None = None
+    tool: str | None = None
 
 
 class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
@@ -295,11 +303,6 @@ class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
     """The first message that is still sent after the summary; None when all are replaced."""
     tokens_before: int | None = None
     tokens_after: int | None = None
-
-    @property
-    def is_native(self) -> bool:
-        """Whether a native agent compacted its own history."""
-        return self.strategy == "native"
 
     @property
     def pre_tokens(self) -> int | None:
@@ -369,11 +372,7 @@ class UsageReported(Entry, frozen=True, kw_only=True, tag="usage.reported"):
 
 
 class TranscriptMirrored(Entry, frozen=True, kw_only=True, tag="transcript.mirrored"):
-    """Lines of the transcript that a native agent keeps of its session.
-
-    They are in a log of their own beside the session's, and are given back to the agent as they
-    are when it goes on elsewhere.
-    """
+    """Lines of a native agent's own transcript, in a log of their own beside the session's."""
 
     survives_rewind: ClassVar[bool] = True
     lines: tuple[JsonObject, ...] = ()

@@ -95,6 +95,8 @@ class ErrorReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     provider: str | None = None
     request_id: str | None = None
     retry_after: float | None = None
+    refused_locally: bool = False
+    """Whether a port of this machine refused the connection: nothing listens there."""
 
     @property
     def alias(self) -> str:
@@ -110,6 +112,7 @@ class ErrorFacts(TypedDict, total=False):
     provider: str | None
     request_id: str | None
     retry_after: float | None
+    refused_locally: bool
 
 
 class AgentError(Exception):
@@ -131,6 +134,7 @@ class AgentError(Exception):
     provider: str | None
     request_id: str | None
     retry_after: float | None
+    refused_locally: bool
     result: "AgentResult[Any] | None" = None
     """What was kept of the query that failed; attached once, by the session."""
 
@@ -301,6 +305,7 @@ def error_from_report(report: ErrorReport) -> AgentError:
         provider=report.provider,
         request_id=report.request_id,
         retry_after=report.retry_after,
+        refused_locally=report.refused_locally,
     )
 
 

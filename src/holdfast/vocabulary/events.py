@@ -91,6 +91,14 @@ class ReasoningDelta(LiveEvent, frozen=True, kw_only=True, gc=False, tag="reason
     text: str
 
 
+class CompactionDelta(LiveEvent, frozen=True, kw_only=True, gc=False, tag="compaction.delta"):
+    """More of the summary that a provider makes of the conversation; it is no part of an answer."""
+
+    part_id: PartId
+    offset: int
+    text: str
+
+
 class ToolInputDelta(LiveEvent, frozen=True, kw_only=True, gc=False, tag="tool.input.delta"):
     """More of a tool call's arguments, as JSON text."""
 
@@ -241,5 +249,5 @@ class ObserverLagged(LiveEvent, frozen=True, kw_only=True, tag="observer.lagged"
 
 
 Measured: TypeAlias = TurnMeasured | ToolMeasured | QueryMeasured
-Delta: TypeAlias = TextDelta | ReasoningDelta | ToolInputDelta
+Delta: TypeAlias = TextDelta | ReasoningDelta | CompactionDelta | ToolInputDelta
 Event: TypeAlias = Entry | LiveEvent

@@ -1,8 +1,10 @@
 """Plain values from outside, which stay opaque: JSON, and text that can be written down."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
+
+import msgspec
 
 Json: TypeAlias = Any
 """Any value that JSON can hold."""
@@ -33,6 +35,17 @@ def _inside(value: Json) -> Iterable[Any]:
     if type(value) is dict:
         return value.values()
     return value if type(value) is list or type(value) is tuple else ()
+
+
+def plain_value(value: object) -> Json:
+    """Make a value plain; a struct keeps every field, those with their defaults, too."""
+    if isinstance(value, msgspec.Struct):
+        return {name: plain_value(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, tuple | list):
+        return [plain_value(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): plain_value(item) for name, item in value.items()}
+    return value
 
 
 def writable(text: str) -> str:

@@ -1,12 +1,31 @@
-"""Messages: what a user and a model said, as immutable values with parts."""
+"""Messages: what a user and a model said, as immutable values, and what came with a prompt."""
 
+from decimal import Decimal
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from holdfast.vocabulary.ids import MessageId, QueryId, TurnId
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import Part, ToolCallPart, text_of
 from holdfast.vocabulary.usage import Usage
+
+AnswerStop: TypeAlias = Literal[
+    "complete",
+    "tool_calls",
+    "max_tokens",
+    "refusal",
+    "pause",
+    "compaction",
+    "aborted",
+    "error",
+    "interrupted",
+]
+"""Why a model's message ends where it does.
+
+`aborted` and `error` say how its query ended while it was being written. `interrupted` means that
+the program stopped meanwhile, and nothing recorded an end.
+"""
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -16,11 +35,27 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     user_id: str | None = None
 
 
+class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a query was told beside its prompt, as far as a log can keep it.
+
+    Functions, objects and the type of an answer are not kept: they live in the program.
+    """
+
+    settings: JsonObject = msgspec.field(default_factory=dict)
+    """Settings of this query alone, laid over those of the session."""
+    reminders: tuple[str, ...] = ()
+    """Kept only while the prompt waits in the queue."""
+    require_tool: str | None = None
+    timeout: float | None = None
+
+
 class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="role"):
     id: MessageId
     parts: tuple[Part, ...]
     query_id: QueryId | None = None
     turn_id: TurnId | None = None
+    time: int | None = None
+    """Wall-clock milliseconds: when it was said, or when an answer was complete."""
 
     @property
     def text(self) -> str:
@@ -40,6 +75,10 @@ class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant"):
     provider: str = ""
     model: str = ""
     usage: Usage | None = None
+    cost: Decimal | None = None
+    """In US dollars; None when a price is unknown."""
+    stop_reason: AnswerStop | None = None
+    """Why it ends; None in a history from elsewhere that does not say."""
     finish_reason: str | None = None
     """The provider's own word."""
     interrupted: bool = False

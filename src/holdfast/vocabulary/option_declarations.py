@@ -5,6 +5,7 @@ a struct or of a TypedDict. Checks, help, documentation and configuration derive
 """
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from types import UnionType
@@ -71,7 +72,7 @@ def function_option(sentence: str) -> Option:
 
 def list_option(sentence: str, *, wanted: str) -> Option:
     """Declare an option that is a list of objects."""
-    return Option(sentence, default=(), fits=_is_list, wanted=wanted)
+    return Option(sentence, default=(), fits=is_list, wanted=wanted)
 
 
 def _is_path(value: object) -> bool:
@@ -82,7 +83,8 @@ def _is_function(value: object) -> bool:
     return value is None or callable(value)
 
 
-def _is_list(value: object) -> bool:
+def is_list(value: object) -> bool:
+    """Whether a value can be read as a list of objects; text and mappings cannot."""
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
 
 
@@ -152,7 +154,12 @@ def struct_in(annotation: object) -> type[msgspec.Struct] | None:
 
 
 def bounds_fault(value: object, said: Option) -> str | None:
-    """Say what is wrong with a number that is too small or too large; None if nothing is."""
+    """Say what is wrong with a number that is too small, too large or no number; None if nothing.
+
+    JSON has no infinity, and nothing that is stored could be read back with one.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"must be a finite number, not {value:g}"
     is_bounded = said.least is not None or said.most is not None
     if not is_bounded or not isinstance(value, int | float):
         return None

@@ -40,6 +40,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     seed: int | None = None
     output_schema: OutputSchema | None = None
     cache_ttl: CacheTtl | None = None
+    caches_tail: bool = True
+    """Whether a later request may repeat this one, so that its last message is worth caching."""
     compaction: CompactionSettings = CompactionSettings()
     betas: dict[str, bool] = msgspec.field(default_factory=dict)
     timeouts: Timeouts = Timeouts()

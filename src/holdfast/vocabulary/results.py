@@ -30,6 +30,8 @@ class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, o
     output: OutputT = None  # type: ignore[assignment]  # None where no type was asked for
     """The answer as the type that was asked for; None where there is none of that type."""
     messages: tuple[Message, ...] = ()
+    """The whole conversation when the query ended: the messages themselves, not copies."""
+    new_messages: tuple[Message, ...] = ()
     """What this query added to the conversation."""
     tool_calls: tuple[ToolCallPart, ...] = ()
     """Every call of the query, in order."""

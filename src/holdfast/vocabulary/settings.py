@@ -4,10 +4,11 @@ Each field is the one declaration of an option: its sentence, default, bounds an
 options of an agent, the configuration file, the environment and the documentation derive from it.
 """
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.option_declarations import Option
 
@@ -16,6 +17,7 @@ CacheTtl: TypeAlias = Literal["5m", "1h"]
 OnLoop: TypeAlias = Literal["ask", "deny"]
 Delivery: TypeAlias = Literal["queue", "steer", "reject", "interrupt"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+ApprovalRule: TypeAlias = Literal["by_tool", "ask"]
 PermissionMode: TypeAlias = Literal["ask", "auto", "plan", "deny"]
 
 
@@ -24,7 +26,14 @@ class _Values(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RetrySettings(_Values, frozen=True, kw_only=True):
-    """How a failed model call is repeated within one turn."""
+    """How a failed model call is repeated within one turn. Has presets."""
+
+    RATE_LIMIT: ClassVar["RetrySettings"]
+    """For accounts that are often limited: 10 repeats, after 5 s to 60 s."""
+    NETWORK: ClassVar["RetrySettings"]
+    """For connections that often fail: 3 repeats, after 1, 2 and 4 s."""
+    QUICK: ClassVar["RetrySettings"]
+    """For programs that cannot wait: 3 calls in all, after 100 and 200 ms."""
 
     max_retries: Annotated[
         int,
@@ -56,11 +65,11 @@ class RetrySettings(_Values, frozen=True, kw_only=True):
     ] = 2.0
 
 
-RATE_LIMIT_RETRIES = RetrySettings(max_retries=10, first_delay=5.0, factor=1.5, longest_delay=60.0)
-"""Preset for accounts that are often limited."""
-
-NETWORK_RETRIES = RetrySettings(max_retries=3, first_delay=1.0, factor=2.0, longest_delay=10.0)
-"""Preset for shaky connections."""
+RetrySettings.RATE_LIMIT = RetrySettings(
+    max_retries=10, first_delay=5.0, factor=1.5, longest_delay=60.0
+)
+RetrySettings.NETWORK = RetrySettings(max_retries=3, first_delay=1.0, longest_delay=10.0)
+RetrySettings.QUICK = RetrySettings(max_retries=2, first_delay=0.1, factor=2.0, jitter=0.0)
 
 
 class ModelStep(_Values, frozen=True, kw_only=True):
@@ -68,7 +77,12 @@ class ModelStep(_Values, frozen=True, kw_only=True):
 
     model: Annotated[str, Option("`provider/model`, or a short name of the configuration file.")]
     thinking: Annotated[Thinking | None, Option("How much this model thinks first.")] = None
-    max_attempts: Annotated[int, Option("Calls in all, the first included.")] = 2
+    max_attempts: Annotated[
+        int,
+        Option(
+            "Calls in all, the first included: 1 means no repeat, 0 the default.", least=0, most=100
+        ),
+    ] = 2
 
 
 class Limits(_Values, frozen=True, kw_only=True):
@@ -149,7 +163,8 @@ class CompactionSettings(_Values, frozen=True, kw_only=True):
 
     enabled: Annotated[bool, Option("Whether the provider may compact.")] = False
     input_tokens: Annotated[
-        int | None, Option("Tokens of input from which on it does; None is the provider's own.")
+        int | None,
+        Option("Tokens of input from which on it does; None is the provider's own.", least=1),
     ] = None
     pause_after: Annotated[bool, Option("Whether the answer ends after a compaction.")] = False
 
@@ -182,7 +197,11 @@ class Settings(_Values, frozen=True, kw_only=True):
         ),
     ] = None
     temperature: Annotated[
-        float | None, Option("How random answers are; handed on as it is.", variable="TEMPERATURE")
+        float | None,
+        Option(
+            "How random answers are: sent as given to models that take it, and not to the others.",
+            variable="TEMPERATURE",
+        ),
     ] = None
     stop: Annotated[
         tuple[str, ...], Option("Texts that end an answer where they appear in it.")
@@ -197,10 +216,11 @@ class Settings(_Values, frozen=True, kw_only=True):
     cache_ttl: Annotated[
         CacheTtl | None,
         Option(
-            "How long a prompt cache lives where the provider offers one; None turns it off.",
+            "How long a prompt cache lives where the provider offers a choice: `5m` or `1h`, which "
+            "costs more to write; None turns it off.",
             variable="CACHE_TTL",
         ),
-    ] = "1h"
+    ] = "5m"
     cached_reminders: Annotated[
         tuple[str, ...],
         Option("Notes that lead the conversation and come back after a compaction."),
@@ -227,6 +247,14 @@ class Settings(_Values, frozen=True, kw_only=True):
         tuple[str, ...],
         Option("Names of tools that it may not use; a denial wins.", variable="DENIED_TOOLS"),
     ] = ()
+    approval: Annotated[
+        ApprovalRule,
+        Option(
+            'Which tool calls ask for approval: `by_tool`: those whose tool says `approval="ask"`; '
+            "`ask`: every call of every tool.",
+            variable="APPROVAL",
+        ),
+    ] = "by_tool"
     loop_threshold: Annotated[
         int | None,
         Option(
@@ -259,6 +287,18 @@ class Settings(_Values, frozen=True, kw_only=True):
     timeouts: Annotated[Timeouts, Option("How long a provider may be silent.")] = Timeouts()
 
 
+def changed_settings(settings: Settings, changes: JsonObject) -> Settings:
+    """Return settings with some of them replaced; a nested one is replaced as a whole.
+
+    Raises:
+        msgspec.ValidationError: when a value does not fit its setting.
+
+    """
+    return (
+        msgspec.convert(msgspec.to_builtins(settings) | changes, Settings) if changes else settings
+    )
+
+
 class RuntimeSettings(_Values, frozen=True, kw_only=True):
     """How sessions are held in a process, whatever they talk about.
 
@@ -283,7 +323,7 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
         int, Option("Streamed bytes after which they are stored.", least=1)
     ] = 4096
     checkpoint_seconds: Annotated[
-        float, Option("Seconds after which streamed text is stored.", least=0)
+        float, Option("Seconds after which streamed text is stored.", least=0.001)
     ] = 1.0
     heartbeat_seconds: Annotated[
         float,

@@ -5,6 +5,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -339,7 +340,7 @@ class Weather:
         (Weather(3), '{"celsius":3}'),
         (Money(amount=4), '{"amount":4}'),
         ([Money(amount=4)], '[{"amount":4}]'),
-        (complex(1, 2), '"(1+2j)"'),
+        (Path("a/b"), '"a/b"'),
     ],
     ids=repr,
 )
@@ -392,7 +393,9 @@ async def test_a_tool_that_raises_fails_with_the_name_and_text_of_the_error() ->
     def fail() -> None:
         raise KeyError("missing")
 
-    assert await run(fail) == FunctionFailed("KeyError: 'missing'")
+    outcome = await run(fail)
+    assert isinstance(outcome, FunctionFailed)
+    assert (outcome.message, type(outcome.error)) == ("KeyError: 'missing'", KeyError)
 
 
 async def test_a_transform_that_raises_fails_the_call() -> None:
@@ -402,7 +405,9 @@ async def test_a_transform_that_raises_fails_the_call() -> None:
     def broken(_name: str, _value: object) -> object:
         raise ValueError("no")
 
-    assert await run(fine, broken) == FunctionFailed("ValueError: no")
+    outcome = await run(fine, broken)
+    assert isinstance(outcome, FunctionFailed)
+    assert (outcome.message, type(outcome.error)) == ("ValueError: no", ValueError)
 
 
 async def test_a_plain_function_that_runs_out_fails_and_does_not_hang() -> None:

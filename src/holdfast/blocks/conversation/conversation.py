@@ -9,6 +9,8 @@ from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ReasoningPart, ToolResultPart
+from holdfast.vocabulary.results import StopReason
+from holdfast.vocabulary.usage import Usage, add_costs
 
 
 class SentCounts:
@@ -44,6 +46,8 @@ class Conversation:
         self._messages: list[Message] = []
         self._tags: list[str | None] = []
         self._view_start = 0
+        self._whole: tuple[Message, ...] | None = None
+        """The whole history as it was given out last; None when it has changed since."""
         self.counts = SentCounts(self._messages)
         """How many messages there are of what is sent; to be updated before they are read."""
         self.set_history(messages)
@@ -53,8 +57,13 @@ class Conversation:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The whole history; nothing is ever dropped from it by a compaction."""
-        return tuple(self._messages)
+        """The whole history; nothing is ever dropped from it by a compaction.
+
+        The messages themselves, not copies, in one tuple for as long as nothing changes.
+        """
+        if self._whole is None:
+            self._whole = tuple(self._messages)
+        return self._whole
 
     @property
     def tip(self) -> Message | None:
@@ -72,6 +81,7 @@ class Conversation:
         """
         if not isinstance(message, UserMessage | AssistantMessage):
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"{message!r} is not a message")
+        self._whole = None
         if kept_from is not None and self._put_before(kept_from, message):
             return
         tip = self.tip
@@ -133,7 +143,7 @@ class Conversation:
 
         The view is an immutable slice of frozen messages; nothing is copied but references.
         """
-        return tuple(self._messages[self._view_start :])
+        return self.messages[self._view_start :]
 
     def _place_of(self, tag: str) -> int | None:
         for place in range(len(self._tags) - 1, -1, -1):
@@ -163,6 +173,7 @@ class Conversation:
         return True
 
     def _find_view_start(self) -> None:
+        self._whole = None
         self._start_view_at(0)
         for place in range(len(self._messages) - 1, -1, -1):
             if _is_compaction(self._messages[place]):
@@ -178,6 +189,14 @@ def _is_compaction(message: Message) -> bool:
     return any(isinstance(part, CompactionPart) and part.text for part in message.parts)
 
 
+def end_last(conversation: Conversation, stop_reason: StopReason) -> None:
+    """Say of a last answer that was cut off how its query ended, if that says why."""
+    tip, says_why = conversation.tip, stop_reason in {"aborted", "error"}
+    if isinstance(tip, AssistantMessage) and tip.interrupted and says_why:
+        conversation.remove_last()
+        conversation.push(msgspec.structs.replace(tip, stop_reason=stop_reason))
+
+
 def joined(view: tuple[Message, ...], message: Message) -> tuple[Message, ...]:
     """Append a message to a view, merging it into a tip of the same role."""
     tip = view[-1] if view else None
@@ -190,4 +209,6 @@ def joined(view: tuple[Message, ...], message: Message) -> tuple[Message, ...]:
 
 def merged(first: AssistantMessage, second: AssistantMessage) -> AssistantMessage:
     """Join an answer with the one that goes on with it."""
-    return msgspec.structs.replace(second, parts=first.parts + second.parts)
+    usage = second.usage if first.usage is None else first.usage + (second.usage or Usage())
+    cost = second.cost if first.usage is None else add_costs(first.cost, second.cost)
+    return msgspec.structs.replace(second, parts=first.parts + second.parts, usage=usage, cost=cost)

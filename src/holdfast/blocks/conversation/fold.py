@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from holdfast.blocks.conversation.conversation import Conversation, joined, merged
+from holdfast.blocks.conversation.conversation import Conversation, end_last, joined, merged
 from holdfast.blocks.conversation.native_place import NativePlace
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
@@ -23,7 +23,7 @@ from holdfast.blocks.conversation.tool_calls import (
     edited_history,
     heal_history,
     open_calls,
-    readable_parts,
+    said_at,
     with_distinct_calls,
 )
 from holdfast.vocabulary.approvals import ApprovalRequest
@@ -58,9 +58,9 @@ from holdfast.vocabulary.entries import (
     UsageReported,
 )
 from holdfast.vocabulary.ids import ApprovalId, CallId, InputId, MessageId, QueryId
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, ReminderPart
-from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.settings import Settings, changed_settings
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.usage import Usage, add_costs
 
@@ -80,6 +80,11 @@ class SessionFold:
         self.title: str | None = None
         self.native = NativePlace()
         self.settings = Settings()
+        self.configured: frozenset[str] = frozenset()
+        """Names of settings that were last set by `configure`, not at an opening."""
+        self.query_options = KeptOptions()
+        """What the last query was told beside its prompt, without what only its first turn needs
+        once that was answered."""
         self.conversation = Conversation()
         self.open_query: QueryStarted | None = None
         self.last_query: QueryEnded | None = None
@@ -174,7 +179,7 @@ class SessionFold:
         assistant, calls = self._tip_assistant(), list(self.calls.values())
         if assistant is not None and calls:
             added.append(answer_message(assistant, calls))
-        partial = self.open_turn.message(interrupted=True) if self.open_turn else None
+        partial = self.open_turn.message() if self.open_turn else None
         if partial is not None:
             partial = with_distinct_calls(partial)
             added.append(partial)
@@ -220,10 +225,10 @@ class SessionFold:
     def _open_calls(self, records: Iterable[CallRecord]) -> None:
         self.calls = {record.part.call_id: record for record in records}
 
-    def _push_prompt(self, message: UserMessage) -> None:
+    def _push_prompt(self, message: UserMessage, *, time: int) -> None:
         """Let a prompt in; what waited for something is settled by it."""
         self._settle()
-        self._push(msgspec.structs.replace(message, parts=readable_parts(message.parts)))
+        self._push(said_at(message, time))
 
     def _tip_assistant(self) -> AssistantMessage | None:
         tip = self.conversation.tip
@@ -235,6 +240,7 @@ class SessionFold:
         self.opened = entry
         self.title = entry.title
         self.settings = entry.settings
+        self.configured = frozenset(entry.configured)
         if entry.parent is None:
             self.conversation.set_history(heal_history(entry.history))
         else:
@@ -248,31 +254,33 @@ class SessionFold:
         self.title = changes.get("title", self.title)
         self.native = self.native.changed(changes)
         if "settings" in changes:
-            self.settings = msgspec.convert(
-                msgspec.to_builtins(self.settings) | changes["settings"], Settings
-            )
+            self.settings = changed_settings(self.settings, changes["settings"])
+            names = frozenset(changes["settings"])
+            is_configured = entry.origin == "configure"
+            self.configured = self.configured | names if is_configured else self.configured - names
 
     def _on_input_queued(self, entry: InputQueued) -> None:
         self.inputs[entry.input_id] = entry
 
     def _on_input_promoted(self, entry: InputPromoted) -> None:
-        queued = self.inputs.pop(entry.input_id, None)
-        if queued is not None:
-            self._push_prompt(queued.message)
+        if (queued := self.inputs.pop(entry.input_id, None)) is not None:
+            self._push_prompt(queued.message, time=queued.time)
 
     def _on_input_drained(self, entry: InputDrained) -> None:
         self.inputs.pop(entry.input_id, None)
 
     def _on_query_started(self, entry: QueryStarted) -> None:
         self.open_query = entry
+        self.query_options = entry.options
         if entry.resumes is not None:
             self._standing.carry_over(entry.resumes, entry.query_id)
         if entry.message is not None:
-            self._push_prompt(entry.message)
+            self._push_prompt(entry.message, time=entry.time)
 
     def _on_query_ended(self, entry: QueryEnded) -> None:
         self.open_query = None
         self.last_query = entry
+        end_last(self.conversation, entry.stop_reason)
 
     def _on_turn_started(self, entry: TurnStarted) -> None:
         self._settle()
@@ -288,12 +296,9 @@ class SessionFold:
         self.cost = add_costs(self.cost, entry.cost)
         turn, self.open_turn = self.open_turn, None
         self.last_finish = entry.finish
-        if turn is None:
-            return
-        message = turn.message(
-            usage=entry.usage, finish_reason=entry.finish_reason, interrupted=entry.interrupted
-        )
-        if message is not None:
+        if self.query_options.require_tool is not None and not entry.interrupted:
+            self.query_options = msgspec.structs.replace(self.query_options, require_tool=None)
+        if turn is not None and (message := turn.message(entry)) is not None:
             self._push(with_distinct_calls(message))
             self._open_calls(open_calls(message))
 
@@ -313,8 +318,7 @@ class SessionFold:
         requested = self.approvals.pop(entry.approval_id, None)
         if requested is not None:
             self._standing.settle(requested, entry)
-        call = self.calls.get(entry.call_id)
-        if call is not None:
+        if (call := self.calls.get(entry.call_id)) is not None:
             call.settle(requested, entry)
 
     def _on_tool_started(self, entry: ToolStarted) -> None:
@@ -323,19 +327,20 @@ class SessionFold:
 
     def _on_tool_ended(self, entry: ToolEnded) -> None:
         if (call := self.calls.get(entry.call_id)) is not None:
-            call.end(entry.outcome, entry.content)
+            call.end(entry.outcome, entry.content, time=entry.time)
 
     def _on_usage_reported(self, entry: UsageReported) -> None:
         self.native = self.native.reported(entry)
 
     def _on_compaction(self, entry: Compaction) -> None:
-        if entry.is_native:
-            return
+        if entry.strategy == "native":
+            return  # the agent's own history is shorter, ours is not
         self._settle()
         summary = CompactionPart(text=entry.summary)
         message_id = MessageId(f"{entry.id}_summary")
         self.conversation.push(
-            UserMessage(id=message_id, parts=(summary,)), kept_from=entry.kept_from
+            UserMessage(id=message_id, parts=(summary,), time=entry.time),
+            kept_from=entry.kept_from,
         )
 
     def _on_rewound(self, entry: Rewound) -> None:

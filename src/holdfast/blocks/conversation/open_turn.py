@@ -2,12 +2,29 @@
 
 from collections.abc import Iterator
 
-from holdfast.vocabulary.entries import PartCheckpoint, PartEnded, PartStarted, TurnStarted
+from holdfast.vocabulary.entries import (
+    PartCheckpoint,
+    PartEnded,
+    PartStarted,
+    TurnEnded,
+    TurnStarted,
+)
 from holdfast.vocabulary.ids import PartId
-from holdfast.vocabulary.messages import AssistantMessage
+from holdfast.vocabulary.messages import AnswerStop, AssistantMessage
 from holdfast.vocabulary.part_texts import PartTexts
 from holdfast.vocabulary.parts import CompactionPart, Part, ReasoningPart, TextPart
-from holdfast.vocabulary.usage import Usage
+from holdfast.vocabulary.stream_parts import FinishKind
+
+_STOPS: dict[FinishKind, AnswerStop] = {
+    "stop": "complete",
+    "tool_calls": "tool_calls",
+    "length": "max_tokens",
+    "context_window": "max_tokens",
+    "refusal": "refusal",
+    "pause": "pause",
+    "compaction": "compaction",
+    "other": "complete",
+}
 
 
 class OpenTurn:
@@ -43,19 +60,16 @@ class OpenTurn:
             self._composed = entry, self._texts.compose(entry)
         return self._composed[1]
 
-    def message(
-        self,
-        *,
-        usage: Usage | None = None,
-        finish_reason: str | None = None,
-        interrupted: bool = False,
-    ) -> AssistantMessage | None:
+    def message(self, ended: TurnEnded | None = None) -> AssistantMessage | None:
         """Return the answer so far, or None when there is nothing worth keeping.
+
+        Without the entry that ends it, the answer was cut off.
 
         A tool call counts only when it is complete. An interrupted answer that holds nothing but
         reasoning is nothing: no provider takes it back.
         """
         parts = tuple(self._kept_parts())
+        interrupted = ended is None or ended.interrupted
         if not parts or (interrupted and all(isinstance(part, ReasoningPart) for part in parts)):
             return None
         return AssistantMessage(
@@ -65,8 +79,11 @@ class OpenTurn:
             turn_id=self.started.turn_id,
             provider=self.started.provider,
             model=self.started.model,
-            usage=usage,
-            finish_reason=finish_reason,
+            time=self.started.time if ended is None else ended.time,
+            usage=None if ended is None else ended.usage,
+            cost=None if ended is None else ended.cost,
+            stop_reason=_stop_of(ended),
+            finish_reason=None if ended is None else ended.finish_reason,
             interrupted=interrupted,
         )
 
@@ -85,6 +102,12 @@ class OpenTurn:
                 return ReasoningPart(id=part_id, text=text)
             case _:
                 return None
+
+
+def _stop_of(ended: TurnEnded | None) -> AnswerStop:
+    if ended is None or ended.finish is None:
+        return "interrupted"
+    return _STOPS[ended.finish]
 
 
 def _is_empty(part: Part) -> bool:

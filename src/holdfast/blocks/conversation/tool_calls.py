@@ -55,6 +55,8 @@ class CallRecord(msgspec.Struct, kw_only=True):
     """The digest under which they were asked about; None when the answer brought its own."""
     ended: ToolResultPart | None = None
     """The answer that it has for good."""
+    ended_at: int | None = None
+    """When it got it, in wall-clock milliseconds."""
 
     @property
     def may_run(self) -> bool:
@@ -67,10 +69,12 @@ class CallRecord(msgspec.Struct, kw_only=True):
             self.state, self.approved, self.approved_hash = "started", None, None
             self.idempotent = idempotent and self.idempotent is not False
 
-    def end(self, outcome: ToolOutcome, content: tuple[ResultContent, ...]) -> None:
-        """Note how the call ended; the first end counts."""
+    def end(
+        self, outcome: ToolOutcome, content: tuple[ResultContent, ...], *, time: int | None = None
+    ) -> None:
+        """Note how the call ended, and when; the first end counts."""
         if self.ended is None:
-            self.state = "ended"
+            self.state, self.ended_at = "ended", time
             self.ended = ToolResultPart(
                 call_id=self.part.call_id,
                 name=self.part.name,
@@ -183,6 +187,7 @@ def answer_message(assistant: AssistantMessage, calls: list[CallRecord]) -> User
         parts=tuple(call.answer() for call in calls),
         query_id=assistant.query_id,
         turn_id=assistant.turn_id,
+        time=max((call.ended_at for call in calls if call.ended_at), default=assistant.time),
     )
 
 
@@ -318,6 +323,11 @@ def with_distinct_calls(message: AssistantMessage) -> AssistantMessage:
         return replace(part, call_id=call_id)
 
     return replace(message, parts=tuple(map(distinct, message.parts)))
+
+
+def said_at(message: UserMessage, time: int) -> UserMessage:
+    """Return a prompt as the conversation keeps it: with its time, and what can be read of it."""
+    return replace(message, parts=readable_parts(message.parts), time=message.time or time)
 
 
 def readable_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:

@@ -8,7 +8,14 @@ from holdfast.blocks.stream_processor.aggregators import GrowingText, finish_cal
 from holdfast.ports.clock import Stamp
 from holdfast.vocabulary.entries import PartCheckpoint, PartEnded, PartStarted
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
-from holdfast.vocabulary.events import Event, ReasoningDelta, TextDelta, ToolInputDelta
+from holdfast.vocabulary.events import (
+    CompactionDelta,
+    Delta,
+    Event,
+    ReasoningDelta,
+    TextDelta,
+    ToolInputDelta,
+)
 from holdfast.vocabulary.ids import CallId, PartId, new_id, new_part_id
 from holdfast.vocabulary.json_types import Json, JsonObject, is_too_deep, writable
 from holdfast.vocabulary.parts import (
@@ -31,9 +38,9 @@ from holdfast.vocabulary.stream_parts import (
     StreamPart,
 )
 
-_DELTAS: dict[PartKind, type[TextDelta] | type[ReasoningDelta] | type[ToolInputDelta]] = {
+_DELTAS: dict[PartKind, type[Delta]] = {
     "text": TextDelta,
-    "compaction": TextDelta,
+    "compaction": CompactionDelta,
     "reasoning": ReasoningDelta,
     "tool_call": ToolInputDelta,
 }

@@ -3,16 +3,19 @@
 Constraints inside `Annotated` are read by the names that libraries share, at any depth. Pydantic's
 models are recognised by their methods. Where only pydantic can tell types apart (unions of models,
 its dataclasses), it is asked. It is never imported here: a program that uses such a type has
-imported it.
+imported it. Other unions of objects, which msgspec does not tell apart, are told apart by how well
+each of them fits (`object_unions`).
 """
 
 import sys
 import types
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
 
+from holdfast.blocks.tool_registry.object_unions import best_fit, mirror_of
 from holdfast.vocabulary.json_types import Json, JsonObject
 
 TypeHint: TypeAlias = Any
@@ -42,7 +45,7 @@ def understood(hint: TypeHint, note: str | None = None) -> TypeHint:
         return Annotated[understood(hint), msgspec.Meta(description=note)]
     if _needs_pydantic(hint):
         return _adapted(hint)
-    return _with_arguments(hint)
+    return _told_apart(hint, _with_arguments(hint))
 
 
 def describe_type(hint: TypeHint) -> tuple[JsonObject, JsonObject]:
@@ -52,13 +55,24 @@ def describe_type(hint: TypeHint) -> tuple[JsonObject, JsonObject]:
         TypeError: when it cannot be described.
 
     """
-    (schema,), components = msgspec.json.schema_components(
-        [hint], schema_hook=_schema_of, ref_template="#/$defs/{name}"
-    )
-    _lift_definitions(schema, components)
-    for component in tuple(components.values()):
-        _lift_definitions(component, components)
+    (schema,), components = describe_types([hint])
     return schema, components
+
+
+def describe_types(hints: Iterable[TypeHint]) -> tuple[list[JsonObject], JsonObject]:
+    """Return the JSON Schemas of several understood hints, and what they refer to.
+
+    Raises:
+        TypeError: when one of them cannot be described.
+
+    """
+    schemas, components = msgspec.json.schema_components(
+        hints, schema_hook=_schema_of, ref_template="#/$defs/{name}"
+    )
+    described = list(schemas)
+    for schema in (*described, *tuple(components.values())):
+        _lift_definitions(schema, components)
+    return described, components
 
 
 def parse_value(value: object, kind: TypeHint) -> Parsed:
@@ -147,7 +161,9 @@ def _needs_pydantic(hint: TypeHint) -> bool:
     if hasattr(hint, "__is_pydantic_dataclass__"):
         return True
     members = [item for item in get_args(hint) if item is not types.NoneType]
-    return _is_union(hint) and len(members) > 1 and any(_is_model(item) for item in members)
+    if not _is_union(hint) or any(isinstance(item, msgspec.StructMeta) for item in members):
+        return False  # pydantic knows no structs
+    return len(members) > 1 and any(_is_model(item) for item in members)
 
 
 class _Anything(type):
@@ -169,6 +185,71 @@ def _adapted(hint: TypeHint) -> TypeHint:
         model_validate_json = staticmethod(adapter.validate_json)
 
     return Adapted
+
+
+_mirroring: ContextVar[tuple[type, ...]] = ContextVar("holdfast_mirroring", default=())
+"""The types whose fields are being read; one that comes back to itself would not end."""
+
+
+def _told_apart(written: TypeHint, own: TypeHint) -> TypeHint:
+    """Return an understood hint, or a type that reads what msgspec does not tell apart."""
+    if _is_union(own) and not _is_known(own):
+        members = tuple(zip(get_args(written), get_args(own), strict=True))
+        return _reader(
+            lambda: describe_types(hint for _, hint in members),
+            lambda value: best_fit(value, members, parse_value),
+        )
+    if isinstance(own, type) and not get_args(own) and not _is_known(own):
+        return _mirrored(own)
+    return own
+
+
+def _mirrored(kind: type) -> TypeHint:
+    """Return a type that reads another one, with such a union among its fields, through a mirror.
+
+    Raises:
+        TypeError: when it comes back to itself through that union.
+
+    """
+    if kind in _mirroring.get():
+        raise TypeError(f"{kind.__qualname__} refers to itself through a union of objects")
+    token = _mirroring.set((*_mirroring.get(), kind))
+    try:
+        mirror = mirror_of(kind, understood)
+    finally:
+        _mirroring.reset(token)
+    if mirror is None:
+        return kind
+    return _reader(
+        lambda: describe_types([mirror.struct]),
+        lambda value: mirror.restore(parse_value(value, mirror.struct)),
+    )
+
+
+def _is_known(hint: TypeHint) -> bool:
+    """Whether msgspec can read a type by itself."""
+    try:
+        msgspec.json.Decoder(hint)
+    except TypeError:
+        return False
+    return True
+
+
+def _reader(
+    describe: Callable[[], tuple[list[JsonObject], JsonObject]], read: Callable[[object], object]
+) -> TypeHint:
+    """Wrap a way to describe and to read a type, so that it looks like a model of pydantic's."""
+
+    def json_schema() -> JsonObject:
+        schemas, components = describe()
+        schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+        return {**schema, "$defs": components} if components else schema
+
+    class Reader(metaclass=_Anything):
+        model_json_schema = staticmethod(json_schema)
+        model_validate_json = staticmethod(lambda text: read(msgspec.json.decode(text)))
+
+    return Reader
 
 
 def _schema_of(kind: TypeHint) -> JsonObject:

@@ -30,6 +30,7 @@ class FunctionFailed(msgspec.Struct, frozen=True):
     """The tool raised."""
 
     message: str
+    error: Exception
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -62,7 +63,7 @@ class Ready(msgspec.Struct, frozen=True):
                 value = transform(self.tool.spec.name, value)
             return Succeeded(to_content(value))
         except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model hears of it
-            return FunctionFailed(_message_of(error))
+            return FunctionFailed(_message_of(error), error)
 
 
 class NotFound(msgspec.Struct, frozen=True):
@@ -90,6 +91,7 @@ class ToolSet:
 
     def __init__(self, tools: Iterable[OfferedTool] = ()) -> None:
         self._tools = {item.spec.name: item for item in tools}
+        self.offered: tuple[OfferedTool, ...] = tuple(self._tools.values())
         self.wire_tools: tuple[ToolSpec, ...] = tuple(item.spec for item in self._tools.values())
 
     def __len__(self) -> int:
@@ -149,6 +151,10 @@ class ToolRegistry:
             self._lists, self._current = lists, self._join(lists)
         return self._current
 
+    def tools(self) -> Sequence[OfferedTool]:
+        """Return what can be called now: a registry is a source of tools itself."""
+        return self.current().offered
+
     def _join(self, lists: Iterable[Sequence[OfferedTool]]) -> ToolSet:
         joined: dict[str, OfferedTool] = {item.name: item for item in self._static}
         for item in (item for offered in lists for item in offered):
@@ -156,6 +162,11 @@ class ToolRegistry:
             if joined.setdefault(name, item) is not item:
                 _logger.warning("a tool is left out: an earlier source has one called %r", name)
         return ToolSet(joined.values())
+
+
+def registry_of(own: ToolSource | None, inherited: ToolRegistry) -> ToolRegistry:
+    """Return the registry of a session or a query: of its own tools, if it was given any."""
+    return inherited if own is None else ToolRegistry([own])
 
 
 def _is_other(first: object, second: object) -> bool:

@@ -128,6 +128,7 @@ def _is_content(value: object) -> bool:
 
 
 def _to_json(value: object) -> str:
+    """Write a value as JSON; raises TypeError naming what in it has no JSON form."""
     if hasattr(value, "model_dump_json"):
         return str(value.model_dump_json())
     try:
@@ -141,4 +142,9 @@ def _to_json(value: object) -> str:
 def _encode_foreign(value: object) -> object:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
-    return str(value)
+    if hasattr(value, "__fspath__"):  # a path
+        return str(value)
+    raise TypeError(
+        f"the tool returned {type(value).__qualname__!r}, which has no JSON form; "
+        "return text, plain values, a dataclass, a struct or a pydantic model"
+    )

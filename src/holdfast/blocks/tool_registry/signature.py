@@ -9,7 +9,8 @@ import inspect
 import re
 import typing
 from collections.abc import Callable
-from typing import Annotated, Any, TypeAlias, get_args
+from types import UnionType
+from typing import Annotated, Any, TypeAlias, Union, get_args
 
 import msgspec
 
@@ -106,7 +107,9 @@ def _is_context(hint: TypeHint) -> bool:
     """Whether a parameter is for the context, which may be optional or annotated."""
     if origin_of(hint) is Annotated:
         hint = get_args(hint)[0]
-    return hint in (ToolContext, ToolContext | None)
+    kinds = get_args(hint) if origin_of(hint) in (Union, UnionType) else (hint,)
+    bare = {origin_of(kind) or kind for kind in kinds} - {type(None)}
+    return bare == {ToolContext}
 
 
 def _field_of(parameter: inspect.Parameter, note: str | None, *, tool: str) -> _Field:

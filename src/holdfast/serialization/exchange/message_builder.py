@@ -268,14 +268,16 @@ def _message_of(draft: _Draft) -> TimedMessage:
     if facts is None:
         results = [part for part in draft.parts if isinstance(part, ToolResultPart)]
         others = [part for part in draft.parts if not isinstance(part, ToolResultPart)]
-        message = UserMessage(id=new_message_id(), parts=(*results, *others))
+        message = UserMessage(id=new_message_id(), parts=(*results, *others), time=draft.time)
         return TimedMessage(message=message, time=draft.time)
     message = AssistantMessage(
         id=new_message_id(),
         parts=tuple(draft.parts),
+        time=draft.time,
         provider=facts.provider,
         model=facts.model,
         usage=facts.usage,
+        cost=facts.cost,
         finish_reason=facts.finish_reason,
         interrupted=facts.interrupted,
     )

@@ -132,6 +132,8 @@ class Features(msgspec.Struct, frozen=True, kw_only=True):
     effort: Effort | None = None
     mark: JsonObject | None = None
     """The prompt-cache mark; None without caching."""
+    marks_tail: bool = True
+    """Whether the last user message has the mark, too."""
     system_mark: JsonObject | None = None
     edits: list[JsonObject] = msgspec.field(default_factory=list)
     compacts: bool = False
@@ -165,6 +167,7 @@ def features_of(request: ModelRequest) -> Features:
         thinking=thinking,
         effort=_effort(request, traits, is_off=thinking is not None and not thinks),
         mark=mark,
+        marks_tail=request.caches_tail,
         system_mark={**mark, "scope": "global"} if mark and CACHE_SCOPE in enabled else mark,
         edits=_edits(request, enabled, thinks=thinks),
         compacts=compacts,

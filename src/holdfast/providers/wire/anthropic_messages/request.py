@@ -149,14 +149,16 @@ def _encode_messages(
     """Encode the messages at `indexes`; assistant messages without content are not sent.
 
     There are two cache marks: one after the leading reminders, which several conversations may
-    share, and one in the last user message, before reminders that are for this request only. With
-    the marks of the system prompt and the tools that makes four, the most a request may have.
+    share, and one in the last user message, before reminders that are for this request only,
+    unless no later request repeats it. With the marks of the system prompt and the tools that makes
+    four, the most a request may have.
     """
     last = stable_length(messages)
     for index in indexes:
         message = messages[index]
         if features.mark and (index in {0, last}) and isinstance(message, UserMessage):
-            blocks = _marked_blocks(message, features, is_first=index == 0, is_last=index == last)
+            is_tail = index == last and features.marks_tail
+            blocks = _marked_blocks(message, features, is_first=index == 0, is_last=is_tail)
         else:
             is_open = index == len(messages) - 1
             blocks = blocks_of(message, keeps_compaction=features.compacts, is_open=is_open)

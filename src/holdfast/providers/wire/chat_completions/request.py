@@ -84,7 +84,7 @@ class RequestEncoder:
             whole = _EncodedPrefix(_joined(whole.body, whole.last), _CONTINUE)
         mark = cache_mark(self._dialect, request)
         last = whole.last
-        if mark is not None and last is not None:
+        if mark is not None and last is not None and request.caches_tail:
             last = mark_last_message(last, request, mark)
         return _joined(_system(self._dialect, request, mark), whole.body, last)
 
