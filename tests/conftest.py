@@ -8,6 +8,7 @@ pytest_plugins = [
     "tests.fixtures_wire",
     "tests.fixtures_local",
     "tests.fixtures_llama",
+    "tests.fixtures_postgres",
 ]
 
 # No deadline: no test judges by the clock.

@@ -108,7 +108,7 @@ async def test_sqlite_leaves_one_file_when_it_is_closed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("location", ["jsonl:{}/sessions", "sqlite:{}/sessions.db"])
 async def test_a_store_string_names_a_place(location: str, tmp_path: Path) -> None:
     for expected in ([], ["named"]):
-        store = make_store(location.format(tmp_path))
+        store = make_store(location.format(tmp_path), owner="ana")
         records = await store.index.browse("ana", "/work/house")
         assert [record.name for record in records] == expected
         if not expected:
@@ -119,7 +119,7 @@ async def test_a_store_string_names_a_place(location: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("location", ["jsonl", "jsonl:", "sqlite:", "files:x", ""])
 def test_a_string_that_names_no_store_is_refused(location: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        make_store(location)
+        make_store(location, owner="ana")
     assert caught.value.code is ErrorCode.CONFIG_INVALID
 
 

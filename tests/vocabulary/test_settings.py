@@ -10,8 +10,6 @@ from holdfast.vocabulary.settings import (
 )
 
 PLANNED = {
-    "max_concurrent_sessions",
-    "session_timeout",
     "auto_compaction",
     "cross_session_context",
 }
@@ -25,6 +23,8 @@ def test_the_defaults_of_a_runtime() -> None:
         "checkpoint_seconds": 1.0,
         "heartbeat_seconds": 30.0,
         "close_drain_seconds": 15.0,
+        "max_concurrent_sessions": 10,
+        "session_timeout": 1800.0,
         **dict.fromkeys(PLANNED),
     }
 

@@ -1,15 +1,22 @@
 """Administration: what people and surfaces need beyond an agent.
 
-So far the weights of local models, and where sessions are kept.
+The weights of local models, where sessions are kept, and what a server runs beside its agents: a
+pool of sessions, a limit on queries, and a worker that carries on what other nodes left behind.
 """
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from holdfast.administration.pool import PoolLimits
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import ConfigurationSources
 from holdfast.assembly.configuration import Configuration
 from holdfast.vocabulary.local_models import LocalModel, OnPull
+
+if TYPE_CHECKING:
+    from holdfast.assembly.late import PostgresStore
 
 
 async def pull_model(
@@ -36,6 +43,41 @@ async def remove_local_model(name: str, *, folder: Path | None = None) -> int:
     """Remove the weights of a local model; returns how many bytes that frees."""
     where = folder or model_folder()
     return await asyncio.to_thread(late.remove_local_model, name, folder=where)
+
+
+async def prepare_postgresql(url: str, *, grant_to: Sequence[str] = ()) -> None:
+    """Make or migrate the tables of a database, as their owner, and let other roles use them.
+
+    Agents connect as a role that is not the owner of the tables, so that row-level security holds
+    for them.
+
+    Raises:
+        StoreError: UNAVAILABLE when the database cannot be reached or the role may not do it.
+
+    """
+    await asyncio.to_thread(late.prepare_database, url, grant_to=grant_to)
+
+
+def open_postgresql(
+    url: str, *, owner: str | None, lease_seconds: float | None = None
+) -> "PostgresStore":
+    """Open a PostgreSQL store that agents and a worker share; the caller closes it.
+
+    Without an owner it shows the sessions of all owners, to a role that row-level security does
+    not apply to.
+    """
+    more = {} if lease_seconds is None else {"lease_seconds": lease_seconds}
+    return late.PostgresStore(url, owner=owner, **more)
+
+
+def pool_limits(*, per_owner: int | None = None) -> PoolLimits:
+    """Return the limits of a pool that the user's configuration says."""
+    runtime = Configuration({}, ConfigurationSources()).resolved.runtime
+    return PoolLimits(
+        sessions=runtime.max_concurrent_sessions,
+        idle_seconds=runtime.session_timeout,
+        per_owner=per_owner,
+    )
 
 
 def model_folder() -> Path:

@@ -176,7 +176,8 @@ class Composition:
         """The store of the sessions; it is made when it is first needed."""
         if self._store is None:
             given = self._inputs.store
-            self._store = make_store(given) if isinstance(given, str) else given
+            owner = self.configuration.resolved.agent.owner
+            self._store = make_store(given, owner=owner) if isinstance(given, str) else given
         return self._store
 
     def session_resources(self) -> SessionResources:
@@ -237,16 +238,19 @@ class Composition:
             await store.close()
 
 
-STORES: dict[str, Callable[[str], Store]] = {
-    "memory": lambda _: late.MemoryStore(),
-    "jsonl:DIR": lambda place: late.JsonlStore(_absolute(place)),
-    "sqlite:FILE": lambda place: late.SqliteStore(_absolute(place)),
+STORES: dict[str, Callable[[str, str], Store]] = {
+    "memory": lambda _, __: late.MemoryStore(),
+    "jsonl:DIR": lambda place, _: late.JsonlStore(_absolute(place)),
+    "sqlite:FILE": lambda place, _: late.SqliteStore(_absolute(place)),
+    "postgresql://URL": lambda place, owner: _postgres_store(f"postgresql:{place}", owner),
 }
-"""Every store string, and what makes its store from what comes after the colon."""
+"""Every store string, and what makes its store from what comes after the colon, for an owner."""
 
 
-def make_store(location: str) -> Store:
+def make_store(location: str, *, owner: str) -> Store:
     """Make the store that a string names, one of `STORES`.
+
+    A store that is shared with other owners shows the sessions of this one only.
 
     Raises:
         ConfigError: CONFIG_INVALID when no store is called that.
@@ -256,16 +260,25 @@ def make_store(location: str) -> Store:
     for string, make in STORES.items():
         name, _, wanted = string.partition(":")
         if location == name and not wanted:
-            return make("")
+            return make("", owner)
         if kind == name and wanted:
             if not place:
                 raise ConfigError(
                     ErrorCode.CONFIG_INVALID, f"store {location!r} does not say where"
                 )
-            return make(place)
+            return make(place, owner)
     raise ConfigError(
-        ErrorCode.CONFIG_INVALID, f"{location!r} names no store; use one of {', '.join(STORES)}"
+        ErrorCode.CONFIG_INVALID, f"{kind!r} names no store; use one of {', '.join(STORES)}"
     )
+
+
+def _postgres_store(url: str, owner: str) -> Store:
+    try:
+        return late.PostgresStore(url, owner=owner)
+    except ImportError as error:
+        raise ConfigError(
+            ErrorCode.CONFIG_MISSING, "a PostgreSQL store needs `pip install 'holdfast[postgres]'`"
+        ) from error
 
 
 def _absolute(place: str) -> Path:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.providers.wire.chat_completions.dialects import DIALECTS, Dialect
     from holdfast.stores.jsonl.store import JsonlStore
     from holdfast.stores.memory import MemoryStore
+    from holdfast.stores.postgresql.store import PostgresStore, prepare_database
     from holdfast.stores.recording import RecordingClient
     from holdfast.stores.sqlite.store import SqliteStore
 
@@ -35,6 +36,7 @@ __all__ = [
     "JsonlStore",
     "LocalModelClient",
     "MemoryStore",
+    "PostgresStore",
     "Random",
     "RecordingClient",
     "SqliteStore",
@@ -42,6 +44,7 @@ __all__ = [
     "list_local_models",
     "make_client",
     "offered_client",
+    "prepare_database",
     "pull_model",
     "remove_local_model",
     "stored_transcripts",
@@ -50,6 +53,7 @@ __all__ = [
 _CLAUDE_AGENT = "holdfast.providers.claude_agent.agent"
 _DIALECTS = "holdfast.providers.wire.chat_completions.dialects"
 _VENDOR_CLIENTS = "holdfast.providers.vendor_clients"
+_POSTGRES_STORE = "holdfast.stores.postgresql.store"
 _WEIGHT_FILES = "holdfast.providers.local.weights"
 
 if not TYPE_CHECKING:
@@ -65,6 +69,7 @@ if not TYPE_CHECKING:
             "JsonlStore": "holdfast.stores.jsonl.store",
             "LocalModelClient": "holdfast.providers.local.client",
             "MemoryStore": "holdfast.stores.memory",
+            "PostgresStore": _POSTGRES_STORE,
             "Random": "random",
             "RecordingClient": "holdfast.stores.recording",
             "SqliteStore": "holdfast.stores.sqlite.store",
@@ -72,6 +77,7 @@ if not TYPE_CHECKING:
             "list_local_models": _WEIGHT_FILES,
             "make_client": _VENDOR_CLIENTS,
             "offered_client": _VENDOR_CLIENTS,
+            "prepare_database": _POSTGRES_STORE,
             "pull_model": "holdfast.providers.local.download",
             "remove_local_model": _WEIGHT_FILES,
             "stored_transcripts": "holdfast.providers.claude_agent.transcripts",

@@ -5,7 +5,7 @@ docstrings on this page.
 """
 
 from collections.abc import AsyncGenerator, Collection, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -279,6 +279,44 @@ class Search(Protocol):
         self, query: str, *, owner: str, project: str | None = None, limit: int = 50
     ) -> Sequence[SearchHit]:
         """Find texts in the sessions of a project, or of all projects of the owner."""
+        ...
+
+
+class UnownedQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A session with work that no process carries on.
+
+    Its holder has gone, and left a query unfinished, or prompts that wait, or commands. A query
+    that rests on an approval is not unfinished here.
+    """
+
+    session_id: SessionId
+    owner: str
+    project: str
+    attempt: int
+    """How often it was claimed since its last query ended, this time included."""
+
+
+class UnownedQueries(Protocol):
+    """Finds queries that no process carries on. A store that many machines share has this port.
+
+    - A session is claimed by one caller at a time, and not again before a pause that doubles with
+      every attempt. An attempt counts also when its caller dies.
+    - A claim is no lease: the caller acquires the session as usual.
+    """
+
+    async def claim(
+        self, *, limit: int, most_attempts: int, first_pause: float, longest_pause: float
+    ) -> Sequence[UnownedQuery]:
+        """Take some of them, and count the attempt."""
+        ...
+
+
+@runtime_checkable
+class WatchedLeases(Protocol):
+    """Leases that tell their holder when they are lost, also while it appends nothing."""
+
+    async def lost(self, lease: Lease) -> None:
+        """Return once the lease is known to be lost; wait forever for one that is released."""
         ...
 
 

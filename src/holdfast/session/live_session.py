@@ -17,7 +17,7 @@ from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryInput, Runner
-from holdfast.ports.session_store import Lease, Store
+from holdfast.ports.session_store import Lease, Store, WatchedLeases
 from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.tools import Approver, Unanswered
 from holdfast.session.branching import Branches
@@ -37,7 +37,13 @@ from holdfast.vocabulary.entries import (
     QueryEnded,
     SessionChanged,
 )
-from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, ToolError
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ErrorCode,
+    SessionError,
+    StoreError,
+    ToolError,
+)
 from holdfast.vocabulary.events import Event, Idle, Retrying, SessionStatus, StatusChanged
 from holdfast.vocabulary.ids import ApprovalId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
@@ -169,6 +175,17 @@ class LiveSession:
         """
         await self.commands.carry_out_pending(opening=True)
         self._tasks.start(self.commands.pump(), name="holdfast-commands")
+        leases = self._resources.store.leases
+        if isinstance(leases, WatchedLeases):
+            self._tasks.start(self._watch_lease(leases), name="holdfast-lease")
+
+    async def _watch_lease(self, leases: WatchedLeases) -> None:
+        """Stop the query, and with it its tools, when another process has taken the session."""
+        await leases.lost(self._lease)
+        self.recorder.close(
+            StoreError(ErrorCode.FENCED, f"session {self.session_id} was taken over")
+        )
+        self.abort("another process has taken the session over")
 
     @property
     def fold(self) -> SessionFold:

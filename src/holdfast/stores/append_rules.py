@@ -109,11 +109,11 @@ def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord |
     if record is None:
         return None
     return msgspec.structs.replace(
-        record, updated=entry.time, head=entry.seq, **_changed_fields(record, entry)
+        record, updated=entry.time, head=entry.seq, **changed_fields(record, entry)
     )
 
 
-def _changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:
+def changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:
     """Return the fields of a record that an entry sets, beside its time and place."""
     if isinstance(entry, QueryStarted):
         return {"status": "running", "error": None}

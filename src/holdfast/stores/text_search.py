@@ -157,7 +157,7 @@ class TextQuery:
         self._tokenizer: Any = self._connection.fts5_tokenizer("unicode61", [])
         self._reason = apsw.FTS5_TOKENIZE_DOCUMENT
         words = writable(query).replace("\0", " ").split()
-        phrases = (tuple(self._words_of(word)) for word in words)
+        phrases = (tuple(self.words_of(word)) for word in words)
         self.phrases = tuple(phrase for phrase in phrases if phrase)
         """Most have one word; `don't` has two, which must follow each other in a text."""
 
@@ -168,7 +168,7 @@ class TextQuery:
 
     def score(self, text: str) -> float:
         """Return how well a text fits: 0 unless it holds every phrase."""
-        words = self._words_of(text)
+        words = self.words_of(text)
         length = 1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * len(words) / _TYPICAL_WORDS
         counts = [len(_places(words, phrase)) for phrase in self.phrases]
         if not counts or not all(counts):
@@ -200,7 +200,8 @@ class TextQuery:
         is_cut = stop < len(content) or len(piece) > _LONGEST_SNIPPET
         return ("…" if start else "") + piece[:_LONGEST_SNIPPET] + ("…" if is_cut else "")
 
-    def _words_of(self, text: str) -> Sequence[str]:
+    def words_of(self, text: str) -> Sequence[str]:
+        """Return the words of a text, without regard to case and accents."""
         words: Sequence[str] = self._tokenizer(
             text.encode(errors="replace"),
             self._reason,

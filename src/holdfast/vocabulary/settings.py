@@ -342,16 +342,16 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
         ),
     ] = 15.0
     max_concurrent_sessions: Annotated[
-        int | None, Option("Sessions in a pool.", variable="MAX_SESSIONS", planned=True)
-    ] = None
+        int, Option("Sessions that a pool keeps open.", least=1, variable="MAX_SESSIONS")
+    ] = 10
     session_timeout: Annotated[
-        float | None,
+        float,
         Option(
             "Seconds without use after which a pooled session is closed.",
+            least=0,
             variable="SESSION_TIMEOUT",
-            planned=True,
         ),
-    ] = None
+    ] = 1800.0
     auto_compaction: Annotated[
         bool | None, Option("Whether long conversations are compacted.", planned=True)
     ] = None
@@ -368,8 +368,8 @@ class AgentDefaults(
     store: Annotated[
         str,
         Option(
-            "Where sessions are kept: `memory`, `jsonl:DIR`, `sqlite:FILE`, or a store object, "
-            "which its owner closes.",
+            "Where sessions are kept: `memory`, `jsonl:DIR`, `sqlite:FILE`, `postgresql://URL`, "
+            "or a store object, which its owner closes.",
             variable="STORE",
         ),
     ] = "memory"

@@ -1,5 +1,6 @@
 """Transcripts of native sessions in our stores: the package's own contracts, and what can fail."""
 
+import itertools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from holdfast.ports.session_store import Store
 from holdfast.providers.claude_agent.transcripts import LocalTranscripts, TranscriptStore
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.postgresql.store import PostgresStore
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from tests.providers.claude_agent.children import (
@@ -24,6 +26,7 @@ from tests.providers.claude_agent.children import (
     result,
     text,
 )
+from tests.stores.postgresql.server import PostgresServer
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "memory": lambda _path: MemoryStore(),
@@ -64,6 +67,20 @@ async def stores(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 async def test_the_fourteen_contracts_of_the_package_hold_on_every_store(stores: Stores) -> None:
     make: Any = stores.transcripts
     await run_session_store_conformance(make)
+
+
+async def test_the_fourteen_contracts_hold_on_postgresql(
+    postgres: PostgresServer, emptied_database: str
+) -> None:
+    store = PostgresStore(postgres.url(emptied_database))
+    owners = itertools.count()
+
+    def make() -> Any:  # each in a place of its own: owners do not see each other
+        owner = f"owner-{next(owners)}"
+        return TranscriptStore(lambda: store, owner=owner, clock=SystemClock())
+
+    await run_session_store_conformance(make)
+    await store.close()
 
 
 async def test_a_line_that_was_stored_is_not_stored_again(stores: Stores) -> None:

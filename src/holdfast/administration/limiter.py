@@ -1,0 +1,150 @@
+"""QueryLimiter: how many queries a server runs at once, and what happens to those that wait."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.vocabulary.errors import ErrorCode, RequestError, SessionError
+
+WhenFull: TypeAlias = Literal["suspend", "dropping", "sliding"]
+"""What happens when as many wait as may: a new caller waits outside (`suspend`), is refused
+(`dropping`), or takes the place of the one that has waited longest (`sliding`)."""
+
+LimiterEvent: TypeAlias = Literal["started", "queued", "refused", "expired", "ended"]
+
+
+class LimiterStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What a limiter has done so far."""
+
+    running: int
+    pending: int
+    started: int
+    refused: int
+    expired: int
+
+
+class QueryLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many queries run and wait."""
+
+    concurrency: int = 4
+    pending: int = 64
+    when_full: WhenFull = "suspend"
+    pending_seconds: float = 30.0
+    """How long a caller waits for its turn before it gets TIMEOUT."""
+    events: int = 256
+    """How many of the last events are kept."""
+
+
+class QueryLimiter:
+    """Lets a number of callers run at once, and the others wait in order.
+
+    Owns the order of those who wait. Belongs to one event loop.
+    """
+
+    def __init__(self, limits: QueryLimits | None = None) -> None:
+        self._limits = limits or QueryLimits()
+        self._running = 0
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._outside: deque[asyncio.Future[None]] = deque()
+        self._counts = {"started": 0, "refused": 0, "expired": 0}
+        self.events: deque[LimiterEvent] = deque(maxlen=self._limits.events)
+        """The last events; the oldest go first."""
+
+    @property
+    def stats(self) -> LimiterStats:
+        """What the limiter does now, and has done so far."""
+        return LimiterStats(running=self._running, pending=len(self._line), **self._counts)
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncGenerator[None, None]:
+        """Wait for a turn, and have it while the block runs.
+
+        Raises:
+            SessionError: POOL_FULL when too many wait already.
+            RequestError: TIMEOUT when the turn did not come in time.
+
+        """
+        if self._running >= self._limits.concurrency or self._line:
+            try:
+                async with asyncio.timeout(self._limits.pending_seconds):
+                    await self._wait()
+            except TimeoutError:
+                self._note("expired")
+                raise RequestError(
+                    ErrorCode.TIMEOUT,
+                    f"no turn came within {self._limits.pending_seconds:g} s; try again",
+                ) from None
+        else:
+            self._running += 1
+        self._note("started")
+        try:
+            yield
+        finally:
+            self._end_turn()
+            self._note("ended")
+
+    async def _wait(self) -> None:
+        """Wait until the turn was handed over; raises POOL_FULL as `when_full` says."""
+        while len(self._line) >= self._limits.pending:
+            if self._limits.when_full == "suspend":
+                await self._wait_in(self._outside)
+            elif self._limits.when_full == "sliding" and self._line:
+                self._line.popleft().set_exception(self._refusal())
+            else:
+                raise self._refusal()
+        self._note("queued")
+        await self._wait_in(self._line)
+
+    async def _wait_in(self, line: "deque[asyncio.Future[None]]") -> None:
+        turn = asyncio.get_running_loop().create_future()
+        line.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn in line:
+                line.remove(turn)
+                self._admit()
+            elif turn.done() and not turn.cancelled() and turn.exception() is None:
+                # The turn came together with the cancellation: the next one gets it.
+                self._pass_on(line)
+            raise
+
+    def _pass_on(self, line: "deque[asyncio.Future[None]]") -> None:
+        if line is self._line:
+            self._end_turn()
+        else:
+            self._admit()
+
+    def _end_turn(self) -> None:
+        """Hand the turn to the one who has waited longest, or leave it free."""
+        self._running -= 1
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                self._running += 1
+                turn.set_result(None)
+                break
+        self._admit()
+
+    def _admit(self) -> None:
+        """Let a caller that stands outside wait in the line."""
+        while self._outside and len(self._line) < self._limits.pending:
+            caller = self._outside.popleft()
+            if not caller.done():
+                caller.set_result(None)
+                return
+
+    def _refusal(self) -> SessionError:
+        self._note("refused")
+        return SessionError(
+            ErrorCode.POOL_FULL, f"{self._limits.pending} queries wait already; try again"
+        )
+
+    def _note(self, event: LimiterEvent) -> None:
+        self.events.append(event)
+        if event in self._counts:
+            self._counts[event] += 1

@@ -1,0 +1,277 @@
+"""SessionPool: the sessions that a server keeps open, at most so many, each shared by its callers.
+
+pool = SessionPool(lambda owner, name: agents[owner].session(name).open(), limits=limits)
+async with pool, pool.use("ana-1", owner="ana") as session:
+    await session.chat("hello")
+"""
+
+import asyncio
+import contextlib
+import re
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Generic, Literal, Protocol, Self, TypeAlias, TypeVar
+
+import msgspec
+
+from holdfast.assembly.agent_inputs import SystemClock
+from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.ports.clock import Clock
+from holdfast.ports.logs import scrubbed_logger
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ConfigError,
+    ErrorCode,
+    SessionError,
+    without_secrets,
+)
+from holdfast.vocabulary.events import Busy, Retrying, SessionStatus
+
+_logger = scrubbed_logger(__name__)
+
+CloseReason: TypeAlias = Literal["manual", "idle", "evicted", "failed", "shutdown"]
+"""`evicted`: another session needed the place. `failed`: it was closed, or another process took it
+over."""
+
+_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_LONGEST_PAUSE_SECONDS = 1.0
+_STOP_SECONDS = 15.0
+
+
+class PooledSession(Protocol):
+    """What a pool needs of a session. `AgentSession` is one."""
+
+    @property
+    def status(self) -> SessionStatus:
+        """What the session is doing."""
+        ...
+
+    async def close(self) -> None:
+        """Close the session; a running query may end by itself for a while."""
+        ...
+
+
+SessionT = TypeVar("SessionT", bound=PooledSession)
+Key: TypeAlias = tuple[str, str]
+"""Owner and reference."""
+
+
+class PoolLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many sessions a pool keeps open, and for how long."""
+
+    sessions: int = 10
+    per_owner: int | None = None
+    """How many of them one owner may have; None for all."""
+    idle_seconds: float = 1800.0
+    """How long a session without callers and without a query stays open."""
+
+
+class PoolStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pool holds at one moment, and what it has done so far."""
+
+    open: int
+    in_use: int
+    opened: int
+    refused: int
+    closed: dict[str, int]
+    """By reason."""
+
+
+class _Place(Generic[SessionT]):
+    """One session of a pool: being opened, or open; and how many callers have it."""
+
+    def __init__(self, opening: "asyncio.Task[SessionT]", now: float) -> None:
+        self.opening = opening
+        self.callers = 0
+        self.last_used = now
+
+    @property
+    def session(self) -> SessionT | None:
+        """The session; None while it is opened, or when that failed."""
+        task = self.opening
+        if not task.done() or task.cancelled() or task.exception() is not None:
+            return None
+        return task.result()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it may be closed: no caller has it, and no query runs in it."""
+        session = self.session
+        if self.callers or session is None:
+            return False
+        return not isinstance(session.status, Busy | Retrying)
+
+
+class SessionPool(Generic[SessionT]):
+    """Keeps sessions open between calls, and hands the same one to every caller in the process.
+
+    Owns the open sessions and when they are closed. Does not own what is said in them, nor who may
+    say it: a server compares the caller with the owner before it asks. A session whose query runs
+    counts as in use, also when its caller has gone.
+    """
+
+    def __init__(
+        self,
+        open_session: Callable[[str, str], Awaitable[SessionT]],
+        *,
+        limits: PoolLimits,
+        clock: Clock | None = None,
+        on_closed: Callable[[str, str, CloseReason], None] | None = None,
+    ) -> None:
+        self._open_session = open_session
+        self._limits = limits
+        self._clock = clock or SystemClock()
+        self._on_closed = on_closed
+        self._places: OrderedDict[Key, _Place[SessionT]] = OrderedDict()
+        """The least recently used first."""
+        self._tasks = OwnedTasks()
+        self._sweeping: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._opened = self._refused = 0
+        self._closed: Counter[str] = Counter()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    @property
+    def stats(self) -> PoolStats:
+        """What the pool holds now."""
+        return PoolStats(
+            open=len(self._places),
+            in_use=sum(not place.is_idle for place in self._places.values()),
+            opened=self._opened,
+            refused=self._refused,
+            closed=dict(self._closed),
+        )
+
+    @contextlib.asynccontextmanager
+    async def use(self, reference: str, *, owner: str = "local") -> AsyncGenerator[SessionT, None]:
+        """Have a session open while the block runs; it stays open afterwards.
+
+        Raises:
+            SessionError: POOL_FULL when every place is in use, CLOSED once the pool is closed.
+            ConfigError: CONFIG_INVALID when the owner's name is not valid.
+
+        """
+        if _OWNER.fullmatch(owner) is None:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                f"owner: {owner[:40]!r} is not 1 to 128 letters, digits, dots, dashes and "
+                "underscores, the first of them a letter or digit",
+            )
+        place = await self._place((owner, reference))
+        place.callers += 1
+        try:
+            yield await self._session_of((owner, reference), place)
+        except AgentError as error:
+            if error.code in {ErrorCode.CLOSED, ErrorCode.FENCED}:
+                # The next caller opens the session anew.
+                await self._close_place((owner, reference), place, "failed")
+            raise
+        finally:
+            place.callers -= 1
+            place.last_used = self._clock.now()
+            if self._places.get((owner, reference)) is place:
+                self._places.move_to_end((owner, reference))
+
+    async def discard(self, reference: str, *, owner: str = "local") -> bool:
+        """Close a session now, whoever has it; returns whether it was open."""
+        place = self._places.get((owner, reference))
+        if place is None:
+            return False
+        await asyncio.wait({place.opening})
+        await self._close_place((owner, reference), place, "manual")
+        return True
+
+    async def close(self) -> None:
+        """Take no more callers, and close every session: running queries may end by themselves."""
+        self._is_closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        places = list(self._places.items())
+        await asyncio.gather(*(self._shut_down(key, place) for key, place in places))
+        await self._tasks.cancel(within=_STOP_SECONDS)
+
+    async def _shut_down(self, key: Key, place: _Place[SessionT]) -> None:
+        await asyncio.wait({place.opening})
+        await self._close_place(key, place, "shutdown")
+
+    async def _place(self, key: Key) -> _Place[SessionT]:
+        """Return the place of a session, after making room for a new one."""
+        while True:
+            if self._is_closed:
+                raise SessionError(ErrorCode.CLOSED, "the pool is closed")
+            if (place := self._places.get(key)) is not None:
+                return place
+            if not await self._make_room(key[0]):
+                break
+        opening = self._tasks.start(self._open(key), name="holdfast-pool-open")
+        place = self._places[key] = _Place(opening, self._clock.now())
+        if self._sweeping is None:
+            self._sweeping = self._tasks.start(self._sweep(), name="holdfast-pool-sweep")
+        return place
+
+    async def _make_room(self, owner: str) -> bool:
+        """Close an idle session if one must go; returns whether one did.
+
+        Raises:
+            SessionError: POOL_FULL when none can go.
+
+        """
+        quota = self._limits.per_owner
+        own = [key for key in self._places if key[0] == owner]
+        if quota is not None and len(own) >= quota:
+            candidates, whose = own, f" of owner {owner!r}"
+        elif len(self._places) >= self._limits.sessions:
+            candidates, whose = list(self._places), ""
+        else:
+            return False
+        for key in candidates:
+            if self._places[key].is_idle:
+                await self._close_place(key, self._places[key], "evicted")
+                return True
+        self._refused += 1
+        raise SessionError(
+            ErrorCode.POOL_FULL, f"all {len(candidates)} sessions{whose} are in use; try again"
+        )
+
+    async def _open(self, key: Key) -> SessionT:
+        session = await self._open_session(*key)
+        self._opened += 1
+        return session
+
+    async def _session_of(self, key: Key, place: _Place[SessionT]) -> SessionT:
+        # Several callers wait for one opening; one that is cancelled leaves it to the others.
+        await asyncio.wait({place.opening})
+        if place.session is None and self._places.get(key) is place:
+            del self._places[key]
+        if place.opening.cancelled():
+            raise SessionError(ErrorCode.CLOSED, "the pool was closed while it was opened")
+        return place.opening.result()
+
+    async def _close_place(self, key: Key, place: _Place[SessionT], reason: CloseReason) -> None:
+        if self._places.get(key) is not place:
+            return
+        del self._places[key]
+        if (session := place.session) is None:
+            return
+        try:
+            await session.close()
+        except AgentError as error:
+            _logger.warning("a session of the pool failed to close: %s", without_secrets(error))
+        self._closed[reason] += 1
+        if self._on_closed is not None:
+            self._on_closed(*key, reason)
+
+    async def _sweep(self) -> None:
+        """Close what has been idle for too long, every half of that time."""
+        pause = max(_LONGEST_PAUSE_SECONDS, self._limits.idle_seconds / 2)
+        while True:
+            await self._clock.sleep(pause)
+            now = self._clock.now()
+            for key, place in list(self._places.items()):
+                if place.is_idle and now - place.last_used >= self._limits.idle_seconds:
+                    await self._close_place(key, place, "idle")

@@ -1,0 +1,204 @@
+"""SessionWorker: carries on queries whose node has gone, so that nobody has to ask for it.
+
+store = open_store("postgresql://…", owner="ana")
+agent = Agent(store=store, owner="ana", tools=[…])
+worker = SessionWorker(store, lambda query: agent.session(query.session_id, must_exist=True))
+async with agent, worker:
+    ...
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+
+from holdfast.assembly.agent_inputs import SystemClock
+from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.ports.clock import Clock
+from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.session_store import UnownedQueries, UnownedQuery
+from holdfast.session.session_descriptions import Unfinished
+from holdfast.vocabulary.errors import AgentError, ErrorCode
+
+_logger = scrubbed_logger(__name__)
+
+_STOP_SECONDS = 15.0
+_HARMLESS = frozenset({ErrorCode.BUSY, ErrorCode.FENCED, ErrorCode.NOT_FOUND})
+"""Another node was faster, or the session has been deleted since."""
+
+
+class SharedStore(Protocol):
+    """A store that knows queries without an owner. The PostgreSQL store is one."""
+
+    @property
+    def unowned(self) -> UnownedQueries:
+        """The queries that no process carries on."""
+        ...
+
+
+class WorkedSession(Protocol):
+    """What a worker needs of a session. `AgentSession` is one."""
+
+    async def __aenter__(self) -> Self:
+        """Open it."""
+        ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close it."""
+        ...
+
+    @property
+    def unfinished(self) -> Unfinished:
+        """What waits to be carried on."""
+        ...
+
+    def resume(self) -> Awaitable[object]:
+        """Carry on what is unfinished."""
+        ...
+
+    async def wait_idle(self) -> object:
+        """Wait until no query runs."""
+        ...
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a worker looks, and how hard it tries."""
+
+    pause_seconds: float = 5.0
+    """Between two looks."""
+    at_once: int = 4
+    """The most sessions that it carries on at the same time."""
+    most_attempts: int = 5
+    """How often a session is tried before it is left to people; a query that ends resets it."""
+    first_pause_seconds: float = 1.0
+    """Between the first attempt at a session and the second; it doubles with every attempt."""
+    longest_pause_seconds: float = 300.0
+
+
+class WorkerStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker has done so far."""
+
+    running: int
+    resumed: int
+    """How many were carried on to a rest."""
+    failed: int
+    passed_on: int
+    """How many another node carried on first."""
+
+
+class SessionWorker:
+    """Looks for sessions whose lease has expired with an unfinished query, and resumes them.
+
+    A session is resumed as after a crash: what was started and has no recorded end is unknown, and
+    the model is told so. One that rests on an approval is left as it is until a command answers it.
+    Prompts that were sent to a session which no node holds are carried out, too. Owns the tasks
+    that carry sessions on; closing it stops them as a closing session does.
+    """
+
+    def __init__(
+        self,
+        store: SharedStore,
+        open_session: Callable[[UnownedQuery], WorkedSession],
+        *,
+        settings: WorkerSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._store = store
+        self._open_session = open_session
+        self._settings = settings or WorkerSettings()
+        self._clock = clock or SystemClock()
+        self._tasks = OwnedTasks()
+        self._running: set[asyncio.Task[None]] = set()
+        self._resumed = self._failed = self._passed_on = 0
+
+    async def __aenter__(self) -> Self:
+        self._tasks.start(self._look_for_ever(), name="holdfast-worker")
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    @property
+    def stats(self) -> WorkerStats:
+        """What the worker has done so far."""
+        return WorkerStats(
+            running=len(self._running),
+            resumed=self._resumed,
+            failed=self._failed,
+            passed_on=self._passed_on,
+        )
+
+    async def look(self) -> int:
+        """Claim what can be carried on now, and begin with it; returns how many there were."""
+        free = self._settings.at_once - len(self._running)
+        if free <= 0:
+            return 0
+        found = await self._store.unowned.claim(
+            limit=free,
+            most_attempts=self._settings.most_attempts,
+            first_pause=self._settings.first_pause_seconds,
+            longest_pause=self._settings.longest_pause_seconds,
+        )
+        for query in found:
+            task = self._tasks.start(self._carry_on(query), name="holdfast-carry-on")
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        return len(found)
+
+    async def wait(self) -> None:
+        """Wait until everything that was begun has come to rest."""
+        while self._running:
+            await asyncio.wait(self._running)
+
+    async def close(self) -> None:
+        """Look no more, and stop what runs; another node carries it on."""
+        await self._tasks.cancel(within=_STOP_SECONDS)
+
+    async def _look_for_ever(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except AgentError as error:
+                _logger.warning("the worker could not look for queries: %s", error)
+            await self._clock.sleep(self._settings.pause_seconds)
+
+    async def _carry_on(self, query: UnownedQuery) -> None:
+        _logger.info(
+            "session %s has an unfinished query and no owner; attempt %d of %d",
+            *(query.session_id, query.attempt, self._settings.most_attempts),
+        )
+        try:
+            async with self._open_session(query) as session:
+                while _can_go_on(session.unfinished):
+                    await _resume(session)
+                    await session.wait_idle()
+                await session.wait_idle()
+            self._resumed += 1
+        except AgentError as error:
+            if error.code in _HARMLESS:
+                self._passed_on += 1
+            else:
+                self._failed += 1
+                _logger.warning("session %s could not be carried on: %s", query.session_id, error)
+
+
+def _can_go_on(left: Unfinished) -> bool:
+    """Return whether a session has work that does not wait for an approval."""
+    waits = left.resting and bool(left.approvals)
+    return not waits and (left.query_id is not None or bool(left.inputs))
+
+
+async def _resume(session: WorkedSession) -> None:
+    """Resume a session; what waited in it may be running already, or have ended."""
+    try:
+        await session.resume()
+    except AgentError as error:
+        if error.code is not ErrorCode.NOTHING_TO_SEND:
+            raise

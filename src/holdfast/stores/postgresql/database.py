@@ -1,0 +1,171 @@
+"""The database: how it is connected to, how statements carry their owner, how errors read.
+
+Every statement is one round trip and one transaction. Nothing is kept on a connection between two
+of them (no prepared statements, no settings), so connections can come from a pooler that hands them
+out by transaction.
+"""
+
+import re
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from holdfast.stores.postgresql.migrations import migrate
+from holdfast.stores.processes import monotonic_seconds
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.json_types import writable
+
+PgConnection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+Row: TypeAlias = tuple[Any, ...]
+
+TOTAL_WAIT_SECONDS = 30.0
+"""How long an operation goes on trying to reach the database before it is UNAVAILABLE."""
+_FIRST_RETRY_SECONDS = 0.02
+_LONGEST_RETRY_SECONDS = 0.5
+
+_DEFAULTS = {
+    "connect_timeout": "10",
+    "application_name": "holdfast",
+    # A machine that vanished is noticed by unanswered packets.
+    "tcp_user_timeout": "20000",
+    "keepalives_idle": "20",
+    "keepalives_interval": "5",
+}
+_TRANSIENT_STATES = frozenset({"25006", "40001", "40P01", "53300", "55P03", "57P04", "58P01"})
+"""Among others: a standby that refuses writes, a deadlock, too many connections."""
+_TRANSIENT_CLASSES = ("08", "57P")
+"""The connection failed; the server shuts down, has crashed or starts."""
+
+T = TypeVar("T")
+Work: TypeAlias = Callable[[PgConnection], T]
+"""Talks to the database. It is repeated when the outcome of an attempt is not known, so doing it
+twice has the same effect as doing it once."""
+
+
+class Database:
+    """Where the database is, and for which owner. Opens connections; does not keep them."""
+
+    def __init__(self, url: str, *, owner: str | None) -> None:
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.Error as error:
+            # The text of the error may hold the password.
+            del error
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID, "the URL of the PostgreSQL store is not valid"
+            ) from None
+        self._parameters: dict[str, Any] = {**_DEFAULTS, **given}
+        self.owner = owner
+        self.owner_text = None if owner is None else to_text(owner)
+        self._migrated = threading.Lock()
+        self._is_migrated = False
+        self.closing = threading.Event()
+
+    def connect(self) -> PgConnection:
+        """Open a connection; the first one sees that the schema is there."""
+        connection: PgConnection = psycopg.connect(
+            **self._parameters, autocommit=True, prepare_threshold=None
+        )
+        if not self._is_migrated:
+            try:
+                with self._migrated:
+                    migrate(connection)
+                    self._is_migrated = True
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    def query(self, connection: PgConnection, statement: str, *values: object) -> list[Row]:
+        """Run one statement for the owner, with the setting that row-level security compares.
+
+        Both go in one message, which the server runs as one transaction.
+        """
+        cursor = psycopg.ClientCursor(connection)
+        if self.owner_text is None:
+            cursor.execute(statement.encode(), values)
+        else:
+            scoped = f"SELECT set_config('holdfast.owner', %s, true); {statement}"
+            cursor.execute(scoped.encode(), (f"o:{self.owner_text}", *values))
+            cursor.nextset()
+        return cursor.fetchall() if cursor.description else []
+
+    def retry(self, work: Callable[[int], T]) -> T:
+        """Do something again while the database cannot be reached.
+
+        `work` is told how often it was tried before.
+
+        Raises:
+            StoreError: UNAVAILABLE after `TOTAL_WAIT_SECONDS`, other codes at once.
+            SessionError: CLOSED when the store is closed meanwhile.
+
+        """
+        deadline = monotonic_seconds() + TOTAL_WAIT_SECONDS
+        wait, tried = _FIRST_RETRY_SECONDS, 0
+        while True:
+            try:
+                return work(tried)
+            except psycopg.Error as error:
+                if not is_transient(error) or monotonic_seconds() >= deadline:
+                    raise store_error_from(error) from error
+            tried += 1
+            if self.closing.wait(wait * (1 + secrets.randbelow(1000) / 1000)):
+                raise closed_error()
+            wait = min(wait * 2, _LONGEST_RETRY_SECONDS)
+
+
+def closed_error() -> SessionError:
+    """Make the error of a store that is closed."""
+    return SessionError(ErrorCode.CLOSED, "the store is closed")
+
+
+def is_transient(error: psycopg.Error) -> bool:
+    """Return whether the same statement may succeed on another connection."""
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return state in _TRANSIENT_STATES or state.startswith(_TRANSIENT_CLASSES)
+
+
+def store_error_from(error: psycopg.Error) -> StoreError:
+    """Translate an error of the database."""
+    state, said = error.sqlstate or "", str(error).strip().split("\n")[0]
+    if state.startswith("53") and state != "53300":
+        return StoreError(ErrorCode.FULL, f"PostgreSQL has no room left: {said}")
+    if state.startswith("XX"):
+        return StoreError(ErrorCode.CORRUPT, f"PostgreSQL reports damage: {said}")
+    return StoreError(ErrorCode.UNAVAILABLE, f"PostgreSQL cannot be used: {said}")
+
+
+def close_quietly(connection: PgConnection) -> None:
+    """Close a connection and ignore errors of closing."""
+    try:
+        connection.close()
+    except psycopg.Error:
+        return
+
+
+_ESCAPED = re.compile("\x1a(.)", re.DOTALL)
+
+
+def to_text(text: str) -> str:
+    """Return a text that PostgreSQL can keep: it has no zero character."""
+    if "\0" in text or "\x1a" in text:
+        text = text.replace("\x1a", "\x1a\x1a").replace("\0", "\x1a0")
+    return writable(text)
+
+
+def from_text(text: str | None) -> str | None:
+    """Return the text that `to_text` was given."""
+    if text is None or "\x1a" not in text:
+        return text
+    return _ESCAPED.sub(lambda found: "\0" if found[1] == "0" else found[1], text)
+
+
+def texts_or_none(texts: Sequence[str | None]) -> list[str | None]:
+    """Return texts that PostgreSQL can keep."""
+    return [None if text is None else to_text(text) for text in texts]

@@ -1,0 +1,273 @@
+"""A writer of a store. Appends that are asked for at the same time are one statement.
+
+While a statement is on its way, new appends gather and become the next statement. Most of the time
+of an append is its round trip and the sync of its commit, so a group costs as much as one.
+"""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import psycopg
+
+from holdfast.ports.session_store import Lease
+from holdfast.stores.append_rules import fenced_error, name_taken_error
+from holdfast.stores.postgresql.database import (
+    Database,
+    PgConnection,
+    Work,
+    close_quietly,
+    closed_error,
+    is_transient,
+    texts_or_none,
+    to_text,
+)
+from holdfast.stores.processes import ForkGuard
+from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
+
+LARGEST_GROUP = 128
+"""The most appends in one statement."""
+LARGEST_GROUP_BYTES = 16 * 1024 * 1024
+"""The most bytes of entries in one statement, unless one append has more."""
+
+T = TypeVar("T")
+
+_APPEND = (
+    "SELECT * FROM holdfast.append(%s::text, %s::boolean,"
+    " %s::text[], %s::bigint[], %s::text[], %s::bigint[],"
+    " %s::integer[], %s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::boolean[],"
+    " %s::bytea[],"
+    " %s::integer[], %s::bigint[], %s::text[], %s::integer[], %s::text[])"
+)
+
+
+class EntryRow(msgspec.Struct, frozen=True):
+    """An entry as a row."""
+
+    seq: int
+    id: str
+    kind: str
+    time: int
+    rests: bool
+    """Whether it is the end of a query that waits for an approval."""
+    body: bytes
+
+
+class Append(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """One append, with everything that the statement needs."""
+
+    lease: Lease
+    rows: Sequence[EntryRow]
+    consumed: Sequence[str] = ()
+    fields: dict[str, Any] | None = None
+    """What the entries change in the index."""
+    fields_seq: int = 0
+    """The last entry that changes something there."""
+
+
+class _Write(Generic[T]):
+    """One piece of work, or an append, and the future of its caller."""
+
+    def __init__(self, work: Work[T] | Append) -> None:
+        self.work = work
+        self.future: Future[T] = Future()
+
+
+class _Group:
+    """What is written together: appends to different sessions, or one piece of other work."""
+
+    def __init__(self) -> None:
+        self.writes: list[_Write[Any]] = []
+        self._sessions: set[str] = set()
+        self._bytes = 0
+
+    def takes(self, write: _Write[Any]) -> bool:
+        """Return whether this can be written together with what is here."""
+        if not self.writes:
+            return True
+        if not isinstance(write.work, Append) or not self._sessions:
+            return False
+        is_full = len(self.writes) >= LARGEST_GROUP or self._bytes > LARGEST_GROUP_BYTES
+        return not is_full and write.work.lease.session_id not in self._sessions
+
+    def add(self, write: _Write[Any]) -> None:
+        """Write this, too."""
+        self.writes.append(write)
+        if isinstance(write.work, Append):
+            self._sessions.add(write.work.lease.session_id)
+            self._bytes += sum(len(row.body) for row in write.work.rows)
+
+
+class GroupWriter:
+    """Owns the writing connection and the thread that uses it. Everything is done in order.
+
+    A connection that failed is discarded, and what it was about is done again on a new one: the
+    outcome of the first attempt may not be known, and entries that are stored already are found by
+    their ids.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._connection: PgConnection | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-write")
+        self._lock = threading.Lock()
+        self._waiting: list[_Write[Any]] = []
+        self._is_writing = False
+        self._fork_guard = ForkGuard()
+        self._is_closed = False
+
+    @property
+    def load(self) -> int:
+        """How many wait here, and one more while a statement is on its way."""
+        return len(self._waiting) + self._is_writing
+
+    async def append(self, append: Append) -> None:
+        """Append, together with what others append at the same time."""
+        await asyncio.wrap_future(self._submit(_Write[None](append)))
+
+    def submit(self, work: Work[T]) -> "Future[T]":
+        """Ask for other work to be done in its turn, from any thread."""
+        return self._submit(_Write(work))
+
+    async def close(self) -> None:
+        """Finish the work that was asked for, then end the thread."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+        self._thread.shutdown()
+
+    def _submit(self, write: "_Write[T]") -> "Future[T]":
+        self._fork_guard.refuse_forks()
+        with self._lock:
+            if self._is_closed:
+                raise closed_error()
+            self._waiting.append(write)
+            if len(self._waiting) == 1:
+                self._thread.submit(self._write_waiting)
+        return write.future
+
+    def _write_waiting(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            self._is_writing = True
+        try:
+            self._write_groups(waiting)
+        finally:
+            self._is_writing = False
+
+    def _write_groups(self, waiting: Sequence[_Write[Any]]) -> None:
+        group = _Group()
+        for write in waiting:
+            if not write.future.set_running_or_notify_cancel():
+                continue
+            if not group.takes(write):
+                self._finish(group.writes)
+                group = _Group()
+            group.add(write)
+        self._finish(group.writes)
+
+    def _finish(self, group: Sequence[_Write[Any]]) -> None:
+        """Do a group of appends, or one piece of other work, and tell the callers."""
+        if not group:
+            return
+        try:
+            outcomes = self._database.retry(lambda tried: self._attempt(group, tried))
+        except Exception as error:
+            if len(group) > 1 and _is_of_one_append(error):
+                for write in group:
+                    self._finish([write])
+                return
+            for write in group:
+                write.future.set_exception(error)
+            if not isinstance(error, AgentError):
+                raise
+            return
+        for write, outcome in zip(group, outcomes, strict=True):
+            if isinstance(outcome, AgentError):
+                write.future.set_exception(outcome)
+            else:
+                write.future.set_result(outcome)
+
+    def _attempt(self, group: Sequence[_Write[Any]], tried: int) -> Sequence[Any]:
+        connection = self._connect()
+        try:
+            appends = [write.work for write in group if isinstance(write.work, Append)]
+            if appends:
+                return append_group(connection, self._database.owner_text, appends, again=tried > 0)
+            work: Any = group[0].work
+            return [work(connection)]
+        except psycopg.Error:
+            self._disconnect()
+            raise
+
+    def _connect(self) -> PgConnection:
+        if self._connection is None:
+            self._connection = self._database.connect()
+        return self._connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            close_quietly(self._connection)
+            self._connection = None
+
+
+def _is_of_one_append(error: Exception) -> bool:
+    """Return whether the database refused the statement, so that each append is tried alone."""
+    cause = error.__cause__
+    return isinstance(cause, psycopg.Error) and not is_transient(cause)
+
+
+def append_group(
+    connection: PgConnection, owner: str | None, appends: Sequence[Append], *, again: bool
+) -> list[AgentError | None]:
+    """Append to several sessions in one statement; returns what is wrong with each append."""
+    rows = [(place, row) for place, item in enumerate(appends, 1) for row in item.rows]
+    changed = [(place, item) for place, item in enumerate(appends, 1) if item.fields]
+    consumed = [(place, key) for place, item in enumerate(appends, 1) for key in item.consumed]
+    values = (
+        owner,
+        again,
+        [item.lease.session_id for item in appends],
+        [item.lease.epoch for item in appends],
+        [to_text(item.lease.holder) for item in appends],
+        # An append that only consumes fits behind any entry.
+        [item.rows[0].seq if item.rows else 1 for item in appends],
+        [place for place, _ in rows],
+        [row.seq for _, row in rows],
+        [to_text(row.id) for _, row in rows],
+        [to_text(row.kind) for _, row in rows],
+        [row.time for _, row in rows],
+        [row.rests for _, row in rows],
+        [row.body for _, row in rows],
+        [place for place, _ in changed],
+        [item.fields_seq for _, item in changed],
+        [msgspec.json.encode(item.fields).decode() for _, item in changed],
+        [place for place, _ in consumed],
+        texts_or_none([key for _, key in consumed]),
+    )
+    cursor = connection.execute(_APPEND.encode(), values, binary=True)
+    verdicts = {place: (verdict, holder) for place, verdict, holder in cursor}
+    return [_error_of(item, *verdicts[place]) for place, item in enumerate(appends, 1)]
+
+
+def _error_of(append: Append, verdict: str, holder: str | None) -> AgentError | None:
+    match verdict:
+        case "appended" | "stored":
+            return None
+        case "fenced":
+            return fenced_error(append.lease.session_id, holder)
+        case "name":
+            return name_taken_error(str((append.fields or {}).get("columns", {}).get("name")))
+        case "gap":
+            seq = append.rows[0].seq if append.rows else 0
+            return StoreError(ErrorCode.CONFLICT, f"entry {seq} does not follow the last one")
+    return StoreError(
+        ErrorCode.CONFLICT,
+        f"another entry is stored as one of those from {append.rows[0].seq} on,"
+        " or one of them has another place in the log",
+    )

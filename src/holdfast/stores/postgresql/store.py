@@ -1,0 +1,177 @@
+"""The store behind `postgresql://…`: sessions of many machines. Also its two small ports.
+
+The inbox is a table whose rows lose their body when an append consumes them. Blobs are rows named
+by their content.
+"""
+
+import contextlib
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from holdfast.ports.session_store import UnownedQuery
+from holdfast.stores.notifications import wait_for_command
+from holdfast.stores.postgresql.connections import PostgresConnections, make_connections
+from holdfast.stores.postgresql.database import Database, from_text, to_text
+from holdfast.stores.postgresql.index import PostgresIndex
+from holdfast.stores.postgresql.leases import LEASE_SECONDS, PostgresLeases
+from holdfast.stores.postgresql.log import PostgresLog
+from holdfast.stores.postgresql.migrations import grant_access
+from holdfast.stores.postgresql.search import PostgresSearch
+from holdfast.stores.stored_records import (
+    blob_name,
+    blob_not_found_error,
+    decode_command,
+    verified_blob,
+)
+from holdfast.vocabulary.commands import Command, CommandId
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
+from holdfast.vocabulary.ids import SessionId
+
+_PENDING = (
+    "SELECT c.body FROM holdfast.session s JOIN holdfast.command c ON c.session = s.key"
+    " WHERE s.id = %s AND c.body IS NOT NULL AND (%s::text IS NULL OR s.owner = %s)"
+    " AND (%s::text IS NULL OR c.owner = %s) ORDER BY c.arrived"
+)
+_BLOB = (
+    "SELECT b.content FROM holdfast.session s JOIN holdfast.blob b ON b.session = s.key"
+    " WHERE s.id = %s AND b.name = %s AND (%s::text IS NULL OR s.owner = %s)"
+    " AND (%s::text IS NULL OR b.owner = %s)"
+)
+
+
+class PostgresStore:
+    """All ports of a store over one database. Any number of event loops may use it.
+
+    With an `owner` it sees and writes the sessions of that owner alone. Without one it sees all,
+    if its role may: row-level security hides everything from a role that is neither the owner of
+    the tables nor exempt.
+    """
+
+    def __init__(
+        self, url: str, *, owner: str | None = None, lease_seconds: float = LEASE_SECONDS
+    ) -> None:
+        connections = make_connections(url, owner=owner)
+        self._connections = connections
+        self.leases = PostgresLeases(connections, lease_seconds=lease_seconds)
+        self.log = PostgresLog(connections)
+        self.index = PostgresIndex(connections)
+        self.inbox = PostgresInbox(connections)
+        self.blobs = PostgresBlobs(connections)
+        self.search = PostgresSearch(connections)
+        self.unowned = PostgresUnownedQueries(connections)
+
+    async def close(self) -> None:
+        """Release the leases held here, end the threads and close the connections."""
+        # Leases that cannot be released now are free when they expire.
+        with contextlib.suppress(AgentError):
+            await self.leases.release_all()
+        await self._connections.close()
+
+
+def prepare_database(url: str, *, grant_to: Sequence[str] = ()) -> None:
+    """Make or migrate the tables, and let roles use them; raises UNAVAILABLE."""
+    database = Database(url, owner=None)
+
+    def prepare(_: int) -> None:
+        with database.connect() as connection:
+            for role in grant_to:
+                grant_access(connection, role)
+
+    database.retry(prepare)
+
+
+class PostgresInbox:
+    """Commands from any process to the process that holds a session."""
+
+    def __init__(self, connections: PostgresConnections) -> None:
+        self._connections = connections
+
+    async def put(self, session_id: SessionId, command: Command) -> None:
+        """Leave a command for the holder."""
+        rows = await self._connections.readers.query(
+            "SELECT holdfast.put_command(%s, %s, %s, %s)",
+            self._connections.database.owner_text,
+            to_text(session_id),
+            to_text(command.id),
+            msgspec.json.encode(command),
+        )
+        _refuse_foreign(session_id, found=rows[0][0])
+        self._connections.inbox_notifier.notify(session_id)
+        self._connections.hints.send("c", [session_id])
+
+    async def pending(self, session_id: SessionId) -> Sequence[Command]:
+        """Return the commands that are not consumed yet."""
+        owner = self._connections.database.owner_text
+        rows = await self._connections.readers.query(
+            _PENDING, to_text(session_id), owner, owner, owner, owner
+        )
+        decoded = (decode_command(bytes(body)) for (body,) in rows)
+        return tuple(command for command in decoded if command is not None)
+
+    async def wait(self, session_id: SessionId, *, seen: Collection[CommandId] = ()) -> None:
+        """Wait for a command that is not among those `seen`."""
+        await wait_for_command(
+            self._connections.inbox_notifier,
+            lambda: self.pending(session_id),
+            session_id=session_id,
+            seen=seen,
+        )
+
+
+class PostgresBlobs:
+    """Content by its SHA-256, kept as long as its session."""
+
+    def __init__(self, connections: PostgresConnections) -> None:
+        self._connections = connections
+
+    async def put(self, session_id: SessionId, content: bytes) -> str:
+        """Store content durably and return its name."""
+        name = blob_name(content)
+        rows = await self._connections.readers.query(
+            "SELECT holdfast.put_blob(%s, %s, %s, %s)",
+            *(self._connections.database.owner_text, to_text(session_id), name, content),
+        )
+        _refuse_foreign(session_id, found=rows[0][0])
+        return name
+
+    async def get(self, session_id: SessionId, name: str) -> bytes:
+        """Return content; raises NOT_FOUND, or CORRUPT when it does not match its name."""
+        owner = self._connections.database.owner_text
+        rows = await self._connections.readers.query(
+            _BLOB, to_text(session_id), to_text(name), owner, owner, owner, owner
+        )
+        if not rows:
+            raise blob_not_found_error(session_id, name)
+        return verified_blob(name, bytes(rows[0][0]))
+
+
+class PostgresUnownedQueries:
+    """Queries whose node has gone; each is claimed by one caller at a time."""
+
+    def __init__(self, connections: PostgresConnections) -> None:
+        self._connections = connections
+
+    async def claim(
+        self, *, limit: int, most_attempts: int, first_pause: float, longest_pause: float
+    ) -> Sequence[UnownedQuery]:
+        """Take some of them, and count the attempt."""
+        rows = await self._connections.readers.query(
+            "SELECT * FROM holdfast.claim_unowned(%s, %s, %s, %s, %s)",
+            *(self._connections.database.owner_text, limit, most_attempts),
+            *(first_pause, longest_pause),
+        )
+        return tuple(
+            UnownedQuery(
+                session_id=SessionId(session_id),
+                owner=from_text(owner) or "",
+                project=from_text(project) or "",
+                attempt=attempt,
+            )
+            for session_id, owner, project, attempt in rows
+        )
+
+
+def _refuse_foreign(session_id: SessionId, *, found: bool) -> None:
+    if not found:
+        raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {session_id!r}")

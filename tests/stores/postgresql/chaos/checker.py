@@ -1,0 +1,142 @@
+"""Checks the history of a chaos run: the logs, and what the nodes noted of them."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import psycopg
+
+from holdfast.stores.postgresql.store import PostgresStore
+from holdfast.vocabulary.entries import Entry, InputDrained, InputQueued, QueryEnded, QueryStarted
+from holdfast.vocabulary.ids import SessionId
+from tests.stores.postgresql.chaos.node import OWNER, PROJECT
+
+WATCHES = """
+CREATE TABLE public.stale (session bigint, seq bigint, epoch bigint);
+CREATE TABLE public.takeover (session bigint, epoch bigint);
+CREATE FUNCTION public.watch_entry() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO public.stale SELECT NEW.session, NEW.seq, NEW.epoch
+    FROM holdfast.session WHERE key = NEW.session AND epoch <> NEW.epoch;
+  RETURN NULL;
+END
+$$;
+CREATE TRIGGER watch AFTER INSERT ON holdfast.entry
+  FOR EACH ROW EXECUTE FUNCTION public.watch_entry();
+CREATE FUNCTION public.watch_lease() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO public.takeover VALUES (NEW.key, NEW.epoch);
+  RETURN NULL;
+END
+$$;
+CREATE TRIGGER watch AFTER UPDATE OF epoch ON holdfast.session FOR EACH ROW
+  WHEN (OLD.lease_holder IS NOT NULL AND OLD.lease_node IS DISTINCT FROM NEW.lease_node)
+  EXECUTE FUNCTION public.watch_lease();
+GRANT INSERT ON public.stale, public.takeover TO PUBLIC;
+"""
+"""Notes every write under a lease that is not the newest, and every take-over, in the database."""
+
+
+class Verdict(msgspec.Struct, kw_only=True):
+    """What a run did, and what is wrong with its history."""
+
+    takeovers: int = 0
+    effects: int = 0
+    admitted: int = 0
+    entries: int = 0
+    gaps: list[str] = []
+    """Sessions whose entries do not follow each other."""
+    stale: list[str] = []
+    """Entries that were written under a lease which was not the newest."""
+    lost: list[str] = []
+    """Acknowledged entries that are not in the log."""
+    doubled: list[str] = []
+    """Tool calls that had their effect twice."""
+    endless: list[str] = []
+    """Queries that were admitted and did not reach a terminal entry."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.gaps or self.stale or self.lost or self.doubled or self.endless)
+
+
+async def check(url: str, folder: Path) -> Verdict:
+    """Check what a run left behind."""
+    verdict = Verdict()
+    store = PostgresStore(url, owner=OWNER)
+    logs: dict[SessionId, Sequence[Entry]] = {}
+    for record in await store.index.browse(OWNER, PROJECT):
+        logs[record.id] = await store.log.read(record.id)
+        assert await store.log.inspect(record.id) == ()
+    await store.close()
+    with psycopg.connect(url) as connection:
+        stale = connection.execute("SELECT session, seq, epoch FROM public.stale").fetchall()
+        verdict.stale = [f"session {key}: {seq} under {epoch}" for key, seq, epoch in stale]
+        row = connection.execute("SELECT count(*) FROM public.takeover").fetchone()
+        verdict.takeovers = row[0] if row else 0
+    verdict.entries = sum(map(len, logs.values()))
+    for session_id, entries in logs.items():
+        if [entry.seq for entry in entries] != list(range(1, len(entries) + 1)):
+            verdict.gaps.append(session_id)
+    verdict.lost = list(_lost(logs, folder))
+    effects = Counter(words[0] for words in _notes(folder, "effects"))
+    verdict.effects = sum(effects.values())
+    verdict.doubled = [key for key, count in effects.items() if count > 1]
+    admitted = {words[1] for words in _notes(folder, "admitted")}
+    verdict.admitted = len(admitted)
+    verdict.endless = [
+        f"{query} {_traces_of(query, logs)}" for query in sorted(admitted - _ended(logs))
+    ]
+    return verdict
+
+
+def _notes(folder: Path, name: str) -> list[list[str]]:
+    path = folder / name
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _lost(logs: Mapping[SessionId, Sequence[Entry]], folder: Path) -> Iterator[str]:
+    """Yield acknowledged entries that are not in their place."""
+    stored = {(key, entry.seq): entry.id for key, log in logs.items() for entry in log}
+    for session_id, seq, entry_id, _ in _notes(folder, "acknowledged"):
+        if stored.get((SessionId(session_id), int(seq))) != entry_id:
+            yield f"{session_id}: {seq} {entry_id}"
+
+
+def _traces_of(query: str, logs: Mapping[SessionId, Sequence[Entry]]) -> list[str]:
+    """Return where a query stands in the logs, for people."""
+    return [
+        f"{session_id} {entry.seq} {entry.kind}"
+        for session_id, entries in logs.items()
+        for entry in entries
+        if query in str(entry)
+    ]
+
+
+def _ended(logs: Mapping[SessionId, Sequence[Entry]]) -> set[str]:
+    """Return the queries that reached an end: their own, or that of one that carried them on.
+
+    A query that was cut off is carried on by the one that resumes it, or by the next prompt.
+    """
+    ended: set[str] = set()
+    for entries in logs.values():
+        resumes: defaultdict[str, str | None] = defaultdict(lambda: None)
+        inputs: dict[str, str] = {}
+        running: str | None = None
+        for entry in entries:
+            match entry:
+                case QueryStarted(query_id=query_id, resumes=earlier):
+                    resumes[str(query_id)] = earlier or running
+                    running = str(query_id)
+                case InputQueued(input_id=input_id, message=message):
+                    inputs[input_id] = str(message.query_id)
+                case InputDrained(input_id=input_id):
+                    ended.add(inputs[input_id])
+                case QueryEnded(query_id=query_id):
+                    query, running = str(query_id) if query_id else None, None
+                    while query is not None:
+                        ended.add(query)
+                        query = resumes[query]
+    return ended

@@ -1,0 +1,133 @@
+"""Runs chaos: several nodes over a set of sessions, and a seeded schedule of what befalls them."""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+
+import psycopg
+
+from holdfast.administration.worker import SessionWorker
+from tests.stores.postgresql.chaos.checker import WATCHES, Verdict, check
+from tests.stores.postgresql.chaos.node import LEASE_SECONDS, make_node
+from tests.stores.postgresql.server import APP_ROLE, PostgresServer
+
+ROOT = Path(__file__).resolve().parents[4]
+NODES = 3
+_QUIET_LOOKS = 3
+_REST_SECONDS = 60
+
+
+class ChaosRun:
+    """Nodes over one database, and what happens to them."""
+
+    def __init__(self, postgres: PostgresServer, database: str, *, folder: Path, seed: int) -> None:
+        self._fence = "fenced"
+        self._postgres = postgres
+        self._database = database
+        self._folder = folder
+        self._chance = random.Random(seed)
+        self._url = postgres.url(database, role=APP_ROLE)
+        self._nodes: list[asyncio.subprocess.Process] = []
+        self.happened: dict[str, int] = {"kill": 0, "stop": 0, "cut": 0}
+
+    def switch_fence_off(self) -> None:
+        """Let every lease count as the newest in appends, and no node hear that it lost one."""
+        self._fence = "unfenced"
+        with psycopg.connect(self._postgres.url(self._database), autocommit=True) as connection:
+            row = connection.execute(
+                "SELECT pg_get_functiondef('holdfast.append'::regproc)"
+            ).fetchone()
+            assert row is not None
+            fence = "s.epoch = a.epoch AND s.lease_holder = a.holder AND a.epoch >> 40"
+            text = row[0].replace(fence, "a.epoch >> 40")
+            assert text != row[0]
+            connection.execute(text.encode())
+
+    async def run(self, seconds: float, *, until_stale: bool = False) -> Verdict:
+        """Let it happen for so long, let everything come to rest, and check the history.
+
+        With `until_stale` it ends with the first write under a lease that is not the newest.
+        """
+        self._postgres.execute(WATCHES, database=self._database)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        try:
+            self._nodes = [await self._start() for _ in range(NODES)]
+            while loop.time() < end:
+                await asyncio.sleep(self._chance.uniform(0.1, 0.5))  # noqa: TID251 - the schedule
+                await self._do_something()
+                if until_stale and self._count_stale():
+                    break
+        finally:
+            for node in self._nodes:
+                node.kill()
+                await node.wait()
+        await self._come_to_rest()
+        return await check(self._postgres.url(self._database), self._folder)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        seed = str(self._chance.getrandbits(32))
+        node = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.stores.postgresql.chaos.node"),
+            *(self._url, str(self._folder), seed, self._fence),
+            cwd=ROOT,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert node.stdout is not None
+        await node.stdout.readline()
+        return node
+
+    async def _do_something(self) -> None:
+        what = self._chance.choices(["kill", "stop", "cut"], weights=[3, 3, 2])[0]
+        self.happened[what] += 1
+        place = self._chance.randrange(NODES)
+        node = self._nodes[place]
+        match what:
+            case "kill":
+                node.kill()
+                await node.wait()
+                self._nodes[place] = await self._start()
+            case "stop":
+                os.kill(node.pid, signal.SIGSTOP)
+                # Others go on meanwhile, and find that its lease has expired.
+                pause = LEASE_SECONDS * self._chance.uniform(0.8, 2.0)
+                await asyncio.sleep(pause)  # noqa: TID251 - the schedule
+                os.kill(node.pid, signal.SIGCONT)
+            case _:
+                await asyncio.to_thread(self._cut_connections)
+
+    def _cut_connections(self) -> None:
+        with psycopg.connect(self._postgres.url(), autocommit=True) as connection:
+            rows = connection.execute(
+                "SELECT pid FROM pg_stat_activity WHERE datname = %s ORDER BY pid",
+                (self._database,),
+            ).fetchall()
+            chosen = [row[0] for row in rows if self._chance.random() < 0.5]
+            connection.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s) AS pid", (chosen,))
+
+    def _count_stale(self) -> int:
+        with psycopg.connect(self._postgres.url(self._database)) as connection:
+            row = connection.execute("SELECT count(*) FROM public.stale").fetchone()
+            return row[0] if row else 0
+
+    async def _come_to_rest(self) -> None:
+        """Carry on what the killed nodes left, as a node does that comes later."""
+        store, agent, worker = make_node(self._url, self._folder)
+        try:
+            async with asyncio.timeout(_REST_SECONDS):
+                await self._carry_on(worker)
+        finally:
+            await worker.close()
+            await agent.close()
+            await store.close()
+
+    async def _carry_on(self, worker: SessionWorker) -> None:
+        quiet = 0
+        while quiet < _QUIET_LOOKS:
+            found = await worker.look()
+            await worker.wait()
+            quiet = 0 if found else quiet + 1
+            await asyncio.sleep(LEASE_SECONDS / 2)  # noqa: TID251 - leases expire by real time
