@@ -552,7 +552,7 @@ async def test_a_session_that_does_not_exist_or_has_no_name_is_refused(tmp_path:
     child = Child(tmp_path, [])
     async with agent_of(child) as agent:
         with pytest.raises(SessionError) as caught:
-            await agent.session("nobody", must_exist=True).open()
+            await agent.session("unknown", must_exist=True).open()
         assert caught.value.code is ErrorCode.NOT_FOUND
         with pytest.raises(AgentError) as blank:
             agent.session(" ")

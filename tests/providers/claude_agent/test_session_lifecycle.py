@@ -300,7 +300,9 @@ async def test_more_sends_than_the_queue_holds_are_refused(
 
 async def test_after_the_input_was_closed_sends_fail_and_the_stream_goes_on(tmp_path: Path) -> None:
     child = Child(
-        tmp_path, [USER, init(), {"gate": "go"}, *text("Kept."), result()], ignore_eof=True
+        tmp_path,
+        [USER, init(), {"gate": "go"}, *text("Kept."), result(), {"die": 0}],
+        ignore_eof=True,
     )
     session = await open_session(child)
     await session.send(words("Hi"))

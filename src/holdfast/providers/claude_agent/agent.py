@@ -106,7 +106,7 @@ class ClaudeAgent:
         transcripts: TranscriptStore | None,
     ) -> NativeSession:
         place = self._place
-        callbacks = Callbacks(opening, opening.host or _Nobody())
+        callbacks = Callbacks(opening, opening.host or _NoHost())
         options = callbacks.options(
             self._extras,
             environment={"CLAUDE_CONFIG_DIR": str(config_folder(environment))},
@@ -218,7 +218,7 @@ class ClaudeAgent:
         return str(folder / "_bundled" / "claude")
 
 
-class _Nobody(NativeHost):
+class _NoHost(NativeHost):
     """The host of a session that was opened without one: what must be asked about is refused."""
 
     async def announce(self, call: NativeCall) -> Permission | None:
@@ -228,7 +228,7 @@ class _Nobody(NativeHost):
 
     async def permit(self, call: NativeCall) -> Permission:
         """Refuse."""
-        return Refuse(f"there is nobody to ask about {call.tool}")
+        return Refuse(f"{call.tool} needs a permission, and nothing here can give it")
 
     async def run_tool(self, call: NativeCall) -> CallResult:
         """Have no tool."""
