@@ -4,8 +4,10 @@ Use the names through the module: `sdk.ClaudeSDKClient(...)`, after `sdk.require
 """
 
 from importlib.util import find_spec
+from logging import NullHandler
 from typing import TYPE_CHECKING
 
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.late_names import late_names
 
@@ -38,6 +40,10 @@ __all__ = [
     "project_key_for_directory",
     "require",
 ]
+
+
+# What the package logs of a process that ended is raised, too; alone it would go to stderr.
+scrubbed_logger("claude_agent_sdk").addHandler(NullHandler())
 
 
 def require() -> None:
