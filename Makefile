@@ -6,7 +6,7 @@ CODE = $(wildcard src tests examples benchmarks scripts)
 SHARED = -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test coverage check soak docs bench toolloop exchange environment lock clean
+.PHONY: help demo quick test coverage check soak docs reference bench toolloop exchange environment lock clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/make \1\t\2/p' Makefile | expand -t 14
@@ -34,6 +34,9 @@ soak: environment  ## run the long versions of the tests
 
 docs: environment  ## write the tables of options into the documentation
 	$(RUN) scripts/write_option_tables.py
+
+reference: environment  ## build the documentation with the API reference into .cache/site
+	$(RUN) -m mkdocs build --strict
 
 bench: environment  ## run the benchmarks
 	$(RUN) -m benchmarks $(ARGS)

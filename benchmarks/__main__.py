@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m benchmarks [delta|turn|growth|import] [--rounds N] [--quick]`."""
+"""Run the benchmarks: `python -m benchmarks [NAME …] [--rounds N] [--quick]`."""
 
 import argparse
 import sys
@@ -8,6 +8,7 @@ import msgspec
 from benchmarks.harness import run_suite
 from benchmarks.mock_server import running_server
 from benchmarks.report import to_table, write_json
+from benchmarks.subjects import Subject
 from benchmarks.suites import SUITES
 
 
@@ -24,6 +25,9 @@ def main() -> int:
                 chosen = {suite.floor, *options.subject}
                 subjects = tuple(one for one in suite.subjects if one.name in chosen)
                 suite = msgspec.structs.replace(suite, subjects=subjects)
+            if options.before:
+                subjects = _with_another_version(suite.subjects, options.before)
+                suite = msgspec.structs.replace(suite, subjects=subjects)
             rows = run_suite(
                 suite, base_url=base_url, has_uvloop=options.loop == "uvloop", say=_say
             )
@@ -34,6 +38,15 @@ def main() -> int:
     return int(has_failed)
 
 
+def _with_another_version(subjects: tuple[Subject, ...], folder: str) -> tuple[Subject, ...]:
+    """Add each subject of Holdfast a second time, with the package of another folder."""
+    ours = [one for one in subjects if "holdfast" in one.name]
+    others = [
+        msgspec.structs.replace(one, name=f"{one.name} (before)", source=folder) for one in ours
+    ]
+    return (*subjects, *others)
+
+
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("benchmarks", nargs="*", choices=[[], *SUITES], metavar="|".join(SUITES))
@@ -41,6 +54,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one short round: a smoke test")
     parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")
     parser.add_argument("--subject", action="append", help="only this one beside the floor")
+    parser.add_argument("--before", help="a `src` folder of another version, measured beside it")
     return parser.parse_args(arguments)
 
 

@@ -1,16 +1,33 @@
 """Runs workers round-robin over the subjects and makes medians and ratios of what they bring."""
 
 import os
+import resource
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
-from benchmarks.jobs import GrowthJob, ImportJob, Job, Measure, Order, Status, WorkerReport
+from benchmarks.jobs import (
+    GrowthJob,
+    ImportJob,
+    Job,
+    Measure,
+    Order,
+    OrderedJob,
+    ReopenJob,
+    StartJob,
+    Status,
+    WorkerReport,
+)
+from benchmarks.mock_server import STATS_PATH
+from benchmarks.script import Script
 from benchmarks.subjects import Subject
 
 ROOT = Path(__file__).parent.parent
@@ -101,31 +118,94 @@ def run_suite(
     rows = Rows(suite.floor)
     pairs = list(suite.pairs())
     dropped: set[tuple[str, str]] = set()
-    for number in range(suite.rounds):
-        for job, subject in pairs:
-            if (job.case, subject.name) in dropped:
-                continue
-            say(f"{suite.name}: round {number + 1} of {suite.rounds}: {job.case}: {subject.name}")
-            report = run_worker(job, subject, base_url=base_url, has_uvloop=has_uvloop)
-            rows.add(job, subject.name, report)
-            if report.status != "ok":
-                dropped.add((job.case, subject.name))
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        workers = Workers(base_url, Path(folder), has_uvloop=has_uvloop)
+        for number in range(suite.rounds):
+            for job, subject in pairs:
+                if (job.case, subject.name) in dropped:
+                    continue
+                place = f"round {number + 1} of {suite.rounds}"
+                say(f"{suite.name}: {place}: {job.case}: {subject.name}")
+                report = workers.run(job, subject)
+                rows.add(job, subject.name, report)
+                if report.status != "ok":
+                    dropped.add((job.case, subject.name))
     return rows.finish()
 
 
-def run_worker(job: Job, subject: Subject, *, base_url: str, has_uvloop: bool) -> WorkerReport:
-    """Run one job in a fresh process."""
-    if isinstance(job, ImportJob):
-        return _probe_import(job, subject)
-    order = Order(job=job, subject=subject, base_url=base_url, has_uvloop=has_uvloop)
-    budget = job.budget if isinstance(job, GrowthJob) else 0.0
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        target = Path(folder) / "report.json"
-        command = ["-m", "benchmarks.worker", str(target)]
-        failure = _python(command, msgspec.json.encode(order), timeout=budget + _PATIENCE)[1]
+class Workers:
+    """Runs jobs, each in a fresh process. Owns the sessions that were grown to be opened again."""
+
+    def __init__(self, base_url: str, folder: Path, *, has_uvloop: bool) -> None:
+        self._base_url = base_url
+        self._folder = folder
+        self._has_uvloop = has_uvloop
+        self._grown: dict[tuple[str, str], Path] = {}
+        self._starts = 0
+
+    def run(self, job: Job, subject: Subject) -> WorkerReport:
+        """Run one job."""
+        match job:
+            case ImportJob():
+                return _probe_import(job, subject)
+            case StartJob():
+                return self._start(job, subject)
+            case ReopenJob():
+                return self._reopen(job, subject)
+            case _:
+                return self._work(self._order(job, subject))
+
+    def _order(self, job: OrderedJob, subject: Subject) -> Order:
+        return Order(job=job, subject=subject, base_url=self._base_url, has_uvloop=self._has_uvloop)
+
+    def _work(self, order: Order) -> WorkerReport:
+        budget = order.job.budget if isinstance(order.job, GrowthJob) else 0.0
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+            target = Path(folder) / "report.json"
+            command = ["-m", "benchmarks.worker", str(target)]
+            _, failure = _python(
+                command,
+                msgspec.json.encode(order),
+                timeout=budget + _PATIENCE,
+                source=order.subject.source,
+            )
+            if failure:
+                return WorkerReport(status="failed", reason=failure)
+            return msgspec.json.decode(target.read_bytes(), type=WorkerReport)
+
+    def _reopen(self, job: ReopenJob, subject: Subject) -> WorkerReport:
+        """Let one process grow a session, once, and another one open a copy of it."""
+        order, key = self._order(job, subject), (job.case, subject.name)
+        if key not in self._grown:
+            grown = self._folder / str(len(self._grown))
+            grown.mkdir()
+            replaced = msgspec.structs.replace(order, folder=str(grown), must_grow=True)
+            report = self._work(replaced)
+            if report.status != "ok":
+                return report
+            self._grown[key] = grown
+        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+            copy = Path(folder) / "copy"
+            shutil.copytree(self._grown[key], copy)
+            return self._work(msgspec.structs.replace(order, folder=str(copy)))
+
+    def _start(self, job: StartJob, subject: Subject) -> WorkerReport:
+        """Take the time from starting a process until its request arrives at the server."""
+        self._starts += 1
+        model = Script(deltas=1, tag=int(time.monotonic() * 1e3) + self._starts).model
+        start = time.monotonic()
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        command = ["-m", "benchmarks.cold_start", subject.target, self._base_url, model]
+        _, failure = _python(command, b"", timeout=_PATIENCE, source=subject.source)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if failure:
             return WorkerReport(status="failed", reason=failure)
-        return msgspec.json.decode(target.read_bytes(), type=WorkerReport)
+        with urllib.request.urlopen(self._base_url + STATS_PATH) as response:
+            arrived = msgspec.json.decode(response.read())["arrived"][model]
+        cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+        extra = {"first byte ms": (arrived - start) * 1e3}
+        measure = Measure(case=job.case, value=cpu * 1e3, extra=extra)
+        return WorkerReport(status="ok", measures=(measure,))
 
 
 class _Imported(msgspec.Struct):
@@ -137,8 +217,10 @@ class _Imported(msgspec.Struct):
 def _probe_import(job: ImportJob, subject: Subject) -> WorkerReport:
     # -P keeps this folder off the path: its modules must not stand in for others.
     probe = ["-P", str(ROOT / "benchmarks" / "import_probe.py"), subject.target]
-    _python(probe, b"", timeout=_PATIENCE)  # compiles what is not compiled, fills the disk cache
-    output, failure = _python(probe, b"", timeout=_PATIENCE)
+    source = subject.source
+    # The first one compiles what is not compiled and fills the disk cache.
+    _python(probe, b"", timeout=_PATIENCE, source=source)
+    output, failure = _python(probe, b"", timeout=_PATIENCE, source=source)
     if failure:
         return WorkerReport(status="failed", reason=failure)
     imported = msgspec.json.decode(output, type=_Imported | None)
@@ -149,9 +231,11 @@ def _probe_import(job: ImportJob, subject: Subject) -> WorkerReport:
     return WorkerReport(status="ok", measures=(measure,))
 
 
-def _python(arguments: Sequence[str], given: bytes, *, timeout: float) -> tuple[bytes, str]:
+def _python(
+    arguments: Sequence[str], given: bytes, *, timeout: float, source: str = ""
+) -> tuple[bytes, str]:
     """Run this interpreter; gives its output and, if it failed, the last line of its complaint."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    path = os.pathsep.join([str(ROOT), source or str(ROOT / "src")])
     # The mock provider is on loopback: no proxy, and no tracing to anywhere.
     environment = os.environ | {"PYTHONPATH": path, "NO_PROXY": "127.0.0.1"}
     # Without compiled files every import would be measured as its first.

@@ -36,22 +36,50 @@ class GrowthJob(msgspec.Struct, frozen=True, kw_only=True, tag="growth"):
     """Size on disk beyond which no turn is added any more."""
 
 
+class ReopenJob(msgspec.Struct, frozen=True, kw_only=True, tag="reopen"):
+    """Open a session of many turns in a new process and send the next prompt."""
+
+    case: str
+    script: Script
+    turns: int
+
+
+class TrialJob(msgspec.Struct, frozen=True, kw_only=True, tag="trial"):
+    """Let the subject measure something of its own, `size` times or in that size."""
+
+    case: str
+    script: Script
+    size: int
+
+
+class StartJob(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
+    """Start a process that sends one prompt; the server notes when the request arrives."""
+
+    case: str
+
+
 class ImportJob(msgspec.Struct, frozen=True, kw_only=True, tag="import"):
     """Import one module in a bare interpreter."""
 
     case: str
 
 
-Job = QueryJob | GrowthJob | ImportJob
+OrderedJob = QueryJob | GrowthJob | ReopenJob | TrialJob
+"""What a worker does."""
+Job = OrderedJob | StartJob | ImportJob
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
     """One worker's work."""
 
-    job: QueryJob | GrowthJob
+    job: OrderedJob
     subject: Subject
     base_url: str
     has_uvloop: bool = False
+    folder: str = ""
+    """Of a `ReopenJob`: where the session is."""
+    must_grow: bool = False
+    """Of a `ReopenJob`: make the session instead of opening it."""
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True):

@@ -46,6 +46,8 @@ class Counters:
     by_path: Counter[str] = field(default_factory=Counter)
     by_model: Counter[str] = field(default_factory=Counter)
     disconnects: deque[tuple[float, bool]] = field(default_factory=lambda: deque(maxlen=1000))
+    arrived: dict[str, float] = field(default_factory=dict)
+    """When a request for a model first came, by its name."""
 
     def to_json(self) -> bytes:
         """Encode for `GET /__stats__`, without the connection that asks."""
@@ -55,6 +57,7 @@ class Counters:
             "open_connections": self.open_connections - 1,
             "by_path": self.by_path,
             "disconnects": disconnects,
+            "arrived": self.arrived,
             "clock": time.monotonic(),
         }
         return json.dumps(fields).encode()
@@ -114,6 +117,7 @@ class Connection(asyncio.Protocol):
             return
         name = model[1].decode()
         self._counters.by_model[name] += 1
+        self._counters.arrived.setdefault(name, time.monotonic())
         try:
             script = parse_model(name)
         except TypeError as error:

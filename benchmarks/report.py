@@ -67,7 +67,7 @@ def _to_json(row: Row) -> dict[str, object]:
 def to_table(suite: Suite, rows: Sequence[Row]) -> str:
     """Lay the rows out by case; a ratio is to the floor's value of the same round."""
     lines = [f"{suite.title}: {suite.unit}, median of {suite.rounds} round(s)", ""]
-    header = f"  {'':<28} {suite.unit:>10} {'x floor':>9} {'- floor':>10}  "
+    header = f"  {'':<28} {suite.unit:>10} {'spread':>15} {'x floor':>9} {'- floor':>10}  "
     for case, group in groupby(rows, key=lambda row: row.case):
         lines += [case + header[len(case) :].rstrip() if len(case) < 30 else case + "\n" + header]
         lines += [_line(row) for row in group]
@@ -82,14 +82,21 @@ def _line(row: Row) -> str:
     if median is None:
         return f"{start}  {state}"
     ratio, above = _middle(row.ratios), _middle(row.above_floor)
-    cells = [f"{median:>10.2f}", _cell(ratio, 9, 2), _cell(above, 10, 2)]
+    cells = [f"{median:>10.2f}", f"{_spread(row.values):>15}"]
+    cells += [_cell(ratio, 9, 2), _cell(above, 10, 2)]
     extra = "  ".join(_extra(name, value) for name, value in row.extra().items())
     return " ".join([start, *cells, "", extra, state]).rstrip()
 
 
+def _spread(values: Sequence[float]) -> str:
+    """Write the least and the greatest value."""
+    return f"{min(values):.2f} - {max(values):.2f}"
+
+
 def _extra(name: str, value: float) -> str:
     """Write a number with its name; a bare 1 is a mark, whose name says it all."""
-    return f"+{name}" if value == 1 and name != "modules" else f"{name} {value:,.1f}"
+    digits = 2 if abs(value) < 10 else 1
+    return f"+{name}" if value == 1 and name != "modules" else f"{name} {value:,.{digits}f}"
 
 
 def _cell(value: float | None, width: int, digits: int) -> str:

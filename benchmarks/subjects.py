@@ -37,16 +37,25 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class GrowingSession(msgspec.Struct, frozen=True):
-    """A persisted session that was opened, with the messages that it found."""
+    """A persisted session that was opened."""
 
-    messages: int
+    count: Callable[[], Awaitable[int]]
+    """Counts the messages of the session."""
     add_turn: Callable[[str], Awaitable[int]]
     """Sends one prompt with the whole history; gives the characters of the answer."""
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """What a subject measured of itself."""
+
+    value: float
+    extra: dict[str, float] = {}
 
 
 Ask = Callable[[], Awaitable[Outcome]]
 OpenAsk = Callable[[Setup], AbstractAsyncContextManager[Ask]]
 OpenSession = Callable[[Setup], AbstractAsyncContextManager[GrowingSession]]
+RunTrial = Callable[[Setup, int], Awaitable[Trial]]
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +67,8 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """Import names that must be installed."""
     apis: tuple[Api, ...] = APIS
     """What it can speak; a benchmark that needs only one takes the first."""
+    source: str = ""
+    """A folder that holds another version of the package; empty for the one of this project."""
 
     def missing(self) -> list[str]:
         """Name the packages that are not installed."""
@@ -70,6 +81,10 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     def load_session(self) -> OpenSession:
         """Import the subject of a growth benchmark."""
         return cast("OpenSession", self._load())
+
+    def load_trial(self) -> RunTrial:
+        """Import the subject of a trial."""
+        return cast("RunTrial", self._load())
 
     def _load(self) -> object:
         module, _, function = self.target.partition(":")
@@ -120,15 +135,45 @@ QUERY_SUBJECTS = (
     ),
 )
 
-GROWTH_SUBJECTS = (
+STORE_SUBJECTS = (
     Subject(
-        name="floor-aiohttp + rows",
+        name="floor + rows",
         target="benchmarks.subjects_growth:floor_rows",
+        packages=("aiohttp", "apsw"),
+    ),
+    Subject(
+        name="floor + lines",
+        target="benchmarks.subjects_growth:floor_lines",
         packages=("aiohttp",),
     ),
     Subject(
-        name="holdfast sqlite", target="benchmarks.subjects_holdfast:growth", packages=("holdfast",)
+        name="holdfast sqlite", target="benchmarks.subjects_holdfast:sqlite", packages=("holdfast",)
     ),
+    Subject(
+        name="holdfast jsonl", target="benchmarks.subjects_holdfast:jsonl", packages=("holdfast",)
+    ),
+)
+
+ONE_SHOT_SUBJECTS = (
+    Subject(
+        name="floor + rows",
+        target="benchmarks.subjects_growth:one_shot_rows",
+        packages=("aiohttp", "apsw"),
+    ),
+    Subject(
+        name="holdfast sqlite",
+        target="benchmarks.subjects_holdfast:one_shot_sqlite",
+        packages=("holdfast",),
+    ),
+    Subject(
+        name="holdfast jsonl",
+        target="benchmarks.subjects_holdfast:one_shot_jsonl",
+        packages=("holdfast",),
+    ),
+)
+
+GROWTH_SUBJECTS = (
+    *STORE_SUBJECTS,
     Subject(
         name="openai-agents",
         target="benchmarks.subjects_growth:openai_agents",
@@ -146,3 +191,12 @@ GROWTH_SUBJECTS = (
         packages=("langgraph.graph", "langgraph.checkpoint.sqlite"),
     ),
 )
+
+
+def trial_subjects(trial: str) -> tuple[Subject, ...]:
+    """Name the floor and Holdfast in a trial of `benchmarks.subjects_trials`."""
+    module = "benchmarks.subjects_trials"
+    return (
+        Subject(name="floor-aiohttp", target=f"{module}:{trial}_floor", packages=("aiohttp",)),
+        Subject(name="holdfast", target=f"{module}:{trial}_holdfast", packages=("holdfast",)),
+    )

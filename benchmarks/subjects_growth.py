@@ -1,20 +1,22 @@
 """Persisted sessions of the floor and the peers: open, add a turn, open again.
 
-The floor writes one SQLite row a message. "On the floor's client" means that a peer keeps the
-session and the floor makes the request: what is measured is the peer's session, not its client.
+The floor writes one SQLite row or one line a message, and syncs it. "On the floor's client" means
+that a peer keeps the session and the floor makes the request: what is measured is the peer's
+session, not its client.
 """
 
-import sqlite3
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 
 from benchmarks.floor import aiohttp_client, open_floor
 from benchmarks.floor_wire import Message
-from benchmarks.subjects import GrowingSession, Setup, load
+from benchmarks.subjects import PROMPT, Ask, GrowingSession, Outcome, Setup, load
 
 _FILE = "session.db"
 _SESSION = "growing"
@@ -22,30 +24,85 @@ _SESSION = "growing"
 
 @asynccontextmanager
 async def floor_rows(setup: Setup) -> AsyncIterator[GrowingSession]:
-    """Keep one row a message, each committed before the next step."""
-    with closing(sqlite3.connect(Path(setup.folder) / _FILE, isolation_level=None)) as database:
-        database.execute("PRAGMA journal_mode=WAL")
-        database.execute("PRAGMA synchronous=FULL")
-        database.execute("CREATE TABLE IF NOT EXISTS message (id INTEGER PRIMARY KEY, body BLOB)")
+    """Keep one SQLite row a message, each committed and synced before the next step."""
+    with closing(_database(setup)) as database:
         rows = database.execute("SELECT body FROM message ORDER BY id")
         messages: list[Message] = [msgspec.json.decode(body) for (body,) in rows]
 
-        def keep(message: Message) -> None:
-            messages.append(message)
-            row = msgspec.json.encode(message)
+        def write(row: bytes) -> None:
             database.execute("INSERT INTO message (body) VALUES (?)", (row,))
 
-        client = aiohttp_client(setup.base_url)
+        async with _floor_session(setup, messages, write) as session:
+            yield session
+
+
+@asynccontextmanager
+async def floor_lines(setup: Setup) -> AsyncIterator[GrowingSession]:
+    """Keep one line a message in a file, each synced before the next step."""
+    with (Path(setup.folder) / "session.jsonl").open("ab+", buffering=0) as file:
+        file.seek(0)
+        messages: list[Message] = [msgspec.json.decode(line) for line in file.read().splitlines()]
+
+        def write(row: bytes) -> None:
+            file.write(row + b"\n")
+            os.fdatasync(file.fileno())
+
+        async with _floor_session(setup, messages, write) as session:
+            yield session
+
+
+@asynccontextmanager
+async def one_shot_rows(setup: Setup) -> AsyncIterator[Ask]:
+    """Ask one prompt after the other, each its own conversation of two rows."""
+    client = aiohttp_client(setup.base_url)
+    with closing(_database(setup)) as database:
         async with open_floor(setup.api, setup.script, client) as floor:
 
-            async def add_turn(prompt: str) -> int:
-                keep({"role": "user", "content": prompt})
-                answer = await floor.ask(messages, lambda _: None)
+            def keep(message: Message) -> None:
+                row = msgspec.json.encode(message)
+                database.execute("INSERT INTO message (body) VALUES (?)", (row,))
+
+            async def ask() -> Outcome:
+                prompt: Message = {"role": "user", "content": PROMPT}
+                keep(prompt)
+                answer = await floor.ask([prompt], lambda _: None)
                 text = "".join(answer.texts)
                 keep(floor.said(text))
-                return len(text)
+                return Outcome(len(text), 0)
 
-            yield GrowingSession(len(messages), add_turn)
+            yield ask
+
+
+def _database(setup: Setup) -> apsw.Connection:
+    database = apsw.Connection(str(Path(setup.folder) / _FILE))
+    database.pragma("journal_mode", "wal")
+    database.pragma("synchronous", "full")
+    database.execute("CREATE TABLE IF NOT EXISTS message (id INTEGER PRIMARY KEY, body BLOB)")
+    return database
+
+
+@asynccontextmanager
+async def _floor_session(
+    setup: Setup, messages: list[Message], write: Callable[[bytes], None]
+) -> AsyncIterator[GrowingSession]:
+    def keep(message: Message) -> None:
+        messages.append(message)
+        write(msgspec.json.encode(message))
+
+    client = aiohttp_client(setup.base_url)
+    async with open_floor(setup.api, setup.script, client) as floor:
+
+        async def add_turn(prompt: str) -> int:
+            keep({"role": "user", "content": prompt})
+            answer = await floor.ask(messages, lambda _: None)
+            text = "".join(answer.texts)
+            keep(floor.said(text))
+            return len(text)
+
+        async def count() -> int:
+            return len(messages)
+
+        yield GrowingSession(count, add_turn)
 
 
 @asynccontextmanager
@@ -107,8 +164,11 @@ async def _openai_agents_session(
             pass
         return len(run.final_output)
 
+    async def count() -> int:
+        return len(await session.get_items())
+
     try:
-        yield GrowingSession(len(await session.get_items()), add_turn)
+        yield GrowingSession(count, add_turn)
     finally:
         session.close()
 
@@ -142,5 +202,8 @@ async def langgraph_saver(setup: Setup) -> AsyncIterator[GrowingSession]:
             state = await graph.ainvoke(said, configuration)
             return len(state["messages"][-1].content)
 
-        kept = await graph.aget_state(configuration)
-        yield GrowingSession(len(kept.values.get("messages", ())), add_turn)
+        async def count() -> int:
+            kept = await graph.aget_state(configuration)
+            return len(kept.values.get("messages", ()))
+
+        yield GrowingSession(count, add_turn)

@@ -20,7 +20,7 @@ _SESSION = "growing"
 @asynccontextmanager
 async def query(setup: Setup) -> AsyncIterator[Ask]:
     """Iterate `agent.stream(prompt)`; the tool loop is Holdfast's own."""
-    with _available(*(["tool"] if setup.script.tools else [])) as holdfast:
+    with available(*(["tool"] if setup.script.tools else [])) as holdfast:
         text_delta = holdfast.TextDelta
         calls = 0
 
@@ -32,7 +32,7 @@ async def query(setup: Setup) -> AsyncIterator[Ask]:
 
         lookup.__name__ = TOOL_NAME
         options = {"tools": [holdfast.tool(lookup)]} if setup.script.tools else {}
-        async with _agent(holdfast, setup, **options) as agent:
+        async with open_agent(holdfast, setup, **options) as agent:
 
             async def ask() -> Outcome:
                 characters, before = 0, calls
@@ -46,23 +46,64 @@ async def query(setup: Setup) -> AsyncIterator[Ask]:
 
 
 @asynccontextmanager
-async def growth(setup: Setup) -> AsyncIterator[GrowingSession]:
+async def sqlite(setup: Setup) -> AsyncIterator[GrowingSession]:
     """Chat in one named session on the SQLite store."""
-    with _available() as holdfast:
-        store = f"sqlite:{Path(setup.folder) / 'sessions.db'}"
+    async with _growth(setup, f"sqlite:{Path(setup.folder) / 'sessions.db'}") as session:
+        yield session
+
+
+@asynccontextmanager
+async def jsonl(setup: Setup) -> AsyncIterator[GrowingSession]:
+    """Chat in one named session on the JSON lines store."""
+    async with _growth(setup, f"jsonl:{setup.folder}") as session:
+        yield session
+
+
+@asynccontextmanager
+async def one_shot_sqlite(setup: Setup) -> AsyncIterator[Ask]:
+    """Run one prompt after the other, each in a new SQLite session."""
+    async with _one_shots(setup, f"sqlite:{Path(setup.folder) / 'sessions.db'}") as ask:
+        yield ask
+
+
+@asynccontextmanager
+async def one_shot_jsonl(setup: Setup) -> AsyncIterator[Ask]:
+    """Run one prompt after the other, each in a new JSON lines session."""
+    async with _one_shots(setup, f"jsonl:{setup.folder}") as ask:
+        yield ask
+
+
+@asynccontextmanager
+async def _one_shots(setup: Setup, store: str) -> AsyncIterator[Ask]:
+    with available() as holdfast:
+        async with open_agent(holdfast, setup, store=store) as agent:
+
+            async def ask() -> Outcome:
+                result = await agent.run(PROMPT)
+                return Outcome(len(result.text), len(result.tool_calls))
+
+            yield ask
+
+
+@asynccontextmanager
+async def _growth(setup: Setup, store: str) -> AsyncIterator[GrowingSession]:
+    with available() as holdfast:
         async with (
-            _agent(holdfast, setup, store=store) as agent,
+            open_agent(holdfast, setup, store=store) as agent,
             agent.session(_SESSION) as session,
         ):
 
             async def add_turn(prompt: str) -> int:
                 return len((await session.chat(prompt)).text)
 
-            yield GrowingSession(len((await session.export()).messages), add_turn)
+            async def count() -> int:
+                return len((await session.export()).messages)
+
+            yield GrowingSession(count, add_turn)
 
 
 @asynccontextmanager
-async def _agent(
+async def open_agent(
     holdfast: ModuleType, setup: Setup, **options: object
 ) -> AsyncIterator[ModuleType]:
     """Open an agent; untyped, since the package may lack what is asked of it."""
@@ -78,7 +119,7 @@ async def _agent(
 
 
 @contextmanager
-def _available(*needed: str) -> Iterator[ModuleType]:
+def available(*needed: str) -> Iterator[ModuleType]:
     """Tell "cannot do this yet" from a failure: a missing name or module, a refusal at the door."""
     package = load("holdfast")
     names = ("Agent", "TextDelta", "ConfigError", *needed)

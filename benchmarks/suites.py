@@ -1,9 +1,16 @@
 """The benchmarks: which scripts are played, for whom, how often."""
 
 from benchmarks.harness import Suite
-from benchmarks.jobs import GrowthJob, ImportJob, QueryJob
+from benchmarks.jobs import GrowthJob, ImportJob, QueryJob, ReopenJob, StartJob, TrialJob
 from benchmarks.script import APIS, Script
-from benchmarks.subjects import GROWTH_SUBJECTS, QUERY_SUBJECTS, Subject
+from benchmarks.subjects import (
+    GROWTH_SUBJECTS,
+    ONE_SHOT_SUBJECTS,
+    QUERY_SUBJECTS,
+    STORE_SUBJECTS,
+    Subject,
+    trial_subjects,
+)
 
 _IMPORTS = ("msgspec", "aiohttp", "holdfast", "anthropic", "openai", "agents", "langgraph.graph")
 
@@ -75,10 +82,108 @@ def growth(*, is_quick: bool) -> Suite:
         name="growth",
         title="A persisted session as it grows: CPU per added turn",
         unit="ms",
-        floor="floor-aiohttp + rows",
+        floor="floor + rows",
         jobs=(small, large),
         subjects=GROWTH_SUBJECTS,
         rounds=1 if is_quick else 3,
+    )
+
+
+def oneshot(*, is_quick: bool) -> Suite:
+    """Measure a query in a new persisted session."""
+    queries, runs = (5, 2) if is_quick else (30, 5)
+    job = QueryJob(
+        case="one-shot in a new session",
+        api="anthropic",
+        script=Script(deltas=1),
+        scale=1e3,
+        runs=runs,
+        queries=queries,
+    )
+    return Suite(
+        name="oneshot",
+        title="CPU of a query in a new persisted session",
+        unit="ms",
+        floor="floor + rows",
+        jobs=(job,),
+        subjects=ONE_SHOT_SUBJECTS,
+        rounds=1 if is_quick else 5,
+    )
+
+
+def reopen(*, is_quick: bool) -> Suite:
+    """Measure opening a long session in a new process, with the next prompt."""
+    script = Script(deltas=10, size=10)
+    return Suite(
+        name="reopen",
+        title="CPU of opening a session in a new process and sending the next prompt",
+        unit="ms",
+        floor="floor + rows",
+        jobs=tuple(
+            ReopenJob(case=f"after {turns} turns", script=script, turns=turns)
+            for turns in ((20,) if is_quick else (1000, 3000))
+        ),
+        subjects=STORE_SUBJECTS,
+        rounds=1 if is_quick else 5,
+    )
+
+
+def start(*, is_quick: bool) -> Suite:
+    """Measure a process that sends one prompt and ends, and when its request arrives."""
+    return Suite(
+        name="start",
+        title="A process that sends one prompt: CPU; milliseconds until the request arrives",
+        unit="ms",
+        floor="floor-aiohttp",
+        jobs=(StartJob(case="cold start"),),
+        subjects=(
+            Subject(name="floor-aiohttp", target="floor"),
+            Subject(name="holdfast", target="holdfast"),
+        ),
+        rounds=2 if is_quick else 7,
+    )
+
+
+def streams(*, is_quick: bool) -> Suite:
+    """Measure many streams side by side in one process."""
+    size, deltas = (20, 20) if is_quick else (500, 200)
+    script = Script(deltas=deltas, delay=20_000)
+    job = TrialJob(case=f"{size} streams of {deltas} deltas 20 ms apart", script=script, size=size)
+    return _trial("streams", job, unit="s", is_quick=is_quick)
+
+
+def conversation(*, is_quick: bool) -> Suite:
+    """Measure the CPU and the memory of a long conversation."""
+    size = 40 if is_quick else 2000
+    script = Script(deltas=10, size=50)
+    job = TrialJob(case=f"CPU of a conversation of {size} messages", script=script, size=size)
+    return _trial("conversation", job, unit="s", is_quick=is_quick)
+
+
+def idle(*, is_quick: bool) -> Suite:
+    """Measure the memory of a session that is open and does nothing."""
+    size = 20 if is_quick else 500
+    job = TrialJob(case="memory of an idle session", script=Script(deltas=1), size=size)
+    return _trial("idle", job, unit="kB", is_quick=is_quick)
+
+
+def abort(*, is_quick: bool) -> Suite:
+    """Measure the time from an abort until the server sees the connection closed."""
+    size = 3 if is_quick else 30
+    script = Script(deltas=200, delay=5000)
+    job = TrialJob(case="abort, until the server sees it", script=script, size=size)
+    return _trial("abort", job, unit="ms", is_quick=is_quick)
+
+
+def _trial(name: str, job: TrialJob, *, unit: str, is_quick: bool) -> Suite:
+    return Suite(
+        name=name,
+        title=job.case,
+        unit=unit,
+        floor="floor-aiohttp",
+        jobs=(job,),
+        subjects=trial_subjects(name),
+        rounds=1 if is_quick else 5,
     )
 
 
@@ -95,4 +200,16 @@ def imports(*, is_quick: bool) -> Suite:
     )
 
 
-SUITES = {"delta": delta, "turn": turn, "growth": growth, "import": imports}
+SUITES = {
+    "delta": delta,
+    "turn": turn,
+    "oneshot": oneshot,
+    "growth": growth,
+    "reopen": reopen,
+    "start": start,
+    "streams": streams,
+    "conversation": conversation,
+    "idle": idle,
+    "abort": abort,
+    "import": imports,
+}

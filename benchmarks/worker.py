@@ -10,7 +10,15 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.jobs import GrowthJob, Measure, Order, QueryJob, WorkerReport
+from benchmarks.jobs import (
+    GrowthJob,
+    Measure,
+    Order,
+    QueryJob,
+    ReopenJob,
+    TrialJob,
+    WorkerReport,
+)
 from benchmarks.subjects import (
     Ask,
     GrowingSession,
@@ -31,12 +39,13 @@ class WrongAnswer(Exception):  # noqa: N818
 
 async def run_queries(order: Order, job: QueryJob) -> WorkerReport:
     """Measure the CPU time of a query: the median of the timed runs."""
-    setup = Setup(api=job.api, script=job.script, base_url=order.base_url)
     expected = Outcome(job.script.characters, job.script.tools)
-    async with order.subject.load_ask()(setup) as ask:
-        for _ in range(job.warmups):
-            await _timed(ask, expected, job.queries)
-        times = [await _timed(ask, expected, job.queries) for _ in range(job.runs)]
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        setup = Setup(api=job.api, script=job.script, base_url=order.base_url, folder=folder)
+        async with order.subject.load_ask()(setup) as ask:
+            for _ in range(job.warmups):
+                await _timed(ask, expected, job.queries)
+            times = [await _timed(ask, expected, job.queries) for _ in range(job.runs)]
     value = statistics.median(times) * job.scale
     return WorkerReport(status="ok", measures=(Measure(case=job.case, value=value),))
 
@@ -66,7 +75,7 @@ class Grower:
             start = time.process_time()
             async with open_session(setup) as session:
                 opening = (time.process_time() - start) * 1e3
-                self._check(session)
+                await self._check(session)
                 self._note_opening(opening)
                 if milestone is None:
                     break
@@ -100,9 +109,10 @@ class Grower:
         spent = f"{self._job.budget:.0f} s or {self._job.max_bytes / 1e6:,.0f} MB were used up"
         return f"after {self._turns} turns and {_size(folder) / 1e6:,.0f} MB: {spent}"
 
-    def _check(self, session: GrowingSession) -> None:
-        if session.messages != 2 * self._turns:
-            raise WrongAnswer(f"{session.messages} messages after {self._turns} turns")
+    async def _check(self, session: GrowingSession) -> None:
+        messages = await session.count()
+        if messages != 2 * self._turns:
+            raise WrongAnswer(f"{messages} messages after {self._turns} turns")
 
     def _note_opening(self, opening: float) -> None:
         """Keep the time of opening the session that the last milestone left."""
@@ -113,7 +123,9 @@ class Grower:
         size = _size(folder)
         prompts = sum(len(_TURN_PROMPT.format(number=n + 1)) for n in range(self._turns))
         text = prompts + self._turns * self._job.script.characters
-        self.measures[-1].extra.update({"kB": size / 1e3, "bytes/text": size / text})
+        self.measures[-1].extra.update(
+            {"kB": size / 1e3, "bytes/text": size / text, "kB/turn": size / 1e3 / self._turns}
+        )
 
     def _report(self, status: str, reason: str) -> WorkerReport:
         fields = {"status": status, "reason": reason, "measures": self.measures}
@@ -130,6 +142,48 @@ async def run_growth(order: Order, job: GrowthJob) -> WorkerReport:
         api = order.subject.apis[0]
         setup = Setup(api=api, script=job.script, base_url=order.base_url, folder=folder)
         return await Grower(job).run(order.subject.load_session(), setup)
+
+
+async def run_reopening(order: Order, job: ReopenJob) -> WorkerReport:
+    """Open a session that another process left, send the next prompt, and measure both together.
+
+    What is loaded late is loaded by then: another session was opened before.
+    """
+    api, url = order.subject.apis[0], order.base_url
+    open_session = order.subject.load_session()
+    setup = Setup(api=api, script=job.script, base_url=url, folder=order.folder)
+    if order.must_grow:
+        await _add_turns(open_session, setup, job.turns)
+        return WorkerReport(status="ok")
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        other = msgspec.structs.replace(setup, folder=folder)
+        await _add_turns(open_session, other, 1)
+        await _add_turns(open_session, other, 1)
+    start = time.process_time()
+    async with open_session(setup) as session:
+        opened = time.process_time()
+        await session.add_turn(_TURN_PROMPT.format(number=job.turns + 1))
+        seconds = time.process_time() - start
+        messages = await session.count()
+    if messages != 2 * (job.turns + 1):
+        raise WrongAnswer(f"{messages} messages after {job.turns + 1} turns")
+    extra = {"open ms": (opened - start) * 1e3}
+    measure = Measure(case=job.case, value=seconds * 1e3, extra=extra)
+    return WorkerReport(status="ok", measures=(measure,))
+
+
+async def _add_turns(open_session: OpenSession, setup: Setup, turns: int) -> None:
+    async with open_session(setup) as session:
+        for number in range(turns):
+            await session.add_turn(_TURN_PROMPT.format(number=number + 1))
+
+
+async def run_trial(order: Order, job: TrialJob) -> WorkerReport:
+    """Let a subject measure itself."""
+    setup = Setup(api=order.subject.apis[0], script=job.script, base_url=order.base_url)
+    trial = await order.subject.load_trial()(setup, job.size)
+    measure = Measure(case=job.case, value=trial.value, extra=trial.extra)
+    return WorkerReport(status="ok", measures=(measure,))
 
 
 def perform(order: Order) -> WorkerReport:
@@ -151,6 +205,10 @@ def _choose(order: Order) -> Coroutine[None, None, WorkerReport]:
             return run_queries(order, job)
         case GrowthJob() as job:
             return run_growth(order, job)
+        case ReopenJob() as job:
+            return run_reopening(order, job)
+        case TrialJob() as job:
+            return run_trial(order, job)
 
 
 def _run(work: Coroutine[None, None, WorkerReport], *, has_uvloop: bool) -> WorkerReport:

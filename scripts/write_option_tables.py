@@ -5,8 +5,6 @@ replaced. Run it with `make docs`; a test fails when a table is not what it woul
 """
 
 import re
-import types
-import typing
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -23,10 +21,10 @@ from holdfast.agent.agent_options import (
 from holdfast.agent.option_checks import options_of
 from holdfast.blocks.tool_registry.tool import TOOL_OPTIONS
 from holdfast.config.environment import PREFIX, VARIABLES, Variable
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.option_declarations import Declared, declared_fields
 from holdfast.vocabulary.settings import (
-    AgentDefaults,
     CompactionSettings,
     Limits,
     ModelStep,
@@ -44,7 +42,7 @@ _TABLE = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.D
 def option_table(options: Iterable[Declared], *, first: str = "option") -> str:
     """Return the table of some options; those that are only planned are left out."""
     rows = [
-        (f"`{item.name}`", f"`{type_name(item.kind)}`", _default(item), item.option.sentence)
+        (f"`{item.name}`", f"`{item.shown_type}`", _default(item), item.option.sentence)
         for item in options
         if not item.option.planned
     ]
@@ -74,22 +72,6 @@ def planned_table(structs: Iterable[type[msgspec.Struct]]) -> str:
         if item.option.planned
     ]
     return _markdown(("name", "variable", "meaning"), rows)
-
-
-def type_name(kind: object) -> str:
-    """Write a type as a reader would."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if kind in {None, type(None)}:
-        return "None"
-    if origin is typing.Literal:
-        return " | ".join(f'"{value}"' for value in arguments)
-    if origin in {typing.Union, types.UnionType}:
-        return " | ".join(dict.fromkeys(type_name(argument) for argument in arguments))
-    name = getattr(origin or kind, "__name__", str(kind))
-    if not arguments or name == "Callable":
-        return name
-    inner = ", ".join("..." if item is ... else type_name(item) for item in arguments)
-    return f"{name}[{inner}]"
 
 
 def rewritten(text: str, tables: Mapping[str, Callable[[], str]] | None = None) -> str:

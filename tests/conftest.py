@@ -17,12 +17,12 @@ hypothesis.settings.register_profile("soak", deadline=None, print_blob=True, max
 hypothesis.settings.register_profile("quick", deadline=None, print_blob=True, max_examples=20)
 hypothesis.settings.load_profile("default")
 
-REAL_MODELS = {"model_folder", "smollm2", "warm_pool", "local_client", "llama"}
-"""Fixtures that start a real model on this machine."""
+REAL_SERVERS = {"model_folder", "smollm2", "warm_pool", "local_client", "llama", "postgres"}
+"""Fixtures that start a real model or database on this machine."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that talks to a real model as slow."""
+    """Mark every test that talks to a real model or database as slow."""
     for item in items:
-        if REAL_MODELS & set(getattr(item, "fixturenames", ())):
+        if REAL_SERVERS & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)

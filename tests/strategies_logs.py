@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from holdfast.blocks.conversation.fold import SessionFold, fold_entries
 from holdfast.ports.clock import Stamp
 from holdfast.testing import FakeClock
+from holdfast.vocabulary.approvals import CallFacts, Ruling
 from holdfast.vocabulary.entries import (
     ApprovalDecision,
     ApprovalRequested,
@@ -79,6 +80,7 @@ ValueT = TypeVar("ValueT")
 
 WORDS = ("", "a", "b ", "\nab", "  ", "ba", "é")
 DECISIONS: tuple[ApprovalDecision | None, ...] = (None, "approved", "denied", "cancelled")
+ASKED = Ruling(action="ask", reason="a rule asks", rule="look(*)", source="user file")
 STOPS: tuple[StopReason, ...] = ("complete", "aborted", "error", "approval", "limit")
 KINDS: tuple[PartKind, ...] = ("text", "tool_call", "reasoning", "compaction", "provider")
 CONTENT: tuple[ResultContent, ...] = (
@@ -285,6 +287,7 @@ class QueryWriter:
                     tool=call.name,
                     arguments_hash="",
                     idempotent=idempotent,
+                    ruling=ASKED,
                 )
             )
             self.log.add(
@@ -307,6 +310,9 @@ class QueryWriter:
                 tool=call.name,
                 arguments={},
                 arguments_hash="",
+                folder="/work",
+                facts=CallFacts(root="/work", path="a", is_confined=True),
+                ruling=ASKED,
             )
         )
         decision = self.log.one_of(DECISIONS)
@@ -317,7 +323,8 @@ class QueryWriter:
                     approval_id=approval_id,
                     call_id=call.call_id,
                     decision=decision,
-                    scope=self.log.one_of(("once", "query", "session")),
+                    scope=self.log.one_of(("once", "query", "session", "project")),
+                    feedback="go on",
                 )
             )
         return decision == "approved"

@@ -57,7 +57,13 @@ from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, ToolResultPart
 from holdfast.vocabulary.results import AgentResult
-from holdfast.vocabulary.settings import Limits, ModelStep, RetrySettings, Settings, Timeouts
+from holdfast.vocabulary.settings import (
+    Limits,
+    ModelStep,
+    RetrySettings,
+    Settings,
+    Timeouts,
+)
 from holdfast.vocabulary.usage import Usage
 
 if TYPE_CHECKING:

@@ -319,6 +319,26 @@ async def test_a_hook_of_the_users_can_block_a_call_of_the_agent(tmp_path: Path)
     assert (said["permissionDecision"], said["permissionDecisionReason"]) == ("deny", "never")
 
 
+async def test_permission_rules_hold_for_the_tools_of_the_agent(tmp_path: Path) -> None:
+    denied = Child(tmp_path / "denied", bash_turn(hook("Bash", TOUCH), is_error=True))
+    async with agent_of(denied, permissions={"deny": ["Bash"]}) as agent:
+        await agent.run("make x")
+    said = denied.of("answer")[-1]["response"]["hookSpecificOutput"]
+    assert said["permissionDecision"] == "deny"
+    allowed = Child(tmp_path / "allowed", bash_turn(permission("Bash", TOUCH)))
+    async with agent_of(allowed, permissions={"allow": ["Bash"]}) as agent:
+        await agent.run("make x")
+    assert allowed.of("answer")[-1]["response"]["behavior"] == "allow"
+
+
+async def test_every_call_is_asked_about_if_that_is_wanted(tmp_path: Path) -> None:
+    child = Child(tmp_path, bash_turn(hook("Bash", TOUCH)))
+    async with agent_of(child, approval="ask") as agent:
+        await agent.run("look")
+    said = child.of("answer")[-1]["response"]["hookSpecificOutput"]
+    assert said["permissionDecision"] == "ask"
+
+
 async def test_a_query_rests_on_an_approval_and_goes_on_with_it(tmp_path: Path) -> None:
     stopped = result(
         subtype="error_during_execution", is_error=True, terminal_reason="aborted_tools"

@@ -25,8 +25,9 @@ from holdfast.agent.option_checks import STORED_AS, check_options, options_of, t
 from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
 from holdfast.config.environment import Variable
 from holdfast.config.schema import checked
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.option_declarations import Option, declared_fields
-from holdfast.vocabulary.settings import AgentDefaults, RuntimeSettings, Settings
+from holdfast.vocabulary.settings import RuntimeSettings, Settings
 from scripts.write_option_tables import option_table, variable_table
 from tests.scripted_agents import make_agent
 
@@ -108,7 +109,8 @@ def test_an_option_that_is_added_is_checked_filled_in_shown_and_written_down() -
     with pytest.raises(TypeError, match="color is unknown; did you mean 'colour'"):
         paint("go", color="red")
     assert inspect.signature(paint).parameters["colour"].default == "red"
-    assert "colour: What the answer is painted in. Default: 'red'." in (paint.__doc__ or "")
+    told = """colour ("red" | "blue"): What the answer is painted in. Default: 'red'."""
+    assert told in (paint.__doc__ or "")
     row = '| `colour` | `"red" \\| "blue"` | `\'red\'` | What the answer is painted in. |'
     assert row in option_table(options_of(PaintedOptions).values())
 

@@ -235,6 +235,38 @@ async def _(folder: Path) -> None:
     assert len(asked) == 1
 
 
+@observes("permission_mode")
+async def _(folder: Path) -> None:
+    script = [calls(("erase", {})), says("well")]
+    _, provider = await run_script(script, tools=[erase], permission_mode="dont_ask")
+    assert outcomes_in(provider.requests[1])[0][:2] == ("erase", "denied")
+
+
+@observes("on_deny")
+async def _(folder: Path) -> None:
+    options: dict[str, Any] = {"tools": [erase], "permissions": {"deny": ["erase"]}}
+    result, _ = await run_script([calls(("erase", {}))], on_deny="stop", **options)
+    assert (result.stop_reason, result.stop_detail) == ("refusal", "erase({})")
+    result, _ = await run_script([calls(("erase", {})), says("well")], **options)
+    assert result.stop_reason == "complete"
+
+
+@observes("permissions")
+async def _(folder: Path) -> None:
+    script = [calls(("erase", {})), says("well")]
+    rules = {"allow": ["erase"]}
+    _, provider = await run_script(script, tools=[erase], permissions=rules)
+    assert outcomes_in(provider.requests[1]) == [("erase", "ok", "gone")]
+
+
+@observes("workspace")
+async def _(folder: Path) -> None:
+    (folder / "a.txt").write_text("here\n")
+    script = [calls(("read", {"path": "a.txt"})), says("well")]
+    _, provider = await run_script(script, workspace=folder)
+    assert outcomes_in(provider.requests[1]) == [("read", "ok", "1\there")]
+
+
 @observes("limits")
 async def _(folder: Path) -> None:
     script = [calls(("look", {})), says("that is all")]

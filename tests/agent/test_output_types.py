@@ -112,7 +112,8 @@ async def test_an_answer_that_was_cut_off_is_not_parsed() -> None:
 async def test_a_mistake_on_the_last_turn_is_not_repaired() -> None:
     async with playing([says("no"), says("nope")], limits=Limits(turns=2)) as (session, _):
         result = await session.chat("go", output_type=City)
-        assert (result.stop_reason, result.output) == ("limit", None)
+        output: City | None = result.output
+        assert (result.stop_reason, output) == ("limit", None)
         assert session.messages[-1].text == "nope"
 
 

@@ -411,10 +411,12 @@ async def test_a_session_that_is_open_here_says_so() -> None:
     assert "open in this program already" in error.message
 
 
-@pytest.mark.parametrize("mode", ["deny", "plan", "auto"])
-def test_a_permission_mode_that_is_not_kept_is_refused(mode: str) -> None:
-    with pytest.raises(ConfigError, match="permission_mode"):
+@pytest.mark.parametrize("mode", ["deny", "auto", "yolo"])
+def test_a_permission_mode_that_does_not_exist_is_refused(mode: str) -> None:
+    with pytest.raises(ConfigError, match="HOLDFAST_PERMISSION_MODE"):
         make_agent([], environment={"HOLDFAST_PERMISSION_MODE": mode})
+    with pytest.raises(ConfigError, match="permission_mode"):
+        make_agent([], permission_mode=mode)
 
 
 def test_a_mistyped_option_is_told_what_may_have_been_meant() -> None:

@@ -90,7 +90,9 @@ async def test_a_signal_that_is_aborted_already_wins_over_a_broken_configuration
     elif door == "run_agent_stream":
         error = await failure_of(holdfast.run_agent_stream("go", **options).result())
     else:
-        error = await failure_of(asyncio.to_thread(holdfast.sync.run_agent, "go", **options))
+        error = await failure_of(
+            asyncio.to_thread(lambda: holdfast.sync.run_agent("go", **options))
+        )
     assert (error.code, "too late" in error.message) == (ErrorCode.ABORTED, True)
 
 

@@ -18,6 +18,7 @@ from holdfast import (
 )
 from holdfast.testing import EventRecorder, Gate, says
 from holdfast.testing.scripted_provider import Step
+from holdfast.vocabulary.entries import TurnStarted
 from holdfast.vocabulary.settings import RuntimeSettings
 from tests.scripted_agents import failure_of, make_agent, playing, tasks_left
 
@@ -185,7 +186,8 @@ async def test_a_consumer_that_does_not_pull_holds_the_provider_back() -> None:
     steps: list[Step] = [[[part] for part in says(*"abcdefghij")]]
     async with playing(steps, runtime=RuntimeSettings(buffer_size=2)) as (session, provider):
         events = aiter(session.stream("go"))
-        await anext(events)
+        while not isinstance(await anext(events), TurnStarted):
+            pass
         await turn_the_loop()
         assert provider.open_streams == 1
         text = "".join([e.text async for e in events if isinstance(e, TextDelta)])

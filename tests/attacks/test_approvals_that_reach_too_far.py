@@ -10,7 +10,7 @@ from holdfast.ports.tools import Answer, Block, Proceed
 from holdfast.serialization.canonical import arguments_hash
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, ScriptedProvider, calls, says
-from holdfast.vocabulary.approvals import Approve, Decision, Deny
+from holdfast.vocabulary.approvals import ApprovalScope, Approve, Decision, Deny
 from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, ToolStarted
 from holdfast.vocabulary.parts import ToolCallPart
 from tests.scripted_agents import outcomes_in
@@ -43,19 +43,33 @@ async def test_an_approval_for_the_query_given_while_it_rests_does_not_reach_the
     provider = ScriptedProvider(
         [
             calls(("transfer", {"to": "ana"})),
-            calls(("transfer", {"to": "bob"})),
+            calls(("transfer", {"to": "ana"})),
             says("both sent"),
-            calls(("transfer", {"to": "eve"})),
+            calls(("transfer", {"to": "ana"})),
         ]
     )
     async with _agent(provider, ledger) as agent, agent.session() as session:
         rest = await session.chat("pay")
         await session.approve(rest.pending[0].id, scope="query")
         done = await session.resume()
-        assert (done.stop_reason, ledger.runs) == ("complete", ["ana", "bob"])
+        assert (done.stop_reason, ledger.runs) == ("complete", ["ana", "ana"])
         later = await session.chat("pay again")
         assert later.stop_reason == "approval"
-        assert ledger.runs == ["ana", "bob"]
+        assert ledger.runs == ["ana", "ana"]
+
+
+@pytest.mark.parametrize("scope", ["query", "session"])
+async def test_a_lasting_approval_is_not_one_for_other_arguments(scope: ApprovalScope) -> None:
+    ledger = Ledger()
+    provider = ScriptedProvider(
+        [calls(("transfer", {"to": "ana"})), calls(("transfer", {"to": "eve"}))]
+    )
+    async with _agent(provider, ledger) as agent, agent.session() as session:
+        rest = await session.chat("pay")
+        await session.approve(rest.pending[0].id, scope=scope)
+        second = await session.resume()
+        assert (second.stop_reason, ledger.runs) == ("approval", ["ana"])
+        assert [request.arguments for request in second.pending] == [{"to": "eve"}]
 
 
 async def test_an_approval_for_the_query_holds_through_a_second_rest() -> None:
@@ -70,7 +84,7 @@ async def test_an_approval_for_the_query_holds_through_a_second_rest() -> None:
         [
             calls(("transfer", {"to": "ana"})),
             calls(("other", {})),
-            calls(("transfer", {"to": "bob"})),
+            calls(("transfer", {"to": "ana"})),
             says("done"),
         ]
     )
@@ -81,7 +95,7 @@ async def test_an_approval_for_the_query_holds_through_a_second_rest() -> None:
         second = await session.resume()
         await session.approve(second.pending[0].id)
         assert (await session.resume()).stop_reason == "complete"
-        assert ledger.runs == ["ana", "bob"]
+        assert ledger.runs == ["ana", "ana"]
 
 
 async def test_a_hook_does_not_change_what_a_person_has_approved() -> None:

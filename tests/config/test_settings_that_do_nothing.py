@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, ConfigError, ErrorCode
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.option_declarations import declared_fields
-from holdfast.vocabulary.settings import AgentDefaults, RuntimeSettings, Settings
+from holdfast.vocabulary.settings import RuntimeSettings, Settings
 
 NOT_YET = "this version does not have it yet"
 RUNTIME: dict[str, Any] = {
@@ -99,5 +100,7 @@ def test_without_a_level_the_program_s_own_stays(logger: logging.Logger) -> None
 
 def test_a_level_that_is_none_is_refused(logger: logging.Logger) -> None:
     before = logger.level
-    assert _refusal(environment={"HOLDFAST_LOG": "loud"}).startswith("HOLDFAST_LOG: Invalid enum")
+    assert _refusal(environment={"HOLDFAST_LOG": "loud"}).startswith(
+        "HOLDFAST_LOG: 'loud' is not allowed"
+    )
     assert logger.level == before

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast import building_blocks
 from holdfast.testing import ScriptedProvider, calls, says
 
+_make_blocks = building_blocks.make_blocks
 _EXAMPLES = Path(__file__).parents[2] / "examples"
 
 _SCRIPTS: dict[str, list[Any]] = {
@@ -27,6 +29,13 @@ _SCRIPTS: dict[str, list[Any]] = {
         says("Done, too."),
     ],
     "survives_kill": [says("Once, ", "a lighthouse.")],
+    "custom_provider": [],
+    "blocks": [
+        calls(("temperature", {"city": "Lisbon"})),
+        says("It is ", "21.5 degrees."),
+        calls(("send", {"to": "Ana", "text": "21.5"})),
+        says("Sent."),
+    ],
     "abort": [says("One, ", "two, ", "three"), says("four")],
 }
 
@@ -47,6 +56,11 @@ def test_the_example_runs(
     provider = ScriptedProvider(_SCRIPTS[name], provider="local")
     scripted = functools.partial(holdfast.Agent, providers=[provider], environment={})
     monkeypatch.setattr(holdfast, "Agent", scripted)
+    monkeypatch.setattr(
+        building_blocks,
+        "make_blocks",
+        lambda _model, **options: _make_blocks(provider, **options),
+    )
     runpy.run_path(str(_EXAMPLES / f"{name}.py"), run_name="__main__")
     provider.check()
     assert capsys.readouterr().out

@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 import holdfast.sync
+from holdfast import building_blocks
 from holdfast.testing import ScriptedProvider, calls, says
 
 _ROOT = Path(__file__).parents[2]
@@ -33,11 +34,27 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [],
         [],
     ],
+    "docs/building-blocks.md": [
+        [calls(("temperature", {"city": "Lisbon"})), says("It is 21.5 degrees.")],
+        [says("Hello."), says("Yes.")],
+        [calls(("pay", {"amount": 20})), says("Paid.")],
+        [says("Hello.")],
+        [],
+        [],
+    ],
+    "docs/custom-providers.md": [[], [], []],
     "docs/observability.md": [
         [says("Paris.")],
         [calls(("temperature", {"city": "Lisbon"})), says("It is 21.5 degrees.")],
     ],
+    "docs/interactive-programs.md": [[], [], [says("A ", "tower.")]],
+    "docs/serialising-events.md": [[says("Hel", "lo.")], []],
+    "docs/web-apps.md": [[]],
     "docs/logging.md": [[]],
+    "docs/permissions.md": [
+        [calls(("write", {"path": "docs/tests.md", "content": "# Tests\n"})), says("It is there.")],
+        [],
+    ],
     "docs/queries.md": [
         [says("Deep, still water."), says("Deep and still, the fjord.")],
         [says('{"name": "Paris", "inhabitants": 2100000}')],
@@ -85,8 +102,14 @@ async def test_the_code_of_a_page_runs(
     page: str, place: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
     provider = ScriptedProvider(_SCRIPTS[page][place], provider="anthropic")
     monkeypatch.setattr(holdfast, "Agent", functools.partial(_scripted, provider))
+    monkeypatch.setattr(
+        building_blocks,
+        "make_blocks",
+        lambda _model, **options: _make_blocks(provider, **options),
+    )
     monkeypatch.setattr(holdfast.sync, "Agent", functools.partial(_scripted_sync, provider))
     once = functools.partial(holdfast.run_agent_result, providers=[provider])
     monkeypatch.setattr(holdfast, "run_agent_result", once)
@@ -97,6 +120,7 @@ async def test_the_code_of_a_page_runs(
     provider.check()
 
 
+_make_blocks = building_blocks.make_blocks
 _Agent = holdfast.Agent
 _SyncAgent = holdfast.sync.Agent
 

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 from holdfast.assembly.composition import STORES
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.option_declarations import declared_fields
-from holdfast.vocabulary.settings import AgentDefaults
 from tests.stores.store_factories import STORE_FACTORIES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

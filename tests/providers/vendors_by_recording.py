@@ -9,7 +9,7 @@ import msgspec
 from holdfast import Agent
 from holdfast.auth.token_sources import StaticTokenSource
 from holdfast.blocks.tool_registry.signature import Signature
-from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.blocks.tool_registry.tool import AnyTool, Tool
 from holdfast.ports.model_client import ModelClient
 from holdfast.providers.transport.http import AiohttpTransport
 from holdfast.providers.vendor_clients import Access, make_client
@@ -46,7 +46,7 @@ def clients_for(api: str, url: str) -> list[ModelClient]:
 
 @asynccontextmanager
 async def agent_for(
-    api: str, url: str, *, model: str, tools: Iterable[Tool] = ()
+    api: str, url: str, *, model: str, tools: Iterable[AnyTool] = ()
 ) -> AsyncIterator[Agent]:
     """Make an agent whose model speaks as a kind of recording does, at `url`."""
     clients = clients_for(api, url)
@@ -72,7 +72,7 @@ class CalledTools:
         self._meanwhile = meanwhile
         """What happens while a tool runs."""
 
-    def tool(self, spec: ToolSpec) -> Tool:
+    def tool(self, spec: ToolSpec) -> AnyTool:
         """Make the tool of a specification."""
         names = list(spec.input_schema.get("properties") or {})
         fields: list[tuple[str, Any, Any]] = [

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast import ErrorCode, StoreError
 from holdfast.serialization.entries import (
+    decode_entries,
     decode_entry,
     encode_entry,
     encode_event,
@@ -141,6 +142,38 @@ def test_a_known_kind_with_a_value_of_a_later_version_is_kept() -> None:
 def test_bytes_that_are_no_entry_are_corrupt(stored: bytes) -> None:
     with pytest.raises(StoreError) as caught:
         decode_entry(stored)
+    assert caught.value.code is ErrorCode.CORRUPT
+
+
+def _in_another_layout(entry: Entry) -> bytes:
+    return json.dumps(json.loads(encode_entry(entry))).encode()
+
+
+def _with_a_later_field(entry: Entry) -> bytes:
+    return encode_entry(entry)[:-1] + b',"raw":{"later":1}}'
+
+
+def _of_a_later_kind(entry: Entry) -> bytes:
+    return msgspec.json.encode({"kind": "later", "id": entry.id, "time": 1, "seq": entry.seq})
+
+
+WAYS = st.sampled_from([encode_entry, _in_another_layout, _with_a_later_field, _of_a_later_kind])
+
+
+@given(st.lists(st.tuples(ENTRIES, WAYS), max_size=5))
+def test_entries_that_are_decoded_together_are_those_decoded_one_by_one(stored: list[Any]) -> None:
+    bodies = [written(entry) for entry, written in stored]
+    together, apart = decode_entries(bodies), [decode_entry(body) for body in bodies]
+    assert together == apart
+    assert [encode_entry(entry) for entry in together] == bodies
+
+
+@given(st.lists(ENTRIES.map(encode_entry), min_size=1, max_size=4), st.data())
+def test_one_torn_entry_among_others_is_corrupt(bodies: list[bytes], data: Any) -> None:
+    place = data.draw(st.integers(0, len(bodies) - 1))
+    bodies[place] = bodies[place][: data.draw(st.integers(0, len(bodies[place]) - 1))]
+    with pytest.raises(StoreError) as caught:
+        decode_entries(bodies)
     assert caught.value.code is ErrorCode.CORRUPT
 
 

@@ -12,7 +12,7 @@ from holdfast import Agent, AgentSession
 from holdfast.ports.session_store import Store
 from holdfast.serialization.canonical import arguments_hash
 from holdfast.session.branching import fold_log
-from holdfast.testing.store_conformance.promises import (
+from holdfast.testing.promises import (
     PromiseBrokenError,
     require,
     require_error,

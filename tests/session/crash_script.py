@@ -19,7 +19,7 @@ from holdfast import Agent, AgentSession, ApprovalRequest
 from holdfast.agent.verbs import AgentRemote
 from holdfast.ports.session_store import Store
 from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.testing.store_conformance.promises import require_same
+from holdfast.testing.promises import require_same
 from holdfast.vocabulary.approvals import Decision
 from holdfast.vocabulary.entries import ToolStarted
 from holdfast.vocabulary.messages import AssistantMessage, UserMessage

@@ -12,7 +12,10 @@ import msgspec
 
 from holdfast import AgentSession
 from holdfast.agent.verbs import AgentRemote
-from holdfast.testing.store_conformance.promises import require, require_error
+from holdfast.testing.promises import (
+    require,
+    require_error,
+)
 from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, Entry, InputQueued
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.events import Event

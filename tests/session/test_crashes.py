@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 
 from holdfast import AgentSession
+from holdfast.testing.promises import (
+    require,
+    require_same,
+)
 from holdfast.testing.store_conformance.crash_sweep import (
     find_crash_points,
     is_strace_here,
@@ -15,7 +19,6 @@ from holdfast.testing.store_conformance.crash_sweep import (
     spread,
     sweep_crashes,
 )
-from holdfast.testing.store_conformance.promises import require, require_same
 from holdfast.vocabulary.entries import Entry, ToolEnded, ToolStarted
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.ports.session_store import Store
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.store_conformance.promises import (
+from holdfast.testing.promises import (
     PromiseBrokenError,
     require,
     require_same,

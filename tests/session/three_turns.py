@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 from holdfast import Agent, tool
-from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.blocks.tool_registry.tool import AnyTool
 from holdfast.ports.session_store import Store
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.vocabulary.parts import ToolResultPart
@@ -49,7 +49,7 @@ def line_writer(
     *,
     name: str = "write_line",
     lingers: bool = True,
-) -> Tool:
+) -> AnyTool:
     """Return a tool that appends a line to a file, durably; after `linger` it may never return."""
 
     @tool(name=name, approval=approval)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.testing.promises import PromiseBrokenError
 from holdfast.testing.store_conformance.crash_sweep import (
     CrashPoint,
     check_acknowledged_is_there,
@@ -15,7 +16,6 @@ from holdfast.testing.store_conformance.crash_sweep import (
     spread,
     sweep_crashes,
 )
-from holdfast.testing.store_conformance.promises import PromiseBrokenError
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
 from tests.stores.store_factories import DURABLE, STORE_FACTORIES, open_store

@@ -13,7 +13,7 @@ from holdfast.ports.session_store import Lease, Store
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.stores.stored_records import LARGEST_ENTRY
-from holdfast.testing.store_conformance.promises import within_patience
+from holdfast.testing.promises import within_patience
 from holdfast.testing.store_conformance.samples import (
     OWNER,
     PROJECT,

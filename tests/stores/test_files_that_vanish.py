@@ -13,7 +13,7 @@ from holdfast import Agent
 from holdfast.ports.session_store import Lease, Store
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.testing import ScriptedProvider, says
-from holdfast.testing.store_conformance.promises import within_patience
+from holdfast.testing.promises import within_patience
 from holdfast.testing.store_conformance.samples import new_session, note, seqs_of
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from tests.stores.store_factories import DURABLE, open_store

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.store_conformance.promises import within_patience
+from holdfast.testing.promises import within_patience
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.ids import SessionId, new_session_id
 from tests.architecture.source_tree import ROOT

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.testing.store_conformance.promises import within_patience
+from holdfast.testing.promises import within_patience
 from holdfast.testing.store_conformance.samples import note, opening, seqs_of
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.ids import SessionId, new_session_id

@@ -14,8 +14,8 @@ from holdfast.stores import lease_rules
 from holdfast.stores.jsonl.store import JsonlStore
 from holdfast.stores.processes import ProcessIdentity, this_process
 from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing.promises import within_patience
 from holdfast.testing.store_conformance.lease_checks import MOST_OVERTAKES, most_overtaken
-from holdfast.testing.store_conformance.promises import within_patience
 from holdfast.testing.store_conformance.samples import new_session
 from holdfast.vocabulary.entries import HookMessage
 from holdfast.vocabulary.errors import AgentError, ErrorCode

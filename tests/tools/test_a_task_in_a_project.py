@@ -3,13 +3,14 @@
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast import ApprovalRequest, Approve, Deny, ToolEnded, ToolProgress
 from holdfast.testing import calls, says
 from holdfast.tools import coding_tools
-from holdfast.vocabulary.entries import ApprovalSettled, ToolStarted
+from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, ToolStarted
 from tests.scripted_agents import failure_of, live_of, make_agent, outcomes_in, playing
 from tests.tools.processes import marked, new_mark, wait_until_gone
 from tests.tools.toolbox import PYTHON, names_beneath
@@ -50,11 +51,13 @@ async def test_a_task_with_edits_a_denied_write_and_changed_arguments(project: P
         calls(("edit", {"path": "src/shop.py", "edits": edits})),
         calls(("write", {"path": "README.md", "content": "# Fixed\n"})),
         calls(("shell", {"command": TEST})),
+        calls(("write", {"path": "tests/test_shop.py", "content": "pass\n"})),
         calls(("read", {"path": "../project/README.md"}), ("todo", {"items": []})),
         says("Done."),
     ]
-    tools = coding_tools(project)
-    async with playing(script, tools=tools, approver=decide) as (session, provider):
+    rules = {"deny": ["write(tests/**)"], "allow": ["shell(git status)"]}
+    options: dict[str, Any] = {"workspace": project, "approver": decide, "permissions": rules}
+    async with playing(script, **options) as (session, provider):
         result = await session.chat("The total is wrong.")
         live = await live_of(session)
         entries = await live.store.log.read(live.session_id)
@@ -62,7 +65,8 @@ async def test_a_task_with_edits_a_denied_write_and_changed_arguments(project: P
     told = outcomes_in(provider.requests[-1])
     assert [(name, outcome) for name, outcome, _ in told] == [
         ("grep", "ok"), ("glob", "ok"), ("shell", "ok"), ("read", "ok"), ("edit", "ok"),
-        ("write", "denied"), ("shell", "ok"), ("read", "error"), ("todo", "ok"),
+        ("write", "denied"), ("shell", "ok"), ("write", "denied"), ("read", "error"),
+        ("todo", "ok"),
     ]  # fmt: skip
     texts = [text for _, _, text in told]
     assert texts[0] == "src/shop.py:1: def total(prices):"
@@ -70,7 +74,8 @@ async def test_a_task_with_edits_a_denied_write_and_changed_arguments(project: P
     assert "-    return sum(prices) + 1\n+    return sum(prices)\n" in texts[4]
     assert texts[5] == "leave the readme alone"
     assert texts[6] == "[exit status 0]"
-    assert "out of the root" in texts[7]
+    assert texts[7] == "a rule denies it"
+    assert "out of the root" in texts[8]
     assert (project / "src/shop.py").read_text() == "def total(prices):\n    return sum(prices)\n"
     assert names_beneath(project) == {"src/shop.py", "tests/test_shop.py", "README.md"}
     assert (project / "README.md").read_text() == "# Shop\n"
@@ -79,14 +84,28 @@ async def test_a_task_with_edits_a_denied_write_and_changed_arguments(project: P
         ("approved", "ana"), ("approved", "ana"), ("denied", "ana"), ("approved", "ana"),
     ]  # fmt: skip
     assert settled[0].arguments == {"command": f"PYTHONPATH=. {TEST}"}
+    shown = [entry.facts for entry in entries if isinstance(entry, ApprovalRequested)]
+    assert [(facts.path, (facts.argv or ("",))[-1]) for facts in shown] == [
+        (None, TEST), ("src/shop.py", ""), ("README.md", ""), (None, TEST),
+    ]  # fmt: skip
+    assert shown[1].difference == texts[4]
+    assert {facts.root for facts in shown} == {str(project)}
+    ruled = [
+        (entry.tool, entry.ruling.source)
+        for entry in entries
+        if isinstance(entry, ToolStarted | ToolEnded) and entry.ruling is not None
+    ]
+    assert ruled == [
+        ("grep", "tool"), ("glob", "tool"), ("shell", "ana"), ("read", "tool"), ("edit", "ana"),
+        ("shell", "ana"), ("write", "program"), ("read", "tool"), ("todo", "tool"),
+    ]  # fmt: skip
 
 
 async def test_an_abort_in_the_middle_of_a_command_ends_it(project: Path) -> None:
     mark = new_mark()
     command = f"touch started; trap '' TERM; (setsid sleep {mark} &); echo on; sleep {mark}"
     script = [calls(("shell", {"command": command})), says("It was aborted.")]
-    tools = coding_tools(project)
-    agent, provider = make_agent(script, tools=tools, approver=lambda request: Approve())
+    agent, provider = make_agent(script, workspace=project, approver=lambda request: Approve())
     async with agent, agent.session() as session:
         shown = asyncio.Event()
         session.on(ToolProgress, lambda event: shown.set())
@@ -109,9 +128,11 @@ async def test_an_abort_in_the_middle_of_a_command_ends_it(project: Path) -> Non
     assert not (project / ".git").exists()
 
 
+@pytest.mark.parametrize("given", ["to the tools", "to the agent", "to the process"])
 @pytest.mark.parametrize("store", ["jsonl:log", "sqlite:log.db"])
 async def test_a_secret_in_our_environment_reaches_no_tool_log_error_or_store(
     store: str,
+    given: str,
     project: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -133,10 +154,13 @@ async def test_a_secret_in_our_environment_reaches_no_tool_log_error_or_store(
         says("Done."),
     ]
     environment = dict(os.environ)  # noqa: TID251 - it is what must not get through
-    tools = coding_tools(project, environment=environment)
-    agent, provider = make_agent(
-        script, tools=tools, approver=lambda request: Approve(), store=store
-    )
+    options: dict[str, Any] = {"store": store, "approver": lambda request: Approve()}
+    if given == "to the tools":
+        options["tools"] = coding_tools(project, environment=environment)
+    else:
+        options["workspace"] = project
+        options["environment"] = environment if given == "to the agent" else None
+    agent, provider = make_agent(script, **options)
     seen: list[str] = []
     with caplog.at_level("DEBUG"):
         async with agent, agent.session() as session:

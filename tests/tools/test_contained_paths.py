@@ -11,7 +11,7 @@ from typing import Self
 
 import pytest
 
-from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.blocks.tool_registry.tool import AnyTool
 from holdfast.tools.contained_paths import (
     Opener,
     PathRefusedError,
@@ -103,7 +103,7 @@ class House:
         assert self._seen_outside() == self.before
 
 
-def tools_of(root: Path, opener: Opener) -> list[Tool]:
+def tools_of(root: Path, opener: Opener) -> list[AnyTool]:
     place = Root(root, protected=(".git",), opener=opener)
     outputs = Outputs(MemoryBlobs())
     return [*FileTools(place, outputs, SeenFiles()).tools(), *FindingTools(place, outputs).tools()]

@@ -290,7 +290,7 @@ async def test_no_file_that_runs_as_its_owner_is_left_outside(backend: str, root
 
 
 async def report_of(root: Path, sandbox: Sandbox | None) -> SandboxReport:
-    return await CommandRunner(Root(root), sandbox=sandbox, environment={}).report()
+    return await CommandRunner(Root(root), sandbox=sandbox).report()
 
 
 async def test_what_is_missing_is_said_and_nothing_runs(root: Path) -> None:

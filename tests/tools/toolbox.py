@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, ToolSet
-from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.blocks.tool_registry.tool import AnyTool
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.ids import CallId, SessionId
@@ -21,7 +21,7 @@ INTERPRETER = (sys.base_prefix,)
 class Toolbox:
     """A set of tools in one session."""
 
-    def __init__(self, tools: Iterable[Tool], *, session: str = "ses_1") -> None:
+    def __init__(self, tools: Iterable[AnyTool], *, session: str = "ses_1") -> None:
         self._tools = ToolSet(tools)
         self._session = SessionId(session)
         self.progress: list[Any] = []

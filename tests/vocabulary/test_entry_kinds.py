@@ -10,11 +10,11 @@ from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.vocabulary.entries import (
     Entry,
-    KnownEntry,
     Rewound,
     SessionOpened,
     UnknownEntry,
 )
+from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.ids import EntryId, new_session_id
 from tests.strategies_branches import go_back
 from tests.strategies_logs import write_session

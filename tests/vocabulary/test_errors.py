@@ -119,7 +119,7 @@ def test_a_code_belongs_to_its_family_and_says_whether_to_ask_again(
     error = error_of(code, "it failed")
     assert type(error) is family
     assert (error.tag, error.code, error.retryable) == (family.__name__, code, retryable)
-    assert (error.message, str(error)) == ("it failed", "it failed")
+    assert (error.message, str(error)) == ("it failed", f"{code}: it failed")
 
 
 @pytest.mark.parametrize(("family", "code", "retryable"), TABLE)

@@ -14,7 +14,6 @@ from holdfast.vocabulary.entries import (
     Entry,
     HookMessage,
     InputPromoted,
-    KnownEntry,
     PartCheckpoint,
     PartEnded,
     PartStarted,
@@ -30,6 +29,7 @@ from holdfast.vocabulary.entries import (
     UnknownEntry,
     UsageReported,
 )
+from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.events import (
     Failed,

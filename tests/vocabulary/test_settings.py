@@ -49,6 +49,8 @@ def test_the_defaults_of_a_session() -> None:
         "approval": "by_tool",
         "loop_threshold": 3,
         "on_loop": "ask",
+        "permission_mode": "default",
+        "on_deny": "continue",
         "limits": Limits(),
         "retry": RetrySettings(),
         "fallbacks": (),

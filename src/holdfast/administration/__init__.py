@@ -1,7 +1,8 @@
 """Administration: what people and surfaces need beyond an agent.
 
-The weights of local models, where sessions are kept, and what a server runs beside its agents: a
-pool of sessions, a limit on queries, and a worker that carries on what other nodes left behind.
+The weights of local models, where sessions are kept, which projects are trusted, whether the
+sandbox holds, and what a server runs beside its agents: a pool of sessions, a limit on queries, and
+a worker that carries on what other nodes left behind.
 """
 
 import asyncio
@@ -12,11 +13,14 @@ from typing import TYPE_CHECKING
 from holdfast.administration.pool import PoolLimits
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import ConfigurationSources
-from holdfast.assembly.configuration import Configuration
+from holdfast.assembly.configuration import Configuration, find_project
+from holdfast.vocabulary.approvals import Grant
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.local_models import LocalModel, OnPull
 
 if TYPE_CHECKING:
     from holdfast.assembly.late import PostgresStore
+    from holdfast.config.project_file import ProjectFile
 
 
 async def pull_model(
@@ -88,3 +92,57 @@ def model_folder() -> Path:
 def data_folder() -> Path:
     """Return where sessions are kept for this user."""
     return Configuration({}, ConfigurationSources()).folders.data
+
+
+def project_file(sources: ConfigurationSources | None = None) -> "ProjectFile | None":
+    """Return the configuration file of the project in the working folder, trusted or not.
+
+    `sources` says where to look, as the options `cwd`, `environment` and `config_dir` of an agent
+    do.
+    """
+    return find_project(sources or ConfigurationSources())[1]
+
+
+def trust_project(digest: str, sources: ConfigurationSources | None = None) -> None:
+    """Trust the project's file as the caller has seen it, until it changes.
+
+    Raises:
+        ConfigError: CONFIG_MISSING when there is no file, CONFIG_INVALID when it has another digest
+            by now, or says what a project may not say.
+        StoreError: UNAVAILABLE when the decision cannot be kept.
+
+    """
+    places, found = find_project(sources or ConfigurationSources())
+    if found is None:
+        raise ConfigError(ErrorCode.CONFIG_MISSING, f"{places.cwd} has no project file")
+    if found.digest != digest:
+        message = f"{found.path} is not what was shown: its digest is {found.digest}"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, message)
+    found.as_trusted().config()
+    places.decisions.trust(places.cwd, digest)
+
+
+def distrust_project(sources: ConfigurationSources | None = None) -> int:
+    """Trust nothing in the project any more; returns how many approvals for it are taken back.
+
+    Raises:
+        StoreError: UNAVAILABLE when the decision cannot be kept.
+
+    """
+    places, _ = find_project(sources or ConfigurationSources())
+    places.decisions.trust(places.cwd, None)
+    return places.decisions.revoke(places.cwd)
+
+
+def project_approvals(sources: ConfigurationSources | None = None) -> tuple[Grant, ...]:
+    """Return the approvals that were given for the whole project."""
+    places, _ = find_project(sources or ConfigurationSources())
+    return places.decisions.grants_beneath(places.cwd)
+
+
+async def check_sandbox(place: Path) -> "late.SandboxCheck":
+    """Try twelve ways out of the sandbox in a new folder in `place`, which is removed afterwards.
+
+    The result names what confines commands here, and says whether it holds.
+    """
+    return await late.check_sandbox(place)

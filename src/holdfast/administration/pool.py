@@ -18,14 +18,9 @@ from holdfast.assembly.agent_inputs import SystemClock
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.clock import Clock
 from holdfast.ports.logs import scrubbed_logger
-from holdfast.vocabulary.errors import (
-    AgentError,
-    ConfigError,
-    ErrorCode,
-    SessionError,
-    without_secrets,
-)
+from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.events import Busy, Retrying, SessionStatus
+from holdfast.vocabulary.secrets import without_secrets
 
 _logger = scrubbed_logger(__name__)
 

@@ -9,7 +9,6 @@ async with agent, worker:
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Protocol, Self
 
 import msgspec
@@ -41,16 +40,11 @@ class SharedStore(Protocol):
 class WorkedSession(Protocol):
     """What a worker needs of a session. `AgentSession` is one."""
 
-    async def __aenter__(self) -> Self:
+    async def __aenter__(self) -> object:
         """Open it."""
         ...
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         """Close it."""
         ...
 
@@ -175,7 +169,8 @@ class SessionWorker:
             *(query.session_id, query.attempt, self._settings.most_attempts),
         )
         try:
-            async with self._open_session(query) as session:
+            session = self._open_session(query)
+            async with session:
                 while _can_go_on(session.unfinished):
                     await _resume(session)
                     await session.wait_idle()

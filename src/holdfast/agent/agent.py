@@ -37,11 +37,11 @@ from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.ports.abort import query_stopped
 from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionBindings, SessionRequest
-from holdfast.vocabulary.errors import AgentError
+from holdfast.vocabulary.errors import AgentError, shortened
 from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.outcomes import Err, Ok
-from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings, changed_settings
 
 if TYPE_CHECKING:
@@ -86,7 +86,9 @@ class Agent:
         await self.close()
 
     @takes(QueryOptions)
-    async def run(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
+    async def run(
+        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+    ) -> AgentResult[OutputT]:
         """Answer one prompt in a session of its own.
 
         Raises:
@@ -96,7 +98,9 @@ class Agent:
         return await self.stream(prompt, **options).result()
 
     @takes(QueryOptions)
-    def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
+    def stream(
+        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+    ) -> QueryStream[OutputT]:
         """Answer one prompt in a session of its own, and watch the answer come."""
         session = AgentSession(self._composition, self._new_session, closes_after_query=True)
         return session.stream(prompt, **options)
@@ -131,7 +135,9 @@ class Agent:
 
 
 @takes(OneCallOptions)
-async def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentResult[Any]:
+async def run_agent(
+    prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]
+) -> AgentResult[OutputT]:
     """Answer one prompt.
 
     Raises:
@@ -143,8 +149,8 @@ async def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentR
 
 @takes(OneCallOptions)
 async def run_agent_result(
-    prompt: Prompt, **options: Unpack[OneCallOptions]
-) -> Ok[AgentResult[Any]] | Err:
+    prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]
+) -> Ok[AgentResult[OutputT]] | Err:
     """Answer one prompt; an `AgentError` comes back as a value instead of being raised."""
     try:
         return Ok(await run_agent(prompt, **options))
@@ -153,7 +159,9 @@ async def run_agent_result(
 
 
 @takes(OneCallOptions)
-def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> QueryStream[Any]:
+def run_agent_stream(
+    prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]
+) -> QueryStream[OutputT]:
     """Answer one prompt and watch the answer come."""
     agent_options, query_options = _split(options)
     checked = check_options(query_options, QueryOptions, door="run_agent_stream()")
@@ -188,7 +196,13 @@ async def _start_nothing() -> "QueryHandle":
 
 def _prepare(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
     """Check an agent's options; return its joined blocks, and how its new sessions start."""
-    options = check_options(options, AgentOptions, door="Agent()")
+    try:
+        return _joined(check_options(options, AgentOptions, door="Agent()"))
+    except AgentError as error:
+        raise shortened(error) from error.__cause__
+
+
+def _joined(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
     configuration = assembly.Configuration(arguments_of(options), sources_of(options))
     resolved = configuration.resolved
     split_model(configuration.settings.model)
@@ -229,7 +243,7 @@ def _request_for(
     )
 
 
-def _split(options: OneCallOptions) -> tuple[AgentOptions, QueryOptions]:
+def _split(options: OneCallOptions[Any]) -> tuple[AgentOptions, QueryOptions[Any]]:
     """Part what is the agent's from what is the query's."""
     agent, query = _parted(options, QueryOnlyOptions)
     return agent, query

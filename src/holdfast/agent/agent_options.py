@@ -7,7 +7,7 @@ options derive from both (`holdfast.agent.option_checks`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias, TypedDict
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypedDict
 
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import (
@@ -16,6 +16,7 @@ from holdfast.assembly.agent_inputs import (
     SystemClock,
     TokenFunction,
     TransportFactory,
+    is_credential,
 )
 from holdfast.blocks.tool_registry.registry import ToolInput
 from holdfast.ports.abort import AbortSignal
@@ -27,6 +28,7 @@ from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.token_source import TokenSource
 from holdfast.ports.tools import Approver, BeforeTool, OutputTransform, Unanswered
 from holdfast.serialization.session_state import SessionState
+from holdfast.vocabulary.agent_defaults import Permissions
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.messages import Sender, UserMessage
@@ -39,6 +41,7 @@ from holdfast.vocabulary.option_declarations import (
     path_option,
 )
 from holdfast.vocabulary.parts import Part
+from holdfast.vocabulary.results import OutputT
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import (
     ApprovalRule,
@@ -47,7 +50,9 @@ from holdfast.vocabulary.settings import (
     Delivery,
     Limits,
     ModelStep,
+    OnDeny,
     OnLoop,
+    PermissionMode,
     RetrySettings,
     RuntimeSettings,
     Thinking,
@@ -56,11 +61,6 @@ from holdfast.vocabulary.settings import (
 
 Prompt: TypeAlias = str | Sequence[Part] | UserMessage
 OnAbort: TypeAlias = Literal["raise", "return"]
-
-
-def _is_credential(value: object) -> bool:
-    is_source = callable(value) or callable(getattr(value, "token", None))
-    return value is None or isinstance(value, str | Secret) or is_source
 
 
 def _new_random() -> Random:
@@ -98,6 +98,8 @@ class SettingsOptions(TypedDict, total=False):
     approval: ApprovalRule
     loop_threshold: int | None
     on_loop: OnLoop
+    permission_mode: PermissionMode
+    on_deny: OnDeny
     limits: Limits
     retry: RetrySettings
     fallbacks: Sequence[ModelStep | str]
@@ -131,6 +133,8 @@ class ScopedOptions(SettingsOptions, total=False):
 class AgentOptions(ScopedOptions, total=False):
     """What an agent may be told."""
 
+    workspace: Annotated[PathInput | None, path_option("A folder for the built-in tools.")]
+    permissions: Permissions
     store: Annotated[str | Store, Option(fits=_is_store, wanted="a store")]
     owner: str
     project: str | None
@@ -148,7 +152,7 @@ class AgentOptions(ScopedOptions, total=False):
         Option(
             "The key for the model's provider, instead of the one that is found.",
             default=None,
-            fits=_is_credential,
+            fits=is_credential,
             wanted="a key, a Secret, a function that returns one, or a TokenSource",
         ),
     ]
@@ -286,7 +290,7 @@ class SendOptions(TypedDict, total=False):
     ]
 
 
-class QueryOnlyOptions(SendOptions, total=False):
+class QueryOnlyOptions(SendOptions, Generic[OutputT], total=False):
     """What one query may be told that an agent or a session may not."""
 
     signal: Annotated[
@@ -324,7 +328,7 @@ class QueryOnlyOptions(SendOptions, total=False):
         ),
     ]
     output_type: Annotated[
-        Any,
+        type[OutputT] | None,
         Option(
             "The type of the answer: a pydantic model, dataclass, TypedDict, struct or any other "
             "type hint with a JSON Schema; comes back as `result.output`.",
@@ -355,7 +359,7 @@ class QueryOnlyOptions(SendOptions, total=False):
     ]
 
 
-class QueryOptions(ScopedOptions, QueryOnlyOptions, total=False):
+class QueryOptions(ScopedOptions, QueryOnlyOptions[OutputT], Generic[OutputT], total=False):
     """What one query may be told; settings, tools and deps among it are of this query only."""
 
 
@@ -383,7 +387,7 @@ class SessionOptions(ScopedOptions, OpeningOptions, total=False):
     """What a session may be told when it is opened; settings, tools and deps are its own."""
 
 
-class OneCallOptions(AgentOptions, QueryOnlyOptions, total=False):
+class OneCallOptions(AgentOptions, QueryOnlyOptions[OutputT], Generic[OutputT], total=False):
     """What a single query may be told about its agent and itself."""
 
 

@@ -22,6 +22,7 @@ from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, Ow
 from holdfast.blocks.tool_registry.running import run_in_thread
 from holdfast.ports.tools import Approver
 from holdfast.session.session_descriptions import NamedSettings
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision, DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject, plain_value, writable
@@ -29,14 +30,16 @@ from holdfast.vocabulary.option_declarations import (
     NOT_YET,
     Declared,
     DoorT,
+    allowed_words,
     bounds_fault,
     declared_fields,
     declared_keys,
     showing,
     unknown_name,
+    word_fault,
 )
 from holdfast.vocabulary.secrets import Secret
-from holdfast.vocabulary.settings import AgentDefaults, Settings
+from holdfast.vocabulary.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.assembly.configuration import Configuration
@@ -154,6 +157,8 @@ def _check_value(declared: Declared, value: object) -> None:
         return
     if STORED_AS.get(declared.name, declared.name) in Settings.__struct_fields__:
         return
+    if (words := allowed_words(declared.kind)) and isinstance(value, str) and value not in words:
+        raise _invalid(declared.name, f"is not valid: {word_fault(value, words)}")
     try:
         msgspec.convert(msgspec.to_builtins(value), declared.kind)
     except (msgspec.ValidationError, TypeError) as error:
@@ -356,7 +361,7 @@ def decided(decision: DecisionT) -> DecisionT:
     """
     mended = {
         name: writable(text)
-        for name in ("reason", "by")
+        for name in ("reason", "by", "feedback")
         if isinstance(text := getattr(decision, name, None), str)
     }
     try:

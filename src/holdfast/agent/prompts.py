@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ _FENCED = r"(?is)^\s*```(?:json)?\s*(.*?)\s*```\s*$"
 """JSON text in the fence that some models put around it."""
 
 
-def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
+def make_query(prompt: Prompt, options: QueryOptions[Any]) -> QueryInput:
     """Make the input of one query from its prompt and its checked options.
 
     Raises:
@@ -45,7 +46,7 @@ def make_query(prompt: Prompt, options: QueryOptions) -> QueryInput:
     return with_options(query, options)
 
 
-def with_options(query: QueryInput, options: QueryOptions) -> QueryInput:
+def with_options(query: QueryInput, options: QueryOptions[Any]) -> QueryInput:
     """Return a query with what its options say; what they do not say stays as it is.
 
     Settings among them are left out: what they come to depends on those of the session.

@@ -4,19 +4,23 @@ import asyncio
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from holdfast.agent.agent_options import QueryOptions
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.abort import AbortController, AbortSignal
-from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
-from holdfast.vocabulary.events import Event, StreamPhase, TextDelta
-from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ErrorCode,
+    RequestError,
+    SessionError,
+    shortened,
+)
+from holdfast.vocabulary.events import Event, TextDelta
+from holdfast.vocabulary.results import AgentResult, OutputT
 
 if TYPE_CHECKING:
     from holdfast.session.query_handle import QueryHandle
-
-OutputT = TypeVar("OutputT")
 
 
 class QueryStream(Generic[OutputT]):
@@ -35,7 +39,7 @@ class QueryStream(Generic[OutputT]):
         self,
         start: Callable[[], Awaitable["QueryHandle"]],
         finish: Callable[[], Awaitable[None]] | None,
-        options: QueryOptions,
+        options: QueryOptions[Any],
     ) -> None:
         self._start = start
         self._finish = finish
@@ -52,7 +56,7 @@ class QueryStream(Generic[OutputT]):
         self._handle: QueryHandle | None = None
 
     @property
-    def phase(self) -> StreamPhase:
+    def phase(self) -> str:  # a `StreamPhase`; Jedi completes nothing beside a property of it
         """What the stream is doing: idle until it is used."""
         return self._handle.phase if self._handle else "idle"
 
@@ -100,10 +104,11 @@ class QueryStream(Generic[OutputT]):
         except AgentError as error:
             if error is self._refused and error.result is not None and self._tolerates(error):
                 return error.result
-            raise
+            raise shortened(error) from error.__cause__
         await handle.wait()
-        if handle.error is not None and not self._tolerates(handle.error):
-            raise handle.error
+        failure = handle.error
+        if failure is not None and not self._tolerates(failure):
+            raise shortened(failure) from failure.__cause__
         if handle.result is None:
             raise SessionError(ErrorCode.CLOSED, "the query ended without a result")
         return handle.result

@@ -39,7 +39,7 @@ from holdfast.vocabulary.ids import SessionId, new_query_id
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
-from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings
 
 if TYPE_CHECKING:
@@ -84,8 +84,6 @@ class AgentSession(SessionVerbs, HistoryEditing):
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    # What a session is.
-
     @property
     def session_id(self) -> SessionId | None:
         """The session's id; None until it is open."""
@@ -126,10 +124,10 @@ class AgentSession(SessionVerbs, HistoryEditing):
         live = self._opened()
         return view_of(live.session_id, live.fold)
 
-    # Prompts.
-
     @takes(QueryOptions)
-    async def chat(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
+    async def chat(
+        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+    ) -> AgentResult[OutputT]:
         """Send a prompt and wait for the answer.
 
         Raises:
@@ -139,22 +137,23 @@ class AgentSession(SessionVerbs, HistoryEditing):
         return await self.stream(prompt, **options).result()
 
     @takes(QueryOptions)
-    def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
+    def stream(
+        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+    ) -> QueryStream[OutputT]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
-        options = check_options(options, QueryOptions, door="session.chat()")
-        query, named = make_query(prompt, options), self._named_by(options)
+        told: QueryOptions[Any] = check_options(options, QueryOptions, door="session.chat()")
+        query, named = make_query(prompt, told), self._named_by(told)
 
         async def start() -> "QueryHandle":
             cwd = self._composition.configuration.cwd
-            message = query.message and await attach(query.message, options, cwd=cwd)
+            message = query.message and await attach(query.message, told, cwd=cwd)
             given = replace(query, message=message, is_only=self._closes_after_query)
-            return await self._submit(given, options, named)
+            return await self._submit(given, told, named)
 
-        finish = self.close if self._closes_after_query else None
-        return QueryStream(start, finish, options)
+        return QueryStream(start, self.close if self._closes_after_query else None, told)
 
     @takes(QueryOptions)
-    def resume(self, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
+    def resume(self, **options: Unpack[QueryOptions[OutputT]]) -> QueryStream[OutputT]:
         """Carry an unfinished query on; await it for its result, or iterate it.
 
         Prompts that wait run after it. Without an unfinished query, the first of them is it.
@@ -163,17 +162,17 @@ class AgentSession(SessionVerbs, HistoryEditing):
             SessionError: NOTHING_TO_SEND when every query has ended and no prompt waits.
 
         """
-        options = check_options(options, QueryOptions, door="session.resume()")
-        named = self._named_by(options)
+        told: QueryOptions[Any] = check_options(options, QueryOptions, door="session.resume()")
+        named = self._named_by(told)
 
         async def start() -> "QueryHandle":
             live = await self._live_session()
             query = resume_input(live.fold, live.recorder.waiting().values())
-            return await self._submit(with_options(query, options), options, named)
+            return await self._submit(with_options(query, told), told, named)
 
-        return QueryStream(start, None, options)
+        return QueryStream(start, None, told)
 
-    def _named_by(self, options: QueryOptions) -> NamedSettings:
+    def _named_by(self, options: QueryOptions[Any]) -> NamedSettings:
         """Return the settings of one query, checked; one that is stopped already needs none."""
         signal = options["signal"]
         if signal is not None and signal.aborted:
@@ -181,7 +180,7 @@ class AgentSession(SessionVerbs, HistoryEditing):
         return named_settings(options, self._composition.configuration)
 
     async def _submit(
-        self, query: QueryInput, options: QueryOptions, named: NamedSettings
+        self, query: QueryInput, options: QueryOptions[Any], named: NamedSettings
     ) -> "QueryHandle":
         live = await self._live_session()
         settings = query.settings | named.over(live.fold.settings)

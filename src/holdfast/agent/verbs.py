@@ -79,8 +79,12 @@ class SessionVerbs(ABC):
         arguments: Json | None = None,
         scope: ApprovalScope = "once",
         by: str | None = None,
+        feedback: str | None = None,
     ) -> None:
         """Let a waiting tool call run, with other arguments if given.
+
+        `scope` says how long exactly this call may be made again without a question. `feedback` is
+        a note to the model, which gets it with the result.
 
         Raises:
             ConfigError: CONFIG_INVALID when the id, the arguments or the scope cannot be meant.
@@ -91,7 +95,7 @@ class SessionVerbs(ABC):
 
         """
         check_id(approval_id, of="the id of an approval")
-        decision = decided(Approve(arguments=arguments, scope=scope, by=by))
+        decision = decided(Approve(arguments=arguments, scope=scope, by=by, feedback=feedback))
         await self._tell(
             ApproveCall(
                 id=new_command_id(),
@@ -99,6 +103,7 @@ class SessionVerbs(ABC):
                 approval_id=ApprovalId(approval_id),
                 arguments=decision.arguments,
                 scope=decision.scope,
+                feedback=decision.feedback,
             )
         )
 

@@ -77,6 +77,7 @@ class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What the blocks of an agent are made from; the options of an agent have the defaults."""
 
     tools: Iterable[ToolInput]
+    workspace: PathInput | None
     deps: object
     providers: Iterable[ModelClient | NativeAgent]
     claude_options: Mapping[str, object]
@@ -92,6 +93,12 @@ class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
     runtime: RuntimeSettings
     clock: Clock
     random: Random
+
+
+def is_credential(value: object) -> bool:
+    """Whether a value may be given as a key."""
+    is_source = callable(value) or callable(getattr(value, "token", None))
+    return value is None or isinstance(value, str | Secret) or is_source
 
 
 def split_model(model: str) -> tuple[str, str]:

@@ -8,27 +8,32 @@ from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs, split_model
 from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
-from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
+from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.blocks.token_estimate import estimate_tokens
-from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.blocks.tool_registry.registry import ToolInput, ToolRegistry
+from holdfast.engine.agent_blocks import BlockInputs, join_blocks
+from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.native_opening import NativePolicy
 from holdfast.engine.native_query_runner import NativeBlocks, NativeQueryRunner
 from holdfast.engine.native_turns import TurnTimes
 from holdfast.engine.owned_tasks import OwnedTasks
-from holdfast.engine.provider_attempts import ProviderAttempts
-from holdfast.engine.query_runner import QueryRunner
-from holdfast.engine.tool_dispatcher import ToolDispatcher
-from holdfast.engine.tool_execution import ToolExecution
-from holdfast.engine.turn_runner import TurnRunner
+from holdfast.ports.permissions import ToolSurroundings
 from holdfast.ports.session_store import Store
 from holdfast.session.branching import fold_log
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
-from holdfast.session.opening import find_session, open_session
+from holdfast.session.opening import find_session, no_session, open_session
 from holdfast.session.session_descriptions import SessionGlimpse, SessionRequest, glimpse_of
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ConfigError,
+    ErrorCode,
+    SessionError,
+    shortened,
+)
 from holdfast.vocabulary.events import Event, Instrumented
 from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import media_of
 from holdfast.vocabulary.requests import TokenCount
@@ -59,7 +64,7 @@ class Composition:
             ),
         )
         self.clock = inputs.clock
-        self.registry = ToolRegistry(inputs.tools)
+        self.registry = ToolRegistry([*inputs.tools, *_tools_for(inputs, configuration)])
         self._inputs = inputs
         self._store: Store | None = None
         self._sessions: list[LiveSession] = []
@@ -69,31 +74,39 @@ class Composition:
         """Sessions that are not forgotten, because others were forked from them."""
         self._openings = OwnedTasks()
         self._closed = False
+        self._permissions = CallPermissions(
+            configuration.permission_rules,
+            folder=writable(str(configuration.cwd.resolve())),
+            project=configuration.decisions.for_owner(configuration.resolved.agent.owner),
+        )
+        self._blocks = join_blocks(
+            BlockInputs(
+                route=self.clients.route,
+                catalogue=configuration.known_models(self.clock),
+                tool_registry=self.registry,
+                clock=self.clock,
+                random=inputs.random,
+                runtime=inputs.runtime,
+                permissions=self._permissions,
+                surroundings=self._surroundings(),
+                before_tool=inputs.before_tool,
+            )
+        )
         self._runner = self._make_runner()
 
     def _make_runner(self) -> NativeQueryRunner:
-        inputs, clock = self._inputs, self.clock
-        catalogue = self.configuration.known_models(clock)
-        dispatcher = ToolDispatcher(
-            execution=ToolExecution(clock=clock, random=inputs.random),
-            before_tool=inputs.before_tool,
-        )
-        wire = QueryRunner(
-            attempts=ProviderAttempts(route=self.clients.route, clock=clock, random=inputs.random),
-            turns=TurnRunner(catalogue=catalogue, clock=clock, runtime=inputs.runtime),
-            dispatcher=dispatcher,
-            clock=clock,
-        )
+        """Put native agents before the runner for models."""
         native = self.configuration.resolved.agent.claude_agent
         return NativeQueryRunner(
-            wire,
+            self._blocks.query_runner,
             NativeBlocks(
                 route=self.clients.native,
                 is_native=self.clients.is_native,
-                dispatcher=dispatcher,
-                catalogue=catalogue,
-                clock=clock,
-                runtime=inputs.runtime,
+                dispatcher=self._blocks.dispatcher,
+                permissions=self._permissions,
+                catalogue=self.configuration.known_models(self.clock),
+                clock=self.clock,
+                runtime=self._inputs.runtime,
                 policy=NativePolicy(
                     resume=native.resume,
                     times=TurnTimes(
@@ -101,6 +114,14 @@ class Composition:
                     ),
                 ),
             ),
+        )
+
+    def _surroundings(self) -> ToolSurroundings:
+        """Return what tools get of the agent: what they keep lives with the session."""
+        return ToolSurroundings(
+            environment=self.configuration.environment.variables,
+            blobs=lambda: self.store.blobs,
+            refuses_path=self.configuration.permission_rules.refuses_path,
         )
 
     def begin_opening(self, request: SessionRequest) -> asyncio.Task[LiveSession]:
@@ -115,7 +136,10 @@ class Composition:
         return self._openings.start(self._open(request), name="holdfast-open")
 
     async def _open(self, request: SessionRequest) -> LiveSession:
-        live = await open_session(self.session_resources(), request)
+        try:
+            live = await open_session(self.session_resources(), request)
+        except AgentError as error:
+            raise shortened(error) from error.__cause__
         self._sessions.append(live)  # from here on the agent closes it
         if self._inputs.instrumentation is not None:
             live.channel.on(Instrumented, self._inputs.instrumentation)
@@ -152,7 +176,7 @@ class Composition:
         """
         record = await find_session(self.session_resources(), request)
         if record is None:
-            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
+            raise no_session(request)
         return record.id
 
     async def look_at(self, session_id: SessionId) -> SessionGlimpse:
@@ -212,7 +236,7 @@ class Composition:
         offered = live.registry.current().view(settings.allowed_tools, settings.denied_tools)
         media = media_of(message.parts) if message is not None else ()
         extras = RequestExtras(model=model, tools=offered.wire_tools, fresh_media=media)
-        request = build_request(settings, fold.sent_view(message), extras)
+        request = self._blocks.request_builder(settings, fold.sent_view(message), extras)
         # What a native agent sends is its own; this is what the conversation has.
         return await client.count_tokens(request) if client else estimate_tokens(request)
 
@@ -236,6 +260,13 @@ class Composition:
         store, self._store = self._store, None
         if store is not None and isinstance(self._inputs.store, str):
             await store.close()
+
+
+def _tools_for(inputs: AgentInputs, configuration: Configuration) -> list[ToolInput]:
+    """Make the built-in tools, if a folder is named for them."""
+    if inputs.workspace is None:
+        return []
+    return [*late.coding_tools(configuration.cwd / Path(inputs.workspace).expanduser())]
 
 
 STORES: dict[str, Callable[[str, str], Store]] = {

@@ -1,4 +1,4 @@
-"""Configuration: what arguments, environment and the user's file come to, in that order."""
+"""Configuration: what arguments, environment and files come to, in that order."""
 
 import sys
 from pathlib import Path
@@ -7,6 +7,8 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.assembly.agent_inputs import ConfigurationSources
+from holdfast.blocks.permission_rules.decisions import PermissionRules
+from holdfast.blocks.permission_rules.rules import ACTIONS, Rule, parse_rule
 from holdfast.config.connections import Connection, connection_to
 from holdfast.config.environment import (
     Environment,
@@ -16,6 +18,8 @@ from holdfast.config.environment import (
     process_environment,
 )
 from holdfast.config.file import ConfigFile, user_config
+from holdfast.config.kept_decisions import KeptDecisions
+from holdfast.config.project_file import ProjectFile, find_project_file
 from holdfast.config.resolution import (
     Resolved,
     check_arguments,
@@ -29,24 +33,47 @@ from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.providers.catalogue import Catalogue, KnownModels
 from holdfast.providers.vendors import VENDORS, ollama_url
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.settings import Settings
 
 EMBEDDED_MODEL = "local/smollm2"
 
 
-class Configuration:
-    """What holds for one agent, and where its providers are."""
+class Places:
+    """Where configuration is on this machine, and what its user decided about projects."""
 
-    def __init__(self, arguments: JsonObject, sources: ConfigurationSources) -> None:
+    def __init__(self, sources: ConfigurationSources) -> None:
         variables = sources.environment
         self.environment = Environment(
             process_environment() if variables is None else variables, provider_variables()
         )
         self.cwd = Path(sources.cwd) if sources.cwd is not None else Path.cwd()
         self.home = Path(self.environment.get("HOME") or Path.home())
-        self.file: ConfigFile = user_config(
+        self.decisions = KeptDecisions(self.folders.data)
+
+    @property
+    def folders(self) -> Locations:
+        """The user's folders on this machine."""
+        return locate(self.environment, home=self.home, platform=sys.platform)
+
+    @property
+    def model_folder(self) -> Path:
+        """Where weights of local models are kept."""
+        return self.folders.cache / "models"
+
+
+def find_project(sources: ConfigurationSources) -> tuple[Places, ProjectFile | None]:
+    """Find the file of the project, whatever the rest of the configuration says."""
+    places = Places(sources)
+    return places, find_project_file(places.cwd, places.decisions)
+
+
+class Configuration(Places):
+    """What holds for one agent, and where its providers are."""
+
+    def __init__(self, arguments: JsonObject, sources: ConfigurationSources) -> None:
+        super().__init__(sources)
+        file = user_config(
             self.environment,
             cwd=self.cwd,
             home=self.home,
@@ -54,10 +81,24 @@ class Configuration:
             config_dir=sources.config_dir,
             config_path=sources.config_path,
         )
+        self.file: ConfigFile = replace(file, find_models=Catalogue().full_names)
+        self.project_file: ProjectFile | None = find_project_file(self.cwd, self.decisions)
+        project = ConfigFile() if self.project_file is None else self.project_file.config()
         self.resolved = self._with_longest(
-            resolve(arguments, environment=self.environment, file=self.file)
+            resolve(
+                arguments,
+                environment=self.environment,
+                file=self.file,
+                project=project,
+            )
         )
-        _refuse_unknown_mode(self.resolved.agent.permission_mode)
+        self.permission_rules = PermissionRules(
+            [
+                *_rules_of(self.file.defaults, "user file"),
+                *_rules_of(project.defaults, "project file"),
+                *_rules_of(arguments, "program"),
+            ]
+        )
         if self.resolved.agent.log is not None:
             scrubbed_logger("holdfast").setLevel(self.resolved.agent.log.upper())
 
@@ -75,20 +116,11 @@ class Configuration:
     def settings(self) -> Settings:
         """What new sessions start with; every model in it by its full name."""
         settings = self.resolved.settings
+        mode = "default" if settings.permission_mode == "ask" else settings.permission_mode
         fallbacks = tuple(
             replace(step, model=model_named(step.model, self.file)) for step in settings.fallbacks
         )
-        return replace(settings, model=self.model, fallbacks=fallbacks)
-
-    @property
-    def folders(self) -> Locations:
-        """The user's folders on this machine."""
-        return locate(self.environment, home=self.home, platform=sys.platform)
-
-    @property
-    def model_folder(self) -> Path:
-        """Where weights of local models are kept."""
-        return self.folders.cache / "models"
+        return replace(settings, model=self.model, fallbacks=fallbacks, permission_mode=mode)
 
     def connection(self, provider: str) -> Connection:
         """Return the way to a provider."""
@@ -102,6 +134,7 @@ class Configuration:
 
         """
         check_arguments(changes)
+        changes = _plain_mode(changes)
         if name := changes.get("model"):
             changes = {**self._stands_for(name), **changes, "model": model_named(name, self.file)}
         if "fallbacks" in changes:
@@ -164,14 +197,25 @@ class Configuration:
         }
 
 
-def _refuse_unknown_mode(mode: str | None) -> None:
-    """Refuse a mode that nothing would keep: a switch for safety is never quietly ignored."""
-    if mode not in {None, "ask"}:
-        raise ConfigError(
-            ErrorCode.CONFIG_INVALID,
-            f"permission_mode {mode!r} is not there yet; 'ask' is, and tools may be denied by name "
-            "with denied_tools",
-        )
+def _plain_mode(values: JsonObject) -> JsonObject:
+    """Write the permission mode as `default`, also where it was given as `ask`."""
+    is_alias = values.get("permission_mode") == "ask"
+    return {**values, "permission_mode": "default"} if is_alias else values
+
+
+def _rules_of(values: JsonObject, source: str) -> list[Rule]:
+    """Read the permission rules of one source; all of them count, whatever the others say.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming the rule that cannot be understood.
+
+    """
+    given = msgspec.to_builtins(values.get("permissions", {}))
+    return [
+        parse_rule(text, action, source=source)
+        for action in ACTIONS
+        for text in given.get(action, ())
+    ]
 
 
 def _is_azure(kind: str) -> bool:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from holdfast.stores.postgresql.store import PostgresStore, prepare_database
     from holdfast.stores.recording import RecordingClient
     from holdfast.stores.sqlite.store import SqliteStore
+    from holdfast.tools import check_sandbox, coding_tools
+    from holdfast.tools.sandbox_check import SandboxCheck
 
 __all__ = [
     "DIALECTS",
@@ -39,8 +41,11 @@ __all__ = [
     "PostgresStore",
     "Random",
     "RecordingClient",
+    "SandboxCheck",
     "SqliteStore",
     "attachment_part",
+    "check_sandbox",
+    "coding_tools",
     "list_local_models",
     "make_client",
     "offered_client",
@@ -72,8 +77,11 @@ if not TYPE_CHECKING:
             "PostgresStore": _POSTGRES_STORE,
             "Random": "random",
             "RecordingClient": "holdfast.stores.recording",
+            "SandboxCheck": "holdfast.tools.sandbox_check",
             "SqliteStore": "holdfast.stores.sqlite.store",
             "attachment_part": "holdfast.assembly.attachments",
+            "check_sandbox": "holdfast.tools",
+            "coding_tools": "holdfast.tools",
             "list_local_models": _WEIGHT_FILES,
             "make_client": _VENDOR_CLIENTS,
             "offered_client": _VENDOR_CLIENTS,

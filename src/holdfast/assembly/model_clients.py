@@ -145,7 +145,7 @@ class ModelClients:
             connection = msgspec.structs.replace(connection, base_url=own.base_url)
         if connection.base_url is None and (offered := late.offered_client(provider)) is not None:
             return offered
-        vendor = _vendor_of(connection)
+        vendor = _vendor_of(connection, (*configuration.file.providers, *self._given, "local"))
         dialect = _dialect_of(connection, vendor)
         tokens = self._tokens(connection, own)
         if vendor.needs_key and tokens is None:
@@ -211,7 +211,7 @@ def _refuse_unknown_words(connection: Connection, configuration: Configuration) 
             raise configuration.file.error(("providers", connection.provider, field), told)
 
 
-def _vendor_of(connection: Connection) -> Vendor:
+def _vendor_of(connection: Connection, known: Iterable[str]) -> Vendor:
     """Return the row of a connection; a server that is not known speaks Chat Completions.
 
     Raises:
@@ -221,10 +221,12 @@ def _vendor_of(connection: Connection) -> Vendor:
     """
     vendor = VENDORS.get(connection.kind)
     if vendor is None and connection.base_url is None:
+        hint = unknown_name(connection.provider, {*VENDORS, *known}).removeprefix("unknown")
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
-            f"there is no provider {connection.provider!r}; write its base_url into "
-            f"[providers.{connection.provider}] of the configuration file, or pass base_url",
+            f"there is no provider {connection.provider!r}{hint or '.'} For a server of your own, "
+            f"write base_url into [providers.{connection.provider}] of the configuration file, or "
+            "pass base_url=",
             provider=connection.provider,
         )
     vendor = vendor or VENDORS["compatible"]

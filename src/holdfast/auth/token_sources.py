@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from holdfast.ports.token_source import Origin, TokenKind, TokenSource
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, without_secrets
-from holdfast.vocabulary.secrets import Secret
+from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError
+from holdfast.vocabulary.secrets import Secret, without_secrets
 
 COMMAND_SECONDS = 10.0
 """How long a token command may run."""

@@ -27,6 +27,37 @@ class Commit(Protocol):
         ...
 
 
+class ApprovalCoordinatorInterface(Protocol):
+    """Where tool calls wait for answers; a substitute for `ApprovalCoordinator` has these methods.
+
+    - The first answer to a question stands. A later answer, or one to a question that was never
+      asked, changes nothing and is reported as False.
+    - A call that waits goes on with the settled entry once that is committed, and not before.
+    - When a commit fails, everything that waits fails with the same error.
+    - After `forget` nothing waits any more.
+    """
+
+    def park(self, approval_id: ApprovalId) -> "asyncio.Future[ApprovalSettled]":
+        """Return the future answer to a question that is about to be asked."""
+        ...
+
+    async def settle(self, approval_id: ApprovalId, decision: Decision) -> bool:
+        """Record an answer; False when it is not the first one, or there is no such question."""
+        ...
+
+    def cancellations(self, reason: str) -> list[ApprovalSettled]:
+        """Return entries that settle every question without an answer as cancelled."""
+        ...
+
+    def wake(self, events: Sequence[Event]) -> None:
+        """Let calls go on whose settled entry is among these committed events."""
+        ...
+
+    def forget(self) -> None:
+        """Cancel every wait."""
+        ...
+
+
 class ApprovalCoordinator:
     """Settles approvals: each once, and in the log before any tool call acts on it.
 
@@ -131,6 +162,7 @@ def settled(stamp: Stamp, asked: ApprovalRequested, decision: Decision) -> Appro
             arguments=decision.arguments,
             scope=decision.scope,
             by=decision.by,
+            feedback=decision.feedback,
         )
     return ApprovalSettled(
         **stamp(),

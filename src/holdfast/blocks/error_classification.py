@@ -24,8 +24,8 @@ from holdfast.vocabulary.errors import (
     RequestError,
     ToolError,
     error_of,
-    without_secrets,
 )
+from holdfast.vocabulary.secrets import without_secrets
 
 _CLIENT_ERRORS, _SERVER_ERRORS = range(400, 500), range(500, 600)
 _STATUS_CODES = {

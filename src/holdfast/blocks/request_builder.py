@@ -1,6 +1,7 @@
 """The request builder: a neutral request as a pure function of settings and conversation."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -27,6 +28,22 @@ class RequestExtras(msgspec.Struct, frozen=True, kw_only=True):
     """What the user has just handed in."""
     caches_tail: bool = True
     """Whether a later request may repeat this one."""
+
+
+class RequestBuilder(Protocol):
+    """Makes the request of a turn; a substitute for `build_request` is a function like this.
+
+    - It is pure: the same arguments give an equal request, and none of them is changed.
+    - It raises NOTHING_TO_SEND when there is no user message.
+    - Reminders go to the end of the last user message of the request, and nowhere else.
+    - Everything that the settings and the extras say about a request is in it.
+    """
+
+    def __call__(
+        self, settings: Settings, messages: tuple[Message, ...], extras: RequestExtras
+    ) -> ModelRequest:
+        """Make the request."""
+        ...
 
 
 def build_request(

@@ -95,7 +95,7 @@ def missing_key(provider: str, *, environment: Environment, file: ConfigFile) ->
     return ConfigError(
         ErrorCode.CONFIG_MISSING,
         f"there is no key for {provider!r}: {variable}"
-        f'write key = {{ env = "VARIABLE" }} into [providers.{provider}]{place}',
+        f'write key = {{ env = "VARIABLE" }} into [providers.{provider}]{place}, or pass api_key=',
         provider=provider,
     )
 

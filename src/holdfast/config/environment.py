@@ -14,10 +14,11 @@ from typing import get_args, get_origin
 
 import msgspec
 
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.option_declarations import Declared, declared_fields
-from holdfast.vocabulary.settings import AgentDefaults, RuntimeSettings, Settings
+from holdfast.vocabulary.settings import RuntimeSettings, Settings
 
 PREFIX = "HOLDFAST_"
 APPLICATION = "holdfast"

@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast.blocks.permission_rules.rules import ACTIONS, parse_rule
 from holdfast.blocks.pricing import Price, PriceList, PriceTier, Rates
 from holdfast.config.environment import Environment, locate
 from holdfast.config.schema import (
@@ -32,10 +33,11 @@ from holdfast.config.schema import (
     without_decimals,
 )
 from holdfast.config.toml_lines import KeyPath, key_lines, line_of
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.option_declarations import unknown_name
-from holdfast.vocabulary.settings import AgentDefaults, RuntimeSettings, Settings
+from holdfast.vocabulary.settings import RuntimeSettings, Settings
 
 T = TypeVar("T")
 
@@ -71,6 +73,8 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     """By alias or `provider/model`; `default` is for every other one."""
     prices: dict[str, PriceList] = {}
     lines: dict[KeyPath, int] = {}
+    find_models: Callable[[str], Sequence[str]] = lambda _: ()
+    """Finds the full names of models that may be meant by a name without a provider."""
 
     def error(self, path: KeyPath, message: str) -> ConfigError:
         """Make the error for a field of this file: it names the file, the line and the field."""
@@ -194,8 +198,18 @@ class _Reader:
         places = AgentDefaults.__struct_fields__
         own = {name: value for name, value in values.items() if name in places}
         checked(own, AgentDefaults, at=at, complain=self._complain)
+        self._check_rules((*at, "permissions"), own.get("permissions", {}))
         rest = {name: value for name, value in values.items() if name not in places}
         return own | self._settings(at, rest)
+
+    def _check_rules(self, at: KeyPath, rules: JsonObject) -> None:
+        """Raise for the first permission rule that cannot be understood."""
+        for action in ACTIONS:
+            for place, text in enumerate(rules.get(action, ())):
+                try:
+                    parse_rule(text, action)
+                except ConfigError as error:
+                    raise self._complain((*at, action, place), error.message) from None
 
     def _read_runtime(self) -> JsonObject:
         at: KeyPath = ("runtime",)

@@ -1,4 +1,4 @@
-"""Which value holds: arguments before environment before the user's file before defaults.
+"""Which value holds: arguments, else environment, project file, the user's file, defaults.
 
 A pure function of what was handed in. Nested settings are merged field by field, except where an
 argument is a whole value of ours: that one replaces what stood below it.
@@ -13,12 +13,13 @@ from holdfast.config.environment import PREFIX, Environment
 from holdfast.config.file import ConfigFile
 from holdfast.config.schema import FallbackStep, ModelEntry, checked, dotted
 from holdfast.config.toml_lines import KeyPath
+from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject, plain_value
 from holdfast.vocabulary.option_declarations import unknown_name
-from holdfast.vocabulary.settings import AgentDefaults, ModelStep, RuntimeSettings, Settings
+from holdfast.vocabulary.settings import ModelStep, RuntimeSettings, Settings
 
-Origin: TypeAlias = Literal["argument", "environment", "file", "default"]
+Origin: TypeAlias = Literal["argument", "environment", "project", "file", "default"]
 
 _SETTINGS = frozenset(Settings.__struct_fields__)
 _RUNTIME = frozenset(RuntimeSettings.__struct_fields__)
@@ -41,10 +42,17 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         return self.origins.get(path, "default")
 
 
+_NO_FILE = ConfigFile()
+
+
 def resolve(
-    arguments: Mapping[str, object], *, environment: Environment, file: ConfigFile
+    arguments: Mapping[str, object],
+    *,
+    environment: Environment,
+    file: ConfigFile,
+    project: ConfigFile = _NO_FILE,
 ) -> Resolved:
-    """Decide every setting.
+    """Decide every setting. `project` is the trusted file of a project, which has only settings.
 
     `arguments` holds only what was given, under the names of the fields of `Settings`,
     `RuntimeSettings` and `AgentDefaults`; a `runtime` replaces the `RuntimeSettings` as a whole.
@@ -56,7 +64,11 @@ def resolve(
     variables = _checked_variables(environment)
     below = merged(file.defaults, file.runtime)
     name = next(
-        (layer["model"] for layer in (given, variables, below) if layer.get("model")),
+        (
+            layer["model"]
+            for layer in (given, variables, project.defaults, below)
+            if layer.get("model")
+        ),
         "",
     )
     if name:
@@ -68,6 +80,7 @@ def resolve(
         ("file", below),
         ("file", {"fallbacks": plan} if plan else {}),
         ("file", {} if alias is None else alias.settings),
+        ("project", project.defaults),
         ("environment", variables),
         ("argument", given),
     ]
@@ -162,6 +175,8 @@ def _full_name(name: str, file: ConfigFile) -> str:
 
 def _unknown_model(name: str, file: ConfigFile) -> str:
     hint = unknown_name(name, file.models).removeprefix("unknown")
+    if not hint and (found := file.find_models(name)):
+        hint = f"; did you mean {' or '.join(map(repr, found))}?"
     return (
         f"the model {name!r} is neither written as 'provider/model' nor a short name of [models]"
         f"{hint}"

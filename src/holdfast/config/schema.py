@@ -5,9 +5,9 @@ A check says where the first wrong value stands. The tables of settings are in
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -17,10 +17,12 @@ from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.option_declarations import (
     NOT_YET,
     Option,
+    allowed_words,
     bounds_fault,
     declared_fields,
     struct_in,
     unknown_name,
+    word_fault,
 )
 from holdfast.vocabulary.settings import Thinking
 
@@ -144,9 +146,26 @@ def checked(values: Json, kind: type[T], *, at: KeyPath, complain: Complain) -> 
     except msgspec.ValidationError as error:
         place = _PLACE.search(str(error))
         steps = _steps(place.group(1)) if place else ()
-        raise complain((*at, *steps), _PLACE.sub("", str(error))) from None
+        raise complain((*at, *steps), _fault(error, values, kind=kind, steps=steps)) from None
     refuse_out_of_bounds(values, kind, at=at, complain=complain)
     return result
+
+
+def _fault(
+    error: msgspec.ValidationError, values: Json, *, kind: object, steps: Sequence[str | int]
+) -> str:
+    """Say what is wrong; where one of several words is wanted, which ones."""
+    found: Any = values
+    for step in steps:
+        struct = struct_in(kind)
+        fields = declared_fields(struct) if struct is not None else {}
+        if step not in fields or not isinstance(found, Mapping) or step not in found:
+            return _PLACE.sub("", str(error))
+        kind, found = fields[str(step)].kind, found[step]
+    allowed = allowed_words(kind)
+    if not allowed or not isinstance(found, str):
+        return _PLACE.sub("", str(error))
+    return word_fault(found, allowed)
 
 
 def refuse_unknown(values: Json, kind: object, *, at: KeyPath, complain: Complain) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Literal, Self
 
-from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
+from holdfast.blocks.stream_processor.processor import AnswerInterface
 from holdfast.ports.clock import Clock
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.telemetry import Begun, QueryBegun, Span, Telemetry, ToolBegun, TurnBegun
@@ -69,7 +69,7 @@ class TurnMeasurement:
     """Measures one request and its answer. Ends once: later ends give no events."""
 
     def __init__(
-        self, query: "QueryMeasurement", begun: TurnBegun, answer: AnswerAssembler
+        self, query: "QueryMeasurement", begun: TurnBegun, answer: AnswerInterface
     ) -> None:
         self._query = query
         self._begun = begun
@@ -193,7 +193,7 @@ class QueryMeasurement:
         """How many times the tool of a call that goes on was run."""
         self.span = _SafeSpan(telemetry, begun)
 
-    def begin_turn(self, begun: TurnBegun, answer: AnswerAssembler) -> TurnMeasurement:
+    def begin_turn(self, begun: TurnBegun, answer: AnswerInterface) -> TurnMeasurement:
         """Begin to measure a request and its answer."""
         self._attempts += 1
         turn = TurnMeasurement(self, begun, answer)

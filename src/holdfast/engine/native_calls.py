@@ -3,6 +3,9 @@
 import asyncio
 from typing import Any, Literal
 
+from holdfast.blocks.tool_registry.registry import Ready
+from holdfast.engine.call_permissions import CallPermissions, Judged
+from holdfast.engine.call_questions import Candidate, answer_to, ask_all, make_question
 from holdfast.engine.native_link import NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
 from holdfast.engine.query_scope import QueryScope
@@ -15,17 +18,22 @@ from holdfast.ports.native_agent import (
     Permission,
     Refuse,
 )
-from holdfast.ports.tools import Answer, Block
+from holdfast.ports.tools import Answer, Block, PreparedCall, ToolContext
 from holdfast.serialization.canonical import arguments_hash, canonical_json
-from holdfast.vocabulary.approvals import Deny
-from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
+from holdfast.vocabulary.entries import ApprovalSettled
 from holdfast.vocabulary.events import ToolProgress
-from holdfast.vocabulary.ids import CallId, new_approval_id
+from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import TextPart, ToolCallPart, text_of
+from holdfast.vocabulary.tools import ApprovalMode, Effect, ToolRules, ToolSpec
 
 _WAITS = "This call waits for approval. Stop here; you will be told when it is decided."
 _NOT_ALLOWED = "This call was not allowed. Do not try it again unless you are asked to."
+_READING: tuple[str, ...] = ("Read", "Glob", "Grep", "LS", "NotebookRead", "TodoWrite")
+_WRITING: tuple[str, ...] = ("Write", "Edit", "MultiEdit", "NotebookEdit")
+_EFFECTS: dict[str, Effect] = dict.fromkeys(_READING, "read")
+_EFFECTS |= dict.fromkeys(_WRITING, "write")
+"""What tools of Claude Code do to the world; any other one may reach elsewhere."""
 _QUESTIONS = "AskUserQuestion"
 """The agent's tool whose answer comes with its approval."""
 
@@ -46,16 +54,18 @@ class NativeCalls:
         agent: NativeAgent,
         mirror: NativeMirror,
         dispatcher: ToolDispatcher,
+        permissions: CallPermissions,
         granted: dict[str, JsonObject],
     ) -> None:
         self._scope = scope
         self._agent = agent
         self._mirror = mirror
         self._dispatcher = dispatcher
+        self._permissions = permissions
         self._granted = granted
         """Approvals that were given while the query rested, by the digest of the call."""
         self._one_runs = asyncio.Lock()
-        self.rest: Literal["approval", "loop"] | None = None
+        self.rest: Literal["approval", "loop", "denied"] | None = None
         """Why the query ends with this turn."""
         self.must_interrupt = False
         """Whether the agent would go on, and is to be stopped."""
@@ -88,11 +98,10 @@ class NativeCalls:
             return Refuse(f"Not run. The answer is: {text_of(tuple(verdict.content))}")
         if verdict.arguments is not None:
             return Allow(verdict.arguments)  # it is asked about then
-        if scope.settings.approval == "ask":
-            return Allow(call.arguments)  # every call is asked about, also one that only reads
-        if self._agent.starts_unasked(call.tool):
+        judged = await self._permissions.judge(scope, call.tool, _ready(call, approval="never"))
+        if judged.ruling.action == "allow" and self._agent.starts_unasked(call.tool):
             await self._mirror.start_call(call_id, call.tool, call.arguments)
-        return None
+        return _opinion(judged, call)
 
     async def _permit(self, call: NativeCall) -> Permission:
         if self.rest is not None:
@@ -102,9 +111,16 @@ class NativeCalls:
         digest = arguments_hash(call.tool, call.arguments)
         if (granted := self._granted.pop(digest, None)) is not None:
             return await self._grant(call, granted)
-        if self._scope.fold.is_allowed(call.tool, self._scope.query_id):
+        ready = _ready(call, approval="ask")
+        judged = await self._permissions.judge(self._scope, call.tool, ready)
+        if judged.ruling.action == "deny":
+            return Refuse(judged.ruling.reason or _NOT_ALLOWED)
+        if judged.ruling.action == "allow":
             return await self._grant(call, call.arguments)
-        settled = await self._ask(call, digest)
+        return await self._act(call, await self._ask(call, ready, judged))
+
+    async def _act(self, call: NativeCall, settled: ApprovalSettled | None) -> Permission:
+        """Do what a recorded answer says; without one the query rests."""
         if settled is None:
             self.rest = "approval"
             return Refuse(_WAITS, stop=True)
@@ -120,31 +136,23 @@ class NativeCalls:
             await self._mirror.start_call(call.call_id, call.tool, arguments)
         return Allow(arguments)
 
-    async def _ask(self, call: NativeCall, digest: str) -> ApprovalSettled | None:
+    async def _ask(self, call: NativeCall, ready: Ready, judged: Judged) -> ApprovalSettled | None:
         """Ask, and return the recorded answer; None when the query rests on the question."""
-        scope, approvals = self._scope, self._scope.session.approvals
-        approval_id = new_approval_id()
-        answer = approvals.park(approval_id)
-        asked = ApprovalRequested(
-            **scope.turn_stamp(),
-            approval_id=approval_id,
-            call_id=CallId(call.call_id or ""),
-            tool=call.tool,
+        scope = self._scope
+        candidate = Candidate(
+            call=ToolCallPart(
+                call_id=CallId(call.call_id or ""), name=call.tool, arguments=call.arguments
+            ),
+            ready=ready,
             arguments=call.arguments,
-            arguments_hash=digest,
-            reason=None if call.agent is None else f"for the sub-agent {call.agent}",
+            arguments_hash=arguments_hash(call.tool, call.arguments),
         )
-        await scope.recorder.record([asked])
-        if scope.session.approver is None:
-            if scope.session.unanswered == "stop":
-                return None
-            await approvals.settle(approval_id, Deny("there is no approver"))
-            return await answer
-        pending = scope.fold.pending_approvals()
-        request = next((item for item in pending if item.id == approval_id), None)
-        if request is not None:  # otherwise it is answered already
-            await self._dispatcher.ask_approver(scope, request, answer)
-        return await answer
+        reason = None if call.agent is None else f"for the sub-agent {call.agent}"
+        question = make_question(scope, candidate, judged, reason=reason)
+        await ask_all(scope, [question])
+        if scope.session.approver is None and scope.session.unanswered == "stop":
+            return None
+        return await answer_to(scope, question)
 
     async def _run_tool(self, call: NativeCall) -> CallResult:
         call_id = call.call_id or self._first_open(call.tool)
@@ -174,6 +182,36 @@ class NativeCalls:
         calls = self._scope.fold.calls.values()
         found = (item for item in calls if item.part.name == tool and item.ended is None)
         return next((item.part.call_id for item in found), None)
+
+
+class _AgentTool:
+    """A tool that the agent runs itself, as the permission rules see it."""
+
+    def __init__(self, name: str, *, approval: ApprovalMode) -> None:
+        self.spec = ToolSpec(name=name)
+        self.rules = ToolRules(approval=approval, effect=_EFFECTS.get(name, "external"))
+
+    def prepare(self, arguments: JsonObject) -> PreparedCall:
+        """Return what refuses to run: the agent runs it."""
+
+        async def run(_context: ToolContext) -> object:
+            raise TypeError(f"the agent runs {self.spec.name} itself, with {arguments}")
+
+        return run
+
+
+def _opinion(judged: Judged, call: NativeCall) -> Permission | None:
+    """Return what the rules say of a call that the agent may not ask about."""
+    if judged.ruling.action == "deny":
+        return Refuse(judged.ruling.reason or _NOT_ALLOWED)
+    return (
+        Allow(call.arguments) if judged.ruling.action == "ask" else None
+    )  # then it is asked about
+
+
+def _ready(call: NativeCall, *, approval: ApprovalMode) -> Ready:
+    tool = _AgentTool(call.tool, approval=approval)
+    return Ready(tool, call.arguments, tool.prepare(call.arguments))
 
 
 def _failed(text: str) -> CallResult:

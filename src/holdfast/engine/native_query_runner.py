@@ -3,22 +3,24 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from typing import Literal
 
 import msgspec
 
 from holdfast.blocks.error_classification import TYPED_CODES, code_of_known_text, code_of_status
 from holdfast.blocks.request_builder import lead_with_reminders
+from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.native_calls import NativeCalls
 from holdfast.engine.native_link import NativeLive, NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
 from holdfast.engine.native_opening import NativeOpener, NativePolicy, Opened
-from holdfast.engine.query_runner import QueryRunner, say
+from holdfast.engine.query_runner import say
 from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.native_agent import NativeAgent, NativeOpening, NativeRoute
-from holdfast.ports.runner import OutputSpec, QueryOutcome
+from holdfast.ports.runner import OutputSpec, QueryOutcome, Runner
 from holdfast.serialization.canonical import arguments_hash, canonical_json
 from holdfast.vocabulary.entries import InputPromoted
 from holdfast.vocabulary.errors import (
@@ -57,6 +59,7 @@ class NativeBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     is_native: Callable[[str], bool]
     """Whether a model is run by a native agent."""
     dispatcher: ToolDispatcher
+    permissions: CallPermissions
     catalogue: ModelCatalogue
     clock: Clock
     runtime: RuntimeSettings
@@ -71,7 +74,7 @@ class NativeQueryRunner:
     (NativeMirror), its calls (NativeCalls) or the terminal entry (its caller).
     """
 
-    def __init__(self, wire: QueryRunner, blocks: NativeBlocks) -> None:
+    def __init__(self, wire: Runner[QueryScope], blocks: NativeBlocks) -> None:
         self._wire = wire
         self._blocks = blocks
 
@@ -87,13 +90,15 @@ class NativeQueryRunner:
 
     def _remember(self, scope: QueryScope) -> None:
         scope.before = scope.fold.messages()
-        scope.prompt = scope.input.message
+        scope.native_prompt = scope.input.message
         if scope.input.input_id is not None:
             queued = scope.fold.inputs.get(InputId(scope.input.input_id))
-            scope.prompt = queued.message if queued is not None else None
-        if scope.prompt is not None:
+            scope.native_prompt = queued.message if queued is not None else None
+        if scope.native_prompt is not None:
             reminders = scope.settings.cached_reminders
-            scope.prompt = lead_with_reminders(scope.prompt, reminders, scope.fold.sent_view())
+            scope.native_prompt = lead_with_reminders(
+                scope.native_prompt, reminders, scope.fold.sent_view()
+            )
 
     async def run(self, scope: QueryScope) -> QueryOutcome:
         """Answer it.
@@ -109,6 +114,7 @@ class NativeQueryRunner:
                 scope.resume = "replay"  # the conversation comes from a native session
             return await self._wire.run(scope)
         agent, model = found
+        await scope.recorder.record(())  # what is staged: an agent is asked what is in the log
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
         _refuse_unsupported(scope)
@@ -143,6 +149,8 @@ class _NativeQuery:
         parts = self._first_parts(opened, granted)
         while True:
             rest, result = await self._turn(opened, parts, granted)
+            if rest == "denied":
+                return QueryOutcome(stop_reason="refusal", stop_detail=scope.denied_call)
             if rest is not None:
                 return QueryOutcome(stop_reason=rest, stop_detail=scope.repeated_call)
             outcome = _judge(scope, result, provider=self._agent.provider)
@@ -169,7 +177,7 @@ class _NativeQuery:
         before: list[Part] = [ReminderPart(text=note) for note in scope.input.reminders]
         if opened.hand_over is not None:
             before.insert(0, TextPart(text=opened.hand_over))
-        said = list(scope.prompt.parts) if scope.prompt is not None else []
+        said = list(scope.native_prompt.parts) if scope.native_prompt is not None else []
         if not any(isinstance(part, TextPart | MediaPart | ReminderPart) for part in said):
             said = [TextPart(text=_carry_on(scope, granted))]
         if scope.input.output is not None:
@@ -178,7 +186,7 @@ class _NativeQuery:
 
     async def _turn(
         self, opened: Opened, parts: Sequence[Part], granted: dict[str, JsonObject]
-    ) -> tuple[StopReason | None, NativeResult]:
+    ) -> tuple[Literal["approval", "loop", "denied"] | None, NativeResult]:
         """Send a prompt and record everything up to the result."""
         live, mirror = opened.live, self._mirror
         calls = NativeCalls(
@@ -186,6 +194,7 @@ class _NativeQuery:
             agent=self._agent,
             mirror=mirror,
             dispatcher=self._blocks.dispatcher,
+            permissions=self._blocks.permissions,
             granted=granted,
         )
         try:

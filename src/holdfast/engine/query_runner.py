@@ -1,17 +1,17 @@
 """QueryRunner: one prompt, answered to rest through as many turns as it takes."""
 
 from collections.abc import Awaitable, Callable
-from typing import Literal
 
 import msgspec
 
 from holdfast.blocks.approval_coordinator import NEW_PROMPT
+from holdfast.blocks.conversation.tool_calls import said_at
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import record_end, record_failure
-from holdfast.engine.turn_runner import TurnOutcome, TurnRunner
+from holdfast.engine.turn_runner import TurnOutcome, TurnRunnerInterface
 from holdfast.ports.clock import Clock
 from holdfast.ports.runner import OutputSpec, QueryOutcome
 from holdfast.serialization.canonical import canonical_json
@@ -80,7 +80,7 @@ class QueryRunner:
         self,
         *,
         attempts: ProviderAttempts,
-        turns: TurnRunner,
+        turns: TurnRunnerInterface,
         dispatcher: ToolDispatcher,
         clock: Clock,
     ) -> None:
@@ -90,7 +90,10 @@ class QueryRunner:
         self._clock = clock
 
     async def start(self, scope: QueryScope) -> None:
-        """Record the prompt. From here on it is part of the session, whatever happens next."""
+        """Record the prompt. From here on it is part of the session, whatever happens next.
+
+        A prompt is recorded in one append with the start of the turn that sends it.
+        """
         message = scope.input.message
         if message is not None:
             message = lead_with_reminders(
@@ -100,21 +103,26 @@ class QueryRunner:
         if scope.input.resumes is None:
             # After a rewind a prompt that waited may find questions open that it makes void.
             entries += scope.session.approvals.cancellations(NEW_PROMPT)
-        entries.append(
-            QueryStarted(
-                **scope.stamp(),
-                message=message,
-                resumes=scope.input.resumes,
-                options=KeptOptions(
-                    settings=scope.input.settings,
-                    require_tool=scope.input.require_tool,
-                    timeout=scope.input.timeout,
-                ),
-            )
+        policy = self._dispatcher.policy(scope)
+        started = QueryStarted(
+            **scope.stamp(),
+            message=message,
+            resumes=scope.input.resumes,
+            options=KeptOptions(
+                settings=scope.input.settings,
+                require_tool=scope.input.require_tool,
+                timeout=scope.input.timeout,
+            ),
+            policy=None if policy == scope.fold.standing.policy else policy,
         )
+        entries.append(started)
         if scope.input.input_id is not None:
             entries.append(InputPromoted(**scope.stamp(), input_id=InputId(scope.input.input_id)))
-        await scope.recorder.record(entries)
+        if message is None or scope.fold.calls or scope.fold.open_turn is not None:
+            await scope.recorder.record(entries)
+        else:
+            scope.recorder.stage(entries)
+            scope.prompt = said_at(message, started.time)
 
     async def run(self, scope: QueryScope) -> QueryOutcome:
         """Answer the prompt that was put into the conversation by `start`.
@@ -136,7 +144,7 @@ class QueryRunner:
             if scope.fold.calls:
                 rest = await self._run_tools(scope)
                 if rest is not None:
-                    return QueryOutcome(stop_reason=rest, stop_detail=scope.repeated_call)
+                    return rest
             await self._promote_steers(scope, progress)
             turn = await self._attempts.run(scope, self._next_turn(scope, progress))
             progress.reminders, progress.fresh_media, progress.require_tool = (), (), None
@@ -147,14 +155,18 @@ class QueryRunner:
                 detail = progress.limit if stop_reason == "limit" else None
                 return QueryOutcome(stop_reason=stop_reason, stop_detail=detail)
 
-    async def _run_tools(self, scope: QueryScope) -> Literal["approval", "loop"] | None:
+    async def _run_tools(self, scope: QueryScope) -> QueryOutcome | None:
         records = tuple(scope.fold.calls.values())
         outcome = await self._dispatcher.dispatch(scope, records)
         for record in records:
             if record.ended is not None:
                 result = record.ended.outcome, canonical_json(record.ended.content)
                 scope.loop.end(record.part.call_id, result)
-        return None if outcome == "done" else outcome
+        if outcome == "done":
+            return None
+        if outcome == "denied":
+            return QueryOutcome(stop_reason="refusal", stop_detail=scope.denied_call)
+        return QueryOutcome(stop_reason=outcome, stop_detail=scope.repeated_call)
 
     async def _promote_steers(self, scope: QueryScope, progress: _Progress) -> None:
         """Let everything that was said meanwhile into the conversation."""
@@ -190,7 +202,7 @@ class QueryRunner:
             # With tools a later turn repeats the request, also in a session of one query.
             caches_tail=bool(tools) or not scope.input.is_only,
         )
-        scope.recorder.show([_summary_of(scope, extras)])
+        scope.recorder.stage([_summary_of(scope, extras)])
         return lambda plan: self._turns.run(scope, plan, extras)
 
     async def _after_turn(
@@ -209,7 +221,7 @@ class QueryRunner:
         if progress.limit is not None and scope.turns > 1:
             return "limit"
         stop_reason = _STOP_REASONS[turn.finish]
-        if stop_reason == "complete" and not _has_answer(scope):
+        if stop_reason == "complete" and not (scope.is_end_staged or _has_answer(scope)):
             raise ProviderError(
                 ErrorCode.PROTOCOL,
                 f"the model ended its answer ({turn.finish_reason}) without saying anything",
@@ -303,11 +315,14 @@ async def say(scope: QueryScope, text: str) -> UserMessage:
 def _summary_of(scope: QueryScope, extras: RequestExtras) -> QuerySummary:
     """Count what the next request sends; results of tools are one message of the user's side."""
     counts = scope.fold.conversation.counts.update()
+    # A prompt after another one joins it.
+    is_after_prompt = isinstance(scope.fold.conversation.tip, UserMessage)
+    is_new = scope.staged_prompt is not None and not is_after_prompt
     return QuerySummary(
         session_id=scope.session.session_id,
         query_id=scope.query_id,
         system_prompts=len(scope.settings.system_prompts),
-        user_messages=counts.user + bool(scope.fold.calls),
+        user_messages=counts.user + (is_new or bool(scope.fold.calls)),
         assistant_messages=counts.assistant,
         thinking_blocks=counts.reasoning,
         tools=len(extras.tools),

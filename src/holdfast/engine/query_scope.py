@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.blocks.approval_coordinator import ApprovalCoordinator
+from holdfast.blocks.approval_coordinator import ApprovalCoordinatorInterface
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
-from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
-from holdfast.blocks.tool_registry.registry import ToolRegistry, ToolSet
+from holdfast.blocks.stream_processor.processor import AnswerInterface
+from holdfast.blocks.tool_registry.registry import ToolRegistry, ToolRegistryInterface, ToolSet
 from holdfast.engine.measurements import QueryMeasurement, TurnMeasurement
 from holdfast.engine.native_link import NativeSlot
 from holdfast.engine.owned_tasks import OwnedTasks
@@ -37,10 +37,10 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The session as it is now."""
     waiting: Callable[[], Mapping[InputId, InputQueued]]
     """The prompts that wait, without those that are about to leave the queue."""
-    approvals: ApprovalCoordinator
+    approvals: ApprovalCoordinatorInterface
     tasks: OwnedTasks
     set_status: Callable[[SessionStatus], None]
-    registry: ToolRegistry
+    registry: ToolRegistryInterface
     """What is offered in queries that bring no tools of their own."""
     approver: Approver | None = None
     unanswered: Unanswered = "stop"
@@ -73,7 +73,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     stamp: Stamp
     message_id: MessageId
     """The answer's."""
-    answer: AnswerAssembler
+    answer: AnswerInterface
     measurement: TurnMeasurement
 
 
@@ -93,15 +93,21 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
     repeated_call: str | None = None
     """The tool call for which the query ends as a loop, for people."""
-    registry: ToolRegistry = msgspec.field(default_factory=ToolRegistry)
+    denied_call: str | None = None
+    """The last tool call that was denied, for people."""
+    registry: ToolRegistryInterface = msgspec.field(default_factory=ToolRegistry)
     """What is offered in the query."""
     tools: ToolSet = ToolSet()
     """What is offered in the turn."""
+    prompt: UserMessage | None = None
+    """The prompt as the fold will have it."""
     trouble: str | None = None
     """Why a model call is being repeated or made elsewhere, for the error of a query whose time is
     up; None while nothing has failed."""
     turn: Turn | None = None
     """The turn that runs, or ran last; None before the first one."""
+    is_end_staged: bool = False
+    """Whether the end of that turn waits to be recorded with the end of the query."""
     turns: int = 0
     """How many turns were answered."""
     tool_calls: int = 0
@@ -109,8 +115,8 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     cost: Decimal | None = Decimal(0)
     finish_reason: str | None = None
     output: object = None
-    prompt: UserMessage | None = None
-    """What the query was asked, also where it was taken from the queue."""
+    native_prompt: UserMessage | None = None
+    """What a native agent is asked, also where it was taken from the queue."""
     before: tuple[Message, ...] = ()
     """The conversation before the prompt."""
     resume: ResumeKind | None = None
@@ -141,6 +147,13 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     def query_id(self) -> QueryId:
         """The query's id."""
         return self.input.query_id
+
+    @property
+    def staged_prompt(self) -> UserMessage | None:
+        """The prompt while it waits to be recorded with the first turn; the fold lacks it then."""
+        started = self.fold.open_query
+        is_recorded = started is not None and started.query_id == self.query_id
+        return None if is_recorded else self.prompt
 
     @property
     def turn_stamp(self) -> Stamp:

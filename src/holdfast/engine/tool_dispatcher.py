@@ -1,39 +1,45 @@
 """ToolDispatcher: the tool calls of one turn, from resolving through approval to their ends."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from holdfast.blocks.conversation.tool_calls import CallRecord
 from holdfast.blocks.tool_registry.registry import InvalidInput, NotFound, Ready
+from holdfast.engine.call_permissions import CallPermissions, Judged
+from holdfast.engine.call_questions import (
+    Candidate,
+    Question,
+    answer_to,
+    ask_all,
+    make_question,
+    question_about,
+)
 from holdfast.engine.query_scope import QueryScope
-from holdfast.engine.tool_execution import ToolExecution, record_end, record_failure
+from holdfast.engine.tool_execution import (
+    Clearance,
+    ToolExecution,
+    record_end,
+    record_failure,
+)
 from holdfast.ports.abort import query_stopped
-from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.tools import Answer, BeforeTool, Block, Proceed, Verdict
 from holdfast.serialization.canonical import arguments_hash, canonical_json
-from holdfast.vocabulary.approvals import (
-    ApprovalRequest,
-    Approve,
-    Decision,
-    Deny,
-    check_decision,
-)
+from holdfast.vocabulary.approvals import Ruling
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     HookMessage,
 )
-from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError, without_secrets
-from holdfast.vocabulary.ids import ApprovalId, CallId, new_approval_id
-from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError
+from holdfast.vocabulary.ids import CallId
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import TextPart, ToolCallPart, check_content
+from holdfast.vocabulary.secrets import without_secrets
 
-DispatchOutcome: TypeAlias = Literal["done", "approval", "loop"]
-
-_logger = scrubbed_logger(__name__)
+DispatchOutcome: TypeAlias = Literal["done", "approval", "loop", "denied"]
 
 _SHOWN = 200
 """Characters of a repeated call's arguments that a result shows."""
@@ -44,26 +50,8 @@ _REPEATED = (
     "same each time. Do something else, or answer with what you have."
 )
 _OTHER_ARGUMENTS = "This call was not run: it is not the one that was asked about."
-
-
-class _Candidate(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A call that can run: its tool exists and its input has been parsed."""
-
-    call: ToolCallPart
-    ready: Ready
-    arguments: Json
-    arguments_hash: str
-    """The digest of the tool and the arguments, wherever this call is named."""
-
-
-class _Question(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A call that must be approved before it runs."""
-
-    candidate: _Candidate
-    approval_id: ApprovalId
-    answer: asyncio.Future[ApprovalSettled]
-    """Done once the answer is in the log."""
-    reason: str | None = None
+_ANOTHER_DENIED = "This call was not run: another call of the same answer was denied."
+_LOOPS = "the same call had the same result several times"
 
 
 class ToolDispatcher:
@@ -71,42 +59,57 @@ class ToolDispatcher:
 
     Owns the order: resolve all, ask for all approvals at once, run. Without approvals calls run in
     the model's order; approved ones in the order the answers arrive. An approval is used for
-    exactly what was asked about. Does not own tools (the registry does), answers to approvals (the
-    coordinator records them; what it has not recorded is not acted on) or what a result means (the
-    model).
+    exactly what was asked about. Does not own tools (the registry does), what may run
+    (`CallPermissions`), answers to approvals (the coordinator records them; what it has not
+    recorded is not acted on) or what a result means (the model).
     """
 
-    def __init__(self, *, execution: ToolExecution, before_tool: BeforeTool | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        execution: ToolExecution,
+        permissions: CallPermissions,
+        before_tool: BeforeTool | None = None,
+    ) -> None:
         self._execution = execution
+        self._permissions = permissions
         self._before_tool = before_tool
+
+    def policy(self, scope: QueryScope) -> JsonObject:
+        """Return the permission rules that a query runs under, for the log."""
+        return self._permissions.policy(scope)
 
     async def dispatch(self, scope: QueryScope, calls: Iterable[CallRecord]) -> DispatchOutcome:
         """Run what may run of `calls`; those that ended already stay as they are."""
         prepared = await self._prepare_all(scope, [item for item in calls if item.ended is None])
         if prepared == "loop":
             return "loop"
-        asking = [item for item in prepared if isinstance(item, _Question)]
-        ready = [item for item in prepared if isinstance(item, _Candidate)]
-        await self._ask_all(scope, asking)
+        asking = [item for item in prepared if isinstance(item, Question)]
+        ready = [item for item in prepared if isinstance(item, Candidate)]
+        if _is_stopped(scope):
+            for candidate in (*ready, *(question.candidate for question in asking)):
+                await self._refuse(scope, candidate.call, _ANOTHER_DENIED, source="on_deny")
+            return "denied"
+        await ask_all(scope, asking)
         if scope.session.approver is not None:
             await self._run_as_approved(scope, ready, asking)
-            return "done"
-        await self._run_all(scope, ready)
-        if asking and scope.session.unanswered == "stop":
-            return "approval"
-        for question in asking:
-            await self._act(scope, question.candidate, await self._answer_to(scope, question))
-        return "done"
+        else:
+            await self._run_all(scope, ready)
+            if asking and scope.session.unanswered == "stop":
+                return "approval"
+            for question in asking:
+                await self._act(scope, question, await answer_to(scope, question))
+        return "denied" if _is_stopped(scope) else "done"
 
     async def _prepare_all(
         self, scope: QueryScope, records: list[CallRecord]
-    ) -> list[_Candidate | _Question] | Literal["loop"]:
+    ) -> list[Candidate | Question] | Literal["loop"]:
         """Find out what each call needs, in the model's order.
 
         A question of an earlier query that was answered while other calls were prepared is not
         asked again: its call is prepared once more, by the answer.
         """
-        prepared: dict[CallId, _Candidate | _Question] = {}
+        prepared: dict[CallId, Candidate | Question] = {}
         unprepared = records
         while unprepared:
             for record in unprepared:
@@ -120,39 +123,43 @@ class ToolDispatcher:
             answered = {
                 key
                 for key, item in prepared.items()
-                if isinstance(item, _Question) and item.answer.done()
+                if isinstance(item, Question) and item.answer.done()
             }
             unprepared = [record for record in records if record.part.call_id in answered]
         return list(prepared.values())
 
     async def _prepare(
         self, scope: QueryScope, record: CallRecord
-    ) -> _Candidate | _Question | Literal["loop"] | None:
+    ) -> Candidate | Question | Literal["loop"] | None:
         """Find out what a call needs; a call that cannot or may not run is answered here."""
         call, known = record.part, record.state
         if record.state == "denied":
-            await self._refuse(scope, call, record.reason)
+            await self._deny(scope, call, record.reason)
             return None
         if not record.may_run:
             return None  # it may have taken effect, or not: the fold says so to the model
         if record.state == "approved":
             # What was approved is what runs, whatever a hook would say by now.
             candidate = await self._resolve(scope, call, record.approved)
-            return await self._unless_other(scope, candidate, record.approved_hash)
+            candidate = await self._unless_other(scope, candidate, record.approved_hash)
+            return await self._confirmed(
+                scope, candidate, asked=record.question, answer=record.settled
+            )
         verdict = await self.consult_hook(scope, call)
         candidate = None
         if isinstance(verdict, Proceed):
-            asked = _question_about(scope, call)
+            asked = question_about(scope, call)
             # A question that was asked stands: what it asked about is what may run.
             changed = verdict.arguments if asked is None else asked.arguments
             candidate = await self._resolve(scope, call, changed)
             candidate = await self._unless_other(
                 scope, candidate, asked.arguments_hash if asked else None
             )
-        if candidate is not None and record.state != known:
-            return await self._prepare(scope, record)  # it was answered while the hook was asked
         if candidate is not None:
-            return await self._judge(scope, candidate)
+            judged = await self._permissions.judge(scope, call.name, candidate.ready)
+            if record.state != known:
+                return await self._prepare(scope, record)  # it was answered meanwhile
+            return await self._judge(scope, candidate, judged)
         # A call that never runs can go in circles, too, and no approver could allow it.
         asked_for = call.arguments if call.invalid is None else call.invalid
         row = scope.loop.judge(call.call_id, arguments_hash(call.name, asked_for))
@@ -161,37 +168,57 @@ class ToolDispatcher:
         return _loop_of(scope, call) if row == "insisting" else None
 
     async def _unless_other(
-        self, scope: QueryScope, candidate: _Candidate | None, asked: str | None
-    ) -> _Candidate | None:
+        self, scope: QueryScope, candidate: Candidate | None, asked: str | None
+    ) -> Candidate | None:
         """Refuse a call that is not the one that was asked about, by the digest of the question."""
         if candidate is None or asked is None or candidate.arguments_hash == asked:
             return candidate
-        await self._refuse(scope, candidate.call, _OTHER_ARGUMENTS)
+        await self._refuse(scope, candidate.call, _OTHER_ARGUMENTS, source="approval")
         return None
 
     async def _judge(
-        self, scope: QueryScope, candidate: _Candidate
-    ) -> _Candidate | _Question | Literal["loop"] | None:
+        self, scope: QueryScope, candidate: Candidate, judged: Judged
+    ) -> Candidate | Question | Literal["loop"] | None:
         """Say whether a call may run as it is, must be asked about, or goes in circles."""
         call = candidate.call
+        action = judged.ruling.action
         row = scope.loop.judge(call.call_id, candidate.arguments_hash)
         looping = row != "fresh"
-        if looping and (scope.session.approver is None or scope.settings.on_loop == "deny"):
+        is_asked = scope.session.approver is not None and scope.settings.on_loop == "ask"
+        if looping and (action == "deny" or not is_asked):
             if row == "insisting":
                 return _loop_of(scope, call)
             scope.loop.refuse()
-            await self._refuse(scope, call, _REPEATED)
+            await self._refuse(scope, call, _REPEATED, source="loop")
             return None
-        if not looping and not self._must_ask(scope, candidate):
-            return candidate
-        asked = _question_about(scope, candidate.call)
-        approval_id = new_approval_id() if asked is None else asked.approval_id
-        return _Question(
-            candidate=candidate,
-            approval_id=approval_id,
-            answer=scope.session.approvals.park(approval_id),
-            reason="the same call had the same result several times" if looping else None,
+        if action == "deny":
+            await self._deny(scope, call, judged.ruling)
+            return None
+        if not looping and action == "allow":
+            return msgspec.structs.replace(candidate, judged=judged)
+        of_tool = judged.ruling.source == "tool"
+        reason = _LOOPS if looping else None if of_tool else judged.ruling.reason
+        return make_question(scope, candidate, judged, reason=reason)
+
+    async def _confirmed(
+        self,
+        scope: QueryScope,
+        candidate: Candidate | None,
+        *,
+        asked: ApprovalRequested | None,
+        answer: ApprovalSettled | None,
+    ) -> Candidate | None:
+        """Return an approved call, unless it may not run all the same."""
+        if candidate is None:
+            return None
+        judged = await self._permissions.confirm(
+            scope, candidate.call.name, candidate.ready, asked=asked, answer=answer
         )
+        if judged.ruling.action == "deny":
+            await self._deny(scope, candidate.call, judged.ruling)
+            return None
+        feedback = None if answer is None else answer.feedback
+        return msgspec.structs.replace(candidate, judged=judged, feedback=feedback)
 
     async def consult_hook(self, scope: QueryScope, call: ToolCallPart) -> Verdict:
         """Ask the hook about a call; one that it blocks or answers is ended here.
@@ -214,21 +241,21 @@ class ToolDispatcher:
             said = HookMessage(**scope.stamp(), hook="before_tool", text=verdict.message)
             await scope.recorder.record([said])
         if isinstance(verdict, Block):
-            await self._refuse(scope, call, verdict.reason)
+            await self._refuse(scope, call, verdict.reason, source="hook")
         elif isinstance(verdict, Answer):
             await record_end(scope, call, outcome="ok", content=verdict.content)
         return verdict
 
     async def _resolve(
         self, scope: QueryScope, call: ToolCallPart, changed: Json | None
-    ) -> _Candidate | None:
+    ) -> Candidate | None:
         """Find the tool and parse the input once; a call that cannot run is answered here."""
         settings = scope.settings
         offered = scope.tools.view(settings.allowed_tools, settings.denied_tools)
         resolution = offered.resolve(call, arguments=changed)
         if isinstance(resolution, Ready):
             arguments = call.arguments if changed is None else changed
-            return _Candidate(
+            return Candidate(
                 call=call,
                 ready=resolution,
                 arguments=arguments,
@@ -237,91 +264,48 @@ class ToolDispatcher:
         await record_failure(scope, call, _why_not(resolution), arguments=changed)
         return None
 
-    def _must_ask(self, scope: QueryScope, candidate: _Candidate) -> bool:
-        asks = "ask" in (candidate.ready.rules.approval, scope.settings.approval)
-        return asks and not scope.fold.is_allowed(candidate.call.name, scope.query_id)
-
-    async def _ask_all(self, scope: QueryScope, questions: Iterable[_Question]) -> None:
-        """Record every question at once, unless an earlier query asked it already."""
-        requests = [
-            ApprovalRequested(
-                **scope.turn_stamp(),
-                approval_id=item.approval_id,
-                call_id=item.candidate.call.call_id,
-                tool=item.candidate.call.name,
-                arguments=item.candidate.arguments,
-                arguments_hash=item.candidate.arguments_hash,
-                effect=item.candidate.ready.rules.effect,
-                reason=item.reason,
-            )
-            for item in questions
-            if item.approval_id not in scope.fold.approvals
-        ]
-        if requests:
-            await scope.recorder.record(requests)
-
     async def _run_as_approved(
-        self, scope: QueryScope, ready: list[_Candidate], asking: list[_Question]
+        self, scope: QueryScope, ready: list[Candidate], asking: list[Question]
     ) -> None:
         """Run what needs no approval, and the rest in the order in which answers arrive."""
-        arrivals: asyncio.Queue[tuple[_Candidate, ApprovalSettled]] = asyncio.Queue()
+        arrivals: asyncio.Queue[tuple[Question, ApprovalSettled]] = asyncio.Queue()
 
-        async def bring(question: _Question) -> None:
-            answer = await self._answer_to(scope, question)
-            arrivals.put_nowait((question.candidate, answer))
+        async def bring(question: Question) -> None:
+            answer = await answer_to(scope, question)
+            arrivals.put_nowait((question, answer))
 
         async with asyncio.TaskGroup() as group:
             for item in asking:
                 group.create_task(bring(item))
             await self._run_all(scope, ready)
             for _ in asking:
-                candidate, answer = await arrivals.get()
-                work = self._act(scope, candidate, answer)
+                question, answer = await arrivals.get()
+                work = self._act(scope, question, answer)
                 if scope.settings.parallel_tools:
                     group.create_task(work)
                 else:
                     await work
 
-    async def _answer_to(self, scope: QueryScope, question: _Question) -> ApprovalSettled:
-        """Ask the approver; the first answer decides, its own or one from elsewhere."""
-        pending = scope.fold.pending_approvals()
-        request = next((item for item in pending if item.id == question.approval_id), None)
-        if request is not None:  # otherwise it is answered already
-            await self.ask_approver(scope, request, question.answer)
-        return await question.answer
-
-    async def ask_approver(
-        self,
-        scope: QueryScope,
-        request: ApprovalRequest,
-        answer: "asyncio.Future[ApprovalSettled]",
-    ) -> None:
-        """Let the approver answer, unless an answer comes first."""
-        approver, approvals = scope.session.approver, scope.session.approvals
-        if approver is None:
-            await approvals.settle(request.id, Deny("there is no approver"))
-            return
-        asking = scope.session.tasks.start(_ask_safely(approver(request)), name="holdfast-approver")
-        try:
-            either: set[asyncio.Future[Any]] = {answer, asking}
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                await approvals.settle(request.id, asking.result())
-        finally:
-            asking.cancel()
-
-    async def _act(self, scope: QueryScope, candidate: _Candidate, answer: ApprovalSettled) -> None:
+    async def _act(self, scope: QueryScope, question: Question, answer: ApprovalSettled) -> None:
         """Do what a recorded answer says."""
-        if answer.decision != "approved":
-            await self._refuse(scope, candidate.call, answer.reason)
+        call = question.candidate.call
+        if _is_stopped(scope):
+            await self._refuse(scope, call, _ANOTHER_DENIED, source="on_deny")
             return
-        approved: _Candidate | None = candidate
+        if answer.decision != "approved":
+            await self._deny(scope, call, answer.reason)
+            if _is_stopped(scope):
+                voided = scope.session.approvals.cancellations(_ANOTHER_DENIED)
+                await scope.recorder.record(voided)
+            return
+        approved: Candidate | None = question.candidate
         if answer.arguments is not None:
-            approved = await self._resolve(scope, candidate.call, answer.arguments)
+            approved = await self._resolve(scope, call, answer.arguments)
+        approved = await self._confirmed(scope, approved, asked=question.request, answer=answer)
         if approved is not None:
             await self._run(scope, approved)
 
-    async def _run_all(self, scope: QueryScope, candidates: Iterable[_Candidate]) -> None:
+    async def _run_all(self, scope: QueryScope, candidates: Iterable[Candidate]) -> None:
         if not scope.settings.parallel_tools:
             for item in candidates:
                 await self._run(scope, item)
@@ -330,27 +314,51 @@ class ToolDispatcher:
             for item in candidates:
                 group.create_task(self._run(scope, item))
 
-    async def _run(self, scope: QueryScope, candidate: _Candidate) -> None:
-        await self._execution.run(
-            scope, candidate.call, candidate.ready, arguments_hash=candidate.arguments_hash
+    async def _run(self, scope: QueryScope, candidate: Candidate) -> None:
+        judged = candidate.judged
+        clearance = Clearance(
+            arguments_hash=candidate.arguments_hash,
+            ruling=None if judged is None else judged.ruling,
+            is_unconfined=judged is not None and judged.is_unconfined,
+            feedback=candidate.feedback,
         )
+        await self._execution.run(scope, candidate.call, candidate.ready, clearance=clearance)
 
-    async def _refuse(self, scope: QueryScope, call: ToolCallPart, reason: str | None) -> None:
-        await record_end(scope, call, outcome="denied", content=(TextPart(text=reason or _DENIED),))
+    async def _deny(
+        self, scope: QueryScope, call: ToolCallPart, ruling: Ruling | str | None
+    ) -> None:
+        """Refuse a call by a ruling or a person's reason: that may end the query, too."""
+        scope.denied_call = _shown(call)
+        reason = ruling.reason if isinstance(ruling, Ruling) else ruling
+        content = (TextPart(text=reason or _DENIED),)
+        kept = ruling if isinstance(ruling, Ruling) else None  # what a person said is in the log
+        await record_end(scope, call, outcome="denied", content=content, ruling=kept)
+
+    async def _refuse(
+        self, scope: QueryScope, call: ToolCallPart, reason: str, *, source: str
+    ) -> None:
+        """Refuse a call for a reason that is no permission."""
+        ruling = Ruling(action="deny", reason=reason, source=source)
+        content = (TextPart(text=reason),)
+        await record_end(scope, call, outcome="denied", content=content, ruling=ruling)
 
 
 def _loop_of(scope: QueryScope, call: ToolCallPart) -> Literal["loop"]:
     """Note which call goes in circles."""
-    shown = canonical_json(call.arguments if call.invalid is None else call.invalid).decode()
-    more = "…" if len(shown) > _SHOWN else ""
-    scope.repeated_call = f"{call.name}({shown[:_SHOWN]}{more})"
+    scope.repeated_call = _shown(call)
     return "loop"
 
 
-def _question_about(scope: QueryScope, call: ToolCallPart) -> ApprovalRequested | None:
-    """Return the question that was asked about a call and not answered yet."""
-    pending = scope.fold.approvals.values()
-    return next((item for item in pending if item.call_id == call.call_id), None)
+def _shown(call: ToolCallPart) -> str:
+    """Write a call down for people."""
+    shown = canonical_json(call.arguments if call.invalid is None else call.invalid).decode()
+    more = "…" if len(shown) > _SHOWN else ""
+    return f"{call.name}({shown[:_SHOWN]}{more})"
+
+
+def _is_stopped(scope: QueryScope) -> bool:
+    """Whether the query ends because a call was denied."""
+    return scope.denied_call is not None and scope.settings.on_deny == "stop"
 
 
 def _why_not(resolution: NotFound | InvalidInput) -> ToolError:
@@ -369,29 +377,3 @@ def _check_verdict(verdict: Verdict) -> Verdict:
     for piece in verdict.content if isinstance(verdict, Answer) else ():
         check_content(piece)
     return msgspec.convert(msgspec.to_builtins(verdict), type(verdict))
-
-
-async def _ask_safely(answer: Awaitable[Decision]) -> Decision:
-    """Wait for an approver; one that fails has not approved.
-
-    Raises:
-        HookError: HOOK_FAILED when its answer is no decision: a mistake of the program, of which
-            the model is not told.
-
-    """
-    try:
-        decision = await answer
-    except (Exception, SystemExit) as error:
-        _logger.exception("an approver failed; the call is denied")
-        return Deny(f"the approver failed: {type(error).__name__}")
-    if not isinstance(decision, Approve | Deny):
-        raise HookError(
-            ErrorCode.HOOK_FAILED,
-            f"the approver returned {type(decision).__name__}; it must return Approve or Deny",
-        )
-    try:
-        return check_decision(decision)
-    except ValueError as error:
-        raise HookError(
-            ErrorCode.HOOK_FAILED, f"the approver returned what is no decision: {error}"
-        ) from error

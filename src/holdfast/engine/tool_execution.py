@@ -20,8 +20,10 @@ from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from holdfast.ports.telemetry import ToolBegun
 from holdfast.ports.tools import ToolContext
+from holdfast.vocabulary.approvals import Ruling
 from holdfast.vocabulary.entries import RetryScheduled, ToolEnded, ToolStarted
 from holdfast.vocabulary.errors import AgentError, ErrorCode, ErrorReport, ToolError
 from holdfast.vocabulary.events import Event, ToolFailed, ToolProgress
@@ -44,15 +46,40 @@ class _Failure(NamedTuple):
         return to_agent_error(self.raised, ToolError)
 
 
+class Clearance(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a call may run, and on which terms."""
+
+    arguments_hash: str
+    ruling: Ruling | None = None
+    is_unconfined: bool = False
+    """Whether a person approved that it runs without a sandbox."""
+    feedback: str | None = None
+    """What the approver has to say to the model."""
+
+    @property
+    def note(self) -> tuple[ResultContent, ...]:
+        """The feedback, as the model gets it with the result."""
+        if self.feedback is None:
+            return ()
+        return (TextPart(text=f"[note from the person who approved this call: {self.feedback}]"),)
+
+
 class ToolExecution:
     """Runs tools. Owns time limits and repeats; does not decide whether a call may run."""
 
-    def __init__(self, *, clock: Clock, random: Random) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        random: Random,
+        surroundings: ToolSurroundings = NO_SURROUNDINGS,
+    ) -> None:
         self._clock = clock
         self._random = random
+        self._surroundings = surroundings
 
     async def run(
-        self, scope: QueryScope, call: ToolCallPart, ready: Ready, *, arguments_hash: str
+        self, scope: QueryScope, call: ToolCallPart, ready: Ready, *, clearance: Clearance
     ) -> None:
         """Run a call and record its end. A cancelled run leaves the call without one."""
         scope.tool_calls += 1
@@ -63,11 +90,13 @@ class ToolExecution:
                     **scope.turn_stamp(),
                     call_id=call.call_id,
                     tool=call.name,
-                    arguments_hash=arguments_hash,
+                    arguments_hash=clearance.arguments_hash,
                     idempotent=ready.rules.idempotent,
+                    ruling=clearance.ruling,
                 )
             ]
         )
+        ready = replace(ready, is_unconfined=clearance.is_unconfined)
         measurement = scope.measurement.begin_tool(_begun(scope, call, ready))
         with measurement.span:
             outcome = await self._run_with_repeats(scope, call, ready)
@@ -78,13 +107,18 @@ class ToolExecution:
                 call_id=call.call_id,
                 tool=call.name,
                 outcome="ok",
-                content=outcome.content,
+                content=(*outcome.content, *clearance.note),
                 duration_ms=duration_ms,
             )
             await scope.recorder.record([ended])
         else:
             ended = await record_failure(
-                scope, call, outcome, duration_ms=duration_ms, arguments=ready.arguments
+                scope,
+                call,
+                outcome,
+                duration_ms=duration_ms,
+                arguments=ready.arguments,
+                note=clearance.note,
             )
         scope.recorder.show(measurement.end(ended))
 
@@ -161,6 +195,7 @@ class ToolExecution:
             signal=abort.signal,
             report=_reporter(scope, call, abort.signal),
             caller=scope.caller,
+            surroundings=replace(self._surroundings, may_run_unconfined=ready.is_unconfined),
         )
         limit = ready.rules.timeout or None
         # A task of its own, so that the query goes on when a tool ignores its cancellation.
@@ -192,6 +227,7 @@ async def record_end(
     *,
     outcome: Literal["ok", "denied"],
     content: tuple[ResultContent, ...],
+    ruling: Ruling | None = None,
 ) -> None:
     """Record the end of a call that is answered without running its tool."""
     ended = ToolEnded(
@@ -200,6 +236,7 @@ async def record_end(
         tool=call.name,
         outcome=outcome,
         content=content,
+        ruling=ruling,
     )
     await scope.recorder.record([ended])
 
@@ -211,6 +248,7 @@ async def record_failure(
     *,
     duration_ms: int = 0,
     arguments: Json = None,
+    note: tuple[ResultContent, ...] = (),
 ) -> ToolEnded:
     """Record that a call failed: for the model, and for consumers.
 
@@ -222,7 +260,7 @@ async def record_failure(
         call_id=call.call_id,
         tool=call.name,
         outcome="timed_out" if error.code is ErrorCode.TOOL_TIMEOUT else "error",
-        content=failure_content(error.report),
+        content=(*failure_content(error.report), *note),
         error=error.report,
         duration_ms=duration_ms,
     )

@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import msgspec
 
-from holdfast.blocks.request_builder import RequestExtras, build_request
-from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
+from holdfast.blocks.request_builder import RequestBuilder, RequestExtras
+from holdfast.blocks.stream_processor.processor import (
+    AnswerInterface,
+    AnswerSource,
+    StreamProcessorInterface,
+)
 from holdfast.engine.query_scope import ModelPlan, QueryScope, Turn
 from holdfast.ports.abort import query_stopped
 from holdfast.ports.clock import Clock
@@ -21,6 +25,7 @@ from holdfast.vocabulary.entries import TurnEnded, TurnStarted
 from holdfast.vocabulary.errors import ErrorCode, RequestError, StoreError
 from holdfast.vocabulary.events import Event, Heartbeat
 from holdfast.vocabulary.ids import MessageId, new_message_id, new_turn_id
+from holdfast.vocabulary.parts import TextPart, ToolCallPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import RuntimeSettings
 from holdfast.vocabulary.stream_parts import FinishKind, StreamFinished
@@ -37,6 +42,23 @@ class TurnOutcome(msgspec.Struct, frozen=True, kw_only=True):
     finish_reason: str
 
 
+class TurnRunnerInterface(Protocol):
+    """Runs turns; a substitute for `TurnRunner` in a query runner has this method.
+
+    - It makes one request of what the fold would send now, and asks once: it repeats nothing, runs
+      no tools and does not decide what comes next.
+    - `turn.started` is recorded before the client is asked, each part as it comes, and `turn.ended`
+      with its usage and cost once the client has finished. An answer without parts adds no message.
+    - An answer that ends without `StreamFinished` is STREAM_INTERRUPTED. What the client raises is
+      raised as it is, after what came before it was recorded.
+    - The client's stream is closed however the turn ends.
+    """
+
+    async def run(self, scope: QueryScope, plan: ModelPlan, extras: RequestExtras) -> TurnOutcome:
+        """Ask once."""
+        ...
+
+
 class TurnRunner:
     """Runs one request and its answer.
 
@@ -47,8 +69,16 @@ class TurnRunner:
     """
 
     def __init__(
-        self, *, catalogue: ModelCatalogue, clock: Clock, runtime: RuntimeSettings
+        self,
+        *,
+        request_builder: RequestBuilder,
+        stream_processor: StreamProcessorInterface,
+        catalogue: ModelCatalogue,
+        clock: Clock,
+        runtime: RuntimeSettings,
     ) -> None:
+        self._build_request = request_builder
+        self._processor = stream_processor
         self._catalogue = catalogue
         self._clock = clock
         self._runtime = runtime
@@ -61,7 +91,7 @@ class TurnRunner:
             TimeoutError: when the model took longer than the query gives it.
 
         """
-        request = _request_of(scope, plan, extras)
+        request = self._request_of(scope, plan, extras)
         turn = await self._begin(scope, plan, request)
         answer, measurement, stopped = turn.answer, turn.measurement, scope.abort.signal
         async with (
@@ -82,18 +112,49 @@ class TurnRunner:
                     answer.feed(batch, out)
                     if answer.finished is not None and answer.failure is None:
                         out.append(self._end(scope, turn, answer.finished))
+                        await self._record_end(scope, out, answer=answer, time=time)
+                        continue
                     if out:
                         await time.record(out)
+                        if self._processor.has_handlers:
+                            self._processor.show(out)
                     if answer.failure is not None:
                         raise answer.failure
                     if answer.unsaved_bytes and not checkpoints.started:
                         checkpoints.start(self._clock, self._runtime.checkpoint_seconds)
                     heartbeats.listening = heartbeats.heard = True
         outcome = _outcome(turn)
-        scope.recorder.show(measurement.end())
+        scope.recorder.stage(measurement.end())
         return outcome
 
+    async def _record_end(
+        self, scope: QueryScope, out: list[Event], *, answer: AnswerInterface, time: "_ModelTime"
+    ) -> None:
+        """Record the end of an answer; one append holds it and the query's, if that must follow."""
+        scope.is_end_staged = not self._processor.has_handlers and _ends_query(scope, answer)
+        if scope.is_end_staged:
+            scope.recorder.stage(out)
+            return
+        await time.record(out)
+        if self._processor.has_handlers:
+            self._processor.show(out)
+
+    def _request_of(
+        self, scope: QueryScope, plan: ModelPlan, extras: RequestExtras
+    ) -> ModelRequest:
+        extras = msgspec.structs.replace(extras, model=plan.model)
+        request = self._build_request(
+            plan.settings, scope.fold.sent_view(scope.staged_prompt), extras
+        )
+        _logger.debug(
+            "request to %s/%s: %d messages, %d tools, attempt %d",
+            *(plan.client.provider, plan.model),
+            *(len(request.messages), len(request.tools), plan.attempt),
+        )
+        return request
+
     async def _begin(self, scope: QueryScope, plan: ModelPlan, request: ModelRequest) -> Turn:
+        scope.is_end_staged = False
         turn_id = new_turn_id()
         stamp = scope.stamp.of_turn(turn_id)
         begun = TurnBegun(
@@ -104,12 +165,14 @@ class TurnRunner:
             request=request,
             attempt=plan.attempt,
         )
-        answer = AnswerAssembler(
-            stamp=stamp,
-            provider=plan.client.provider,
-            model=plan.model,
-            limits=plan.settings.limits,
-            checkpoint_bytes=self._runtime.checkpoint_bytes,
+        answer = self._processor.begin(
+            AnswerSource(
+                stamp=stamp,
+                provider=plan.client.provider,
+                model=plan.model,
+                limits=plan.settings.limits,
+                checkpoint_bytes=self._runtime.checkpoint_bytes,
+            )
         )
         scope.turn = turn = Turn(
             provider=plan.client.provider,
@@ -150,15 +213,13 @@ class TurnRunner:
         return ended
 
 
-def _request_of(scope: QueryScope, plan: ModelPlan, extras: RequestExtras) -> ModelRequest:
-    extras = msgspec.structs.replace(extras, model=plan.model)
-    request = build_request(plan.settings, scope.fold.sent_view(), extras)
-    _logger.debug(
-        "request to %s/%s: %d messages, %d tools, attempt %d",
-        *(plan.client.provider, plan.model),
-        *(len(request.messages), len(request.tools), plan.attempt),
-    )
-    return request
+def _ends_query(scope: QueryScope, answer: AnswerInterface) -> bool:
+    """Whether nothing but the end of the query can follow an answer: words, and nothing asked."""
+    finished = answer.finished
+    if finished is None or finished.kind != "stop" or scope.input.output is not None:
+        return False
+    has_words = any(isinstance(part, TextPart) and part.text for part in answer.parts)
+    return has_words and not any(isinstance(part, ToolCallPart) for part in answer.parts)
 
 
 def _outcome(turn: Turn) -> TurnOutcome:
@@ -225,7 +286,7 @@ class _Checkpoints:
     A store that fails interrupts the turn: the provider may say nothing more for long.
     """
 
-    def __init__(self, scope: QueryScope, answer: AnswerAssembler, time: _ModelTime) -> None:
+    def __init__(self, scope: QueryScope, answer: AnswerInterface, time: _ModelTime) -> None:
         self._scope = scope
         self._answer = answer
         self._time = time

@@ -25,7 +25,13 @@ class Recorder(Protocol):
     - What was recorded first is in the log first, also when two callers record at the same time: a
       decision that is made before the first wait rests on everything recorded before it.
     - A store that fails raises a `StoreError`; nothing of the batch is shown.
+    - What is staged is recorded with the next events, in one append, or by itself after a moment.
+      Until then it may be neither folded nor shown, and nothing may be done that rests on it.
     """
+
+    def stage(self, events: Sequence[Event]) -> None:
+        """Take `events` in, to be recorded together with what comes next."""
+        ...
 
     async def record(self, events: Sequence[Event]) -> None:
         """Make `events` durable, then visible."""

@@ -15,6 +15,7 @@ from typing import (
 import msgspec
 
 from holdfast.ports.abort import AbortSignal
+from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.ids import CallId, QueryId, SessionId
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -89,8 +90,10 @@ class ToolContext(Generic[DepsT_co]):
         signal: AbortSignal,
         report: Callable[[Json], None],
         caller: ToolCaller = _NO_CALLER,
+        surroundings: ToolSurroundings = NO_SURROUNDINGS,
     ) -> None:
         self._caller = caller
+        self.surroundings = surroundings
         self.session_id = session_id
         self.call_id = call_id
         self.signal = signal

@@ -17,12 +17,16 @@ import msgspec
 from holdfast.blocks.pricing import Price, PriceList, PriceTier, Pricing, Rates
 from holdfast.ports.clock import Clock
 from holdfast.providers.vendors import VENDORS
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.usage import Usage
 
 Ability: TypeAlias = Literal["image", "document", "audio", "reasoning"]
 
 _NATIVE_AGENTS = {"claude-agent": "anthropic"}
 """Providers that are not vendors, and the vendor whose models they use."""
+
+_FEW = 2
+"""How many names are offered for one that is not known."""
 
 _DATE_SUFFIX = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?(0[1-9]|[12]\d|3[01])$")
 
@@ -104,6 +108,22 @@ class Catalogue:
         provider = _owner_of_models(provider)
         table = self._table(provider)
         return () if table is None else tuple(_facts(provider, row) for row in table.models)
+
+    def full_names(self, model: str) -> tuple[str, ...]:
+        """Return `provider/model` for a name without a provider; the closest, if none is it.
+
+        For the error of a name that lacks its provider: of several providers the first ones of the
+        table of vendors, which are the models' makers.
+        """
+        makers = [name for name, vendor in VENDORS.items() if vendor.default_model]
+        known: dict[str, list[str]] = {}
+        for maker in makers:
+            own = {VENDORS[maker].default_model, *(each.model for each in self.models(maker))}
+            for name in own:
+                known.setdefault(name or "", []).append(f"{maker}/{name}")
+        matches = late_module("difflib").get_close_matches
+        close = [model] if model in known else matches(model, known, n=1)
+        return tuple(known[close[0]][:_FEW]) if close else ()
 
     @property
     def providers(self) -> tuple[str, ...]:

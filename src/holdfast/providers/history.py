@@ -6,6 +6,7 @@ same way, so that the provider's prompt cache still matches.
 
 import re
 from collections.abc import Mapping, Sequence
+from operator import is_
 from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
@@ -148,12 +149,13 @@ def _sendable(
     for given in added:
         for piece in (given,) if kept else adapter.opening(given):
             message = adapter.message(piece)
-            last = kept[-1] if kept else None
             if not message.parts:
                 continue
-            if isinstance(message, UserMessage) and isinstance(last, UserMessage):
+            last = kept[-1] if kept else None
+            is_user = isinstance(message, UserMessage)
+            if is_user and isinstance(last, UserMessage):
                 kept[-1] = replace(last, parts=_joined(last.parts, message.parts))
-            elif last is not None or isinstance(message, UserMessage) or _is_summary(message):
+            elif last is not None or is_user or _is_summary(message):
                 kept.append(message)
     return kept
 
@@ -170,9 +172,7 @@ def _joined(first: tuple[Part, ...], second: tuple[Part, ...]) -> tuple[Part, ..
 
 
 def _same(made: Sequence[object], given: Sequence[object]) -> bool:
-    return len(made) == len(given) and all(
-        one is other for one, other in zip(made, given, strict=True)
-    )
+    return len(made) == len(given) and all(map(is_, made, given))
 
 
 def is_same_model(first: str, second: str) -> bool:
@@ -190,6 +190,8 @@ class _MessageAdapter:
         self._model = request.model
         self._keeps_summaries = request.compaction.enabled
         self._rules = rules
+        self._needs_same_model = rules.reasoning == "same_model"
+        self._keeps_any = rules.reasoning == "same_provider"
         self._names = names
         self.ids = CallIds()
 
@@ -199,18 +201,16 @@ class _MessageAdapter:
         if isinstance(message, AssistantMessage):
             calls = [part.call_id for part in message.tool_calls]
             self.ids = self.ids.with_answer(calls, self._rules.call_id_pattern)
-        if isinstance(message, AssistantMessage) and message.provider:
-            is_ours = message.provider == self._provider
-            is_same = is_ours and is_same_model(message.model, self._model)
-        keeps_reasoning = {"same_model": is_same, "same_provider": is_ours, "never": False}[
-            self._rules.reasoning
-        ]
-        parts = tuple(
-            fitted
-            for part in message.parts
-            if (fitted := self._part(part, is_ours=is_ours, reasoning=keeps_reasoning)) is not None
-        )
-        return message if _same(parts, message.parts) else replace(message, parts=parts)
+            if message.provider:
+                is_ours = message.provider == self._provider
+                is_same = is_ours and is_same_model(message.model, self._model)
+        keeps_reasoning = is_same if self._needs_same_model else is_ours and self._keeps_any
+        parts: list[Part] = []
+        for part in message.parts:
+            fitted = self._part(part, is_ours=is_ours, reasoning=keeps_reasoning)
+            if fitted is not None:
+                parts.append(fitted)
+        return message if _same(parts, message.parts) else replace(message, parts=tuple(parts))
 
     def opening(self, message: Message) -> tuple[Message, ...]:
         """Return the first message as messages that begin with the user.

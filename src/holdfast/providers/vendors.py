@@ -211,3 +211,10 @@ def ollama_url(host: str) -> str:
     name = f"[{name}]" if ":" in name else name
     usual = _USUAL_PORTS[parts.scheme] if "://" in given else _OLLAMA_PORT
     return f"{parts.scheme}://{name}:{port or usual}{parts.path.rstrip('/')}"
+
+
+def key_advice() -> str:
+    """Say how to use a provider instead of a model on this machine, for messages."""
+    usual = [vendor for vendor in VENDORS.values() if vendor.default_model and vendor.key_variables]
+    names = ", ".join(vendor.key_variables[0] for vendor in usual[:3])
+    return f"set the API key of a provider ({names}, ...)"

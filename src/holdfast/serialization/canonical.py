@@ -15,6 +15,19 @@ def canonical_json(value: Json) -> bytes:
 
 def arguments_hash(tool: str, arguments: Json) -> str:
     """Return the digest that binds an approval to one tool and its exact arguments."""
+    return _digest([tool, arguments])
+
+
+def approval_key(tool: str, arguments: Json, folder: str, *, is_confined: bool = True) -> str:
+    """Return the digest that binds a lasting approval to a tool, its arguments and a folder.
+
+    The same command in another folder, or without a sandbox around it, is another command.
+    """
+    bound = [tool, arguments, folder]
+    return _digest(bound if is_confined else [*bound, "unconfined"])
+
+
+def _digest(value: Json) -> str:
     # It brings OpenSSL's digests, which only tool calls need.
     sha256 = late_module("hashlib").sha256
-    return str(sha256(canonical_json([tool, arguments])).hexdigest())
+    return str(sha256(canonical_json(value)).hexdigest())

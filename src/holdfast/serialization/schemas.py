@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest
-from holdfast.vocabulary.entries import KnownEntry
+from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.events import (
     CompactionDelta,

@@ -92,8 +92,8 @@ class SessionCommands:
         session_id = self._session.session_id
         while True:
             try:
-                await self.carry_out_pending()
                 await self._inbox.wait(session_id, seen=self._seen)
+                await self.carry_out_pending()
             except SessionError:
                 return  # the session is closing: what is pending is for the next holder
             except StoreError as error:
@@ -144,7 +144,9 @@ class SessionCommands:
                 query = QueryInput(query_id=query_id, message=message, sender=message.sender)
                 await self._queue.admit(query, delivery, consumed=consumed, starts=starts)
             case ApproveCall(approval_id=approval_id, arguments=arguments, scope=scope):
-                decision = Approve(arguments=arguments, scope=scope, by=command.by)
+                decision = Approve(
+                    arguments=arguments, scope=scope, by=command.by, feedback=command.feedback
+                )
                 # A caller that is here can mend its arguments; one that is gone cannot.
                 is_here = not consumed
                 await self._session.decide(

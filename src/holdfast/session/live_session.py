@@ -11,7 +11,12 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.blocks.tool_registry.registry import InvalidInput, ToolRegistry, registry_of
+from holdfast.blocks.tool_registry.registry import (
+    InvalidInput,
+    ToolRegistry,
+    ToolRegistryInterface,
+    registry_of,
+)
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.clock import Clock, Stamp
@@ -109,6 +114,7 @@ class LiveSession:
             lease=lease,
             fold=fold,
             channel=self.channel,
+            tasks=self._tasks,
             appended=self._after_append,
         )
         self._approvals = ApprovalCoordinator(
@@ -364,7 +370,7 @@ class LiveSession:
 
 
 def _refuse_misfit(
-    tools: ToolRegistry, asked: ApprovalRequested | None, decision: Decision
+    tools: ToolRegistryInterface, asked: ApprovalRequested | None, decision: Decision
 ) -> None:
     """Refuse an approval with arguments that the tool would not take.
 

@@ -36,13 +36,16 @@ async def open_session(resources: SessionResources, request: SessionRequest) -> 
     """
     record = await find_session(resources, request)
     if record is None and (request.must_exist or await _is_taken(resources, request)):
-        raise _no_session(request)
+        raise no_session(request)
     if record is None:
         _refuse_long_name(request)
     elif request.fork is not None:
         raise StoreError(ErrorCode.CONFLICT, f"the name {request.reference!r} is taken")
     try:
-        return await _open(resources, request, record.id if record else _new_id(request))
+        if record is not None:
+            return await _open(resources, request, record.id)
+        given = parse_session_id(request.reference) if request.reference else None
+        return await _open(resources, request, given or new_session_id(), is_new=given is None)
     except StoreError as error:
         # Another process may have made the session of this name at the same moment.
         if error.code is not ErrorCode.CONFLICT or record is not None or request.fork is not None:
@@ -54,15 +57,20 @@ async def open_session(resources: SessionResources, request: SessionRequest) -> 
 
 
 async def _open(
-    resources: SessionResources, request: SessionRequest, session_id: SessionId
+    resources: SessionResources,
+    request: SessionRequest,
+    session_id: SessionId,
+    *,
+    is_new: bool = False,
 ) -> LiveSession:
+    """Open a session; one whose id `is_new`, minted just now, has no log to be read."""
     holder = f"{os.getpid()}:{new_id('hld')}"
     # A query that waits for this very caller keeps the session: waiting for it would never end.
     is_own = any(session_id == query.session_id for query in waiting_for_caller())
     busy = "reject" if is_own else request.busy
     lease = await resources.store.leases.acquire(session_id, holder, busy=busy)
     try:
-        entries = await resources.store.log.read(session_id)
+        entries = [] if is_new else await resources.store.log.read(session_id)
         _refuse_foreign(entries, request)
         _refuse_restoring_over(entries, request)
         is_new = not entries
@@ -135,12 +143,16 @@ def _refuse_foreign(entries: Sequence[Entry], request: SessionRequest) -> None:
     opened = entries[0] if entries else None
     owned = (request.owner, request.project)
     if isinstance(opened, SessionOpened) and (opened.owner, opened.project) != owned:
-        raise _no_session(request)
+        raise no_session(request)
 
 
-def _no_session(request: SessionRequest) -> SessionError:
+def no_session(request: SessionRequest) -> SessionError:
     """Make the error of a session that is not there, or is another owner's: it tells no more."""
-    return SessionError(ErrorCode.NOT_FOUND, f"there is no session {request.reference!r}")
+    return SessionError(
+        ErrorCode.NOT_FOUND,
+        f"there is no session {request.reference!r} of owner {request.owner!r} in project "
+        f"{request.project!r}; check the name, the store, and owner= and project= of the agent",
+    )
 
 
 def _refuse_restoring_over(entries: Sequence[Entry], request: SessionRequest) -> None:
@@ -164,11 +176,6 @@ async def find_session(
     return await resources.store.index.find(
         request.owner, request.project, session_id=session_id, name=name
     )
-
-
-def _new_id(request: SessionRequest) -> SessionId:
-    given = parse_session_id(request.reference) if request.reference else None
-    return given or new_session_id()
 
 
 async def _append_opening(

@@ -1,13 +1,12 @@
 """QueryDriver: runs one query to its end, whatever ends it, and records that end."""
 
-import asyncio
 from typing import Any
 
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.doom_loop import LoopDetector
-from holdfast.blocks.error_classification import to_agent_error
 from holdfast.blocks.tool_registry.registry import registry_of
 from holdfast.engine.measurements import QueryMeasurement
+from holdfast.engine.query_end import closing_events, outcome_of, query_ended, until_over
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Clock, Stamp
@@ -16,21 +15,16 @@ from holdfast.ports.runner import QueryOutcome, Runner
 from holdfast.ports.telemetry import QueryBegun
 from holdfast.session.query_handle import QueryHandle, duration_ms_of
 from holdfast.session.recorder import QueryRecorder, SessionRecorder
-from holdfast.vocabulary.entries import QueryEnded, ToolEnded, TurnEnded
+from holdfast.vocabulary.entries import QueryEnded
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
 from holdfast.vocabulary.events import Busy, Event, Failed, Idle
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
-from holdfast.vocabulary.parts import ProviderPart, TextPart
+from holdfast.vocabulary.parts import ProviderPart
 from holdfast.vocabulary.results import AgentResult
 from holdfast.vocabulary.settings import changed_settings
 
 _logger = scrubbed_logger(__name__)
-
-_STOP_SECONDS = 0.5
-"""How long the work of a query that was stopped is waited for."""
-
-_CANCELLED = "This call was cancelled while it ran. It may or may not have taken effect."
 
 
 class QueryDriver:
@@ -79,10 +73,10 @@ class QueryDriver:
         worker = self._session.tasks.start(self._runner.run(scope), name="holdfast-query")
         handle.begin(worker, scope.abort, lambda: scope.trouble)
         try:
-            await _until_over(handle, worker)
+            await until_over(worker, handle.stopped, query_id=scope.query_id)
         finally:
             self._session.approvals.forget()
-        return _judge(handle, worker)
+        return outcome_of(worker, handle.stop_error)
 
     def _scope_of(self, handle: QueryHandle) -> QueryScope:
         settings = changed_settings(self._recorder.fold.settings, handle.query.settings)
@@ -132,112 +126,18 @@ class QueryDriver:
     ) -> tuple[QueryEnded, QueryOutcome]:
         """Record the end; a store that cannot take it makes the end an error, still shown once."""
         try:
-            await self._recorder.commit(())  # what a cancelled worker had staged comes first
-            ended = _query_ended(scope, outcome, duration_ms=duration_ms)
-            closing = _closing_events(scope, outcome, rests=rests)
+            closing: list[Event] = []
+            if outcome.error is not None or not scope.is_end_staged:
+                await self._recorder.commit(())  # what a cancelled worker had staged comes first
+                closing = closing_events(scope, outcome, rests=rests)
+            ended = query_ended(scope, outcome, duration_ms=duration_ms)
             await self._recorder.commit([*closing, *scope.measurement.end(ended), ended])
         except StoreError as error:
             if outcome.error is None or not isinstance(outcome.error, StoreError):
                 outcome = QueryOutcome(stop_reason="error", error=error)
-            ended = _query_ended(scope, outcome, duration_ms=duration_ms)
+            ended = query_ended(scope, outcome, duration_ms=duration_ms)
             self._recorder.show([*scope.measurement.end(ended), ended])
         return ended, outcome
-
-
-async def _until_over(handle: QueryHandle, worker: "asyncio.Task[QueryOutcome]") -> None:
-    """Wait for the work of a query; once it was stopped, no longer than a moment."""
-    ends: set[asyncio.Future[Any]] = {worker, handle.stopped}
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    if not worker.done():
-        await asyncio.wait({worker}, timeout=_STOP_SECONDS)
-    if not worker.done():
-        worker.add_done_callback(_forget)
-        _logger.warning(
-            "query %s was stopped, but a hook or provider that it waits for does not let itself "
-            "be cancelled; it is left behind",
-            handle.query.query_id,
-        )
-
-
-def _forget(worker: "asyncio.Task[QueryOutcome]") -> None:
-    """Take note of how work that was left behind ended: its query has ended otherwise."""
-    if not worker.cancelled():
-        worker.exception()
-
-
-def _judge(handle: QueryHandle, worker: "asyncio.Task[QueryOutcome]") -> QueryOutcome:
-    """Say how a query ended: by its own account, unless it was stopped from outside."""
-    if not worker.done() or worker.cancelled():
-        error = handle.stop_error or _stopped_by_loop()
-    elif (failure := worker.exception()) is None:
-        return worker.result()
-    else:
-        error = to_agent_error(_first_of(failure))
-        if error.code is ErrorCode.ABORTED and handle.stop_error is not None:
-            error = handle.stop_error
-    aborted = error.code is ErrorCode.ABORTED
-    return QueryOutcome(stop_reason="aborted" if aborted else "error", error=error)
-
-
-def _stopped_by_loop() -> AgentError:
-    return to_agent_error(asyncio.CancelledError("the event loop stopped the query"))
-
-
-def _first_of(failure: BaseException) -> BaseException:
-    """Return the first error of a group: calls that run side by side fail as one."""
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-    return failure
-
-
-def _closing_events(scope: QueryScope, outcome: QueryOutcome, *, rests: bool) -> list[Event]:
-    """Return what is to be recorded before the end, so that the query is at rest.
-
-    What was streamed is kept and marked as interrupted. A tool that was running is recorded as
-    cancelled. Approvals that wait are cancelled, unless the query rests because of them. Commit it
-    before the next wait: an answer that came in between would settle an approval twice.
-    """
-    out: list[Event] = []
-    fold = scope.fold
-    if fold.open_turn is not None:
-        if scope.turn is not None:
-            scope.turn.answer.close(out)
-        message_id = fold.open_turn.started.message_id
-        out.append(TurnEnded(**scope.turn_stamp(), message_id=message_id, interrupted=True))
-    resting = {asked.call_id for asked in fold.approvals.values()} if rests else set()
-    out.extend(
-        ToolEnded(
-            **scope.turn_stamp(),
-            call_id=call.part.call_id,
-            tool=call.part.name,
-            outcome="cancelled",
-            content=(TextPart(text=_CANCELLED),),
-        )
-        for call in fold.calls.values()
-        if call.state == "started" and call.part.call_id not in resting
-    )
-    if not rests:
-        reason = f"the query ended: {outcome.stop_reason}"
-        out.extend(scope.session.approvals.cancellations(reason))
-    return out
-
-
-def _query_ended(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int) -> QueryEnded:
-    """Return the terminal entry of a query."""
-    return QueryEnded(
-        **scope.stamp(),
-        stop_reason=outcome.stop_reason,
-        finish_reason=scope.finish_reason,
-        usage=scope.usage,
-        cost=scope.cost if scope.turns else None,
-        turns=scope.turns,
-        duration_ms=duration_ms,
-        message_id=scope.turn.message_id if scope.turn else None,
-        error=outcome.error.report if outcome.error else None,
-        stop_detail=outcome.stop_detail,
-        native_session_id=scope.fold.native.session_id if scope.session.native.live else None,
-        resume=scope.resume,
-    )
 
 
 def _result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:

@@ -13,7 +13,13 @@ from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Clock
 from holdfast.ports.runner import QueryInput
-from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ErrorCode,
+    RequestError,
+    SessionError,
+    shortened,
+)
 from holdfast.vocabulary.events import StreamPhase
 from holdfast.vocabulary.ids import InputId, SessionId
 from holdfast.vocabulary.results import AgentResult
@@ -126,7 +132,7 @@ class QueryHandle:
         """Note how it ended; the stream ends, too."""
         if not self.ended:
             self.phase = "closed" if error is None else "error"
-        self._result, self._error = result, error
+        self._result, self._error = result, error and shortened(error)
         self._worker = self._work = self.asker = None
         self._trouble = _no_trouble
         self._ended.set()

@@ -12,11 +12,14 @@ the queue once.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import get_args
 
 import msgspec
 
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.abort import AbortSignal, query_stopped
 from holdfast.ports.session_store import Lease, SessionLog
 from holdfast.serialization.entries import refuse_unreadable
@@ -29,10 +32,17 @@ from holdfast.vocabulary.entries import (
     InputPromoted,
     InputQueued,
     QueryEnded,
+    UnknownEntry,
 )
-from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError, without_secrets
+from holdfast.vocabulary.entry_kinds import KnownEntry
+from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
 from holdfast.vocabulary.events import Event, LiveEvent
 from holdfast.vocabulary.ids import ApprovalId, InputId
+from holdfast.vocabulary.secrets import without_secrets
+
+_ENTRIES = frozenset({*get_args(KnownEntry), UnknownEntry})
+_STAGED_SECONDS = 0.005
+"""How long staged events wait for others to be appended with."""
 
 
 class SessionRecorder:
@@ -49,14 +59,17 @@ class SessionRecorder:
         lease: Lease,
         fold: SessionFold,
         channel: ControlChannel,
+        tasks: OwnedTasks,
         appended: Callable[[Sequence[Event]], None],
     ) -> None:
         self._log = log
+        self._tasks = tasks
         self._lease = lease
         self._channel = channel
         self._appended = appended
         self._staged: list[Event] = []
         self._consumed: list[CommandId] = []
+        self._late_flush: asyncio.TimerHandle | None = None
         self._lock = asyncio.Lock()
         self._failure: AgentError | None = None
         self._refusal: AgentError | None = None
@@ -71,10 +84,8 @@ class SessionRecorder:
         """
         if (over := self._refusal or self._failure) is not None:
             raise over
-        must_store = bool(self._staged or self._consumed or consumed)
-        for event in events:
-            must_store = must_store or isinstance(event, Entry)
-        if not must_store:
+        has_entries = not _ENTRIES.isdisjoint(map(type, events))
+        if not (has_entries or self._staged or self._consumed or consumed):
             # As in `show`, without the call: this is the way of every delta.
             if not self._channel.closed:
                 self._channel.publish(events)
@@ -86,6 +97,24 @@ class SessionRecorder:
             if (over := self._refusal or self._failure) is not None:
                 raise over
             await self._flush()
+
+    def stage(self, events: Sequence[Event]) -> None:
+        """Take events in, to be appended with the next ones, or by themselves after a moment."""
+        if (over := self._refusal or self._failure) is not None:
+            raise over
+        self._stage(events)
+        if self._late_flush is None:
+            loop = asyncio.get_running_loop()
+            self._late_flush = loop.call_later(_STAGED_SECONDS, self._flush_late)
+
+    def _flush_late(self) -> None:
+        self._late_flush = None
+        if self._staged:
+            self._tasks.start(self._commit_staged(), name="holdfast-flush")
+
+    async def _commit_staged(self) -> None:
+        with suppress(AgentError):  # the next caller gets it
+            await self.commit(())
 
     def unanswered(self) -> dict[ApprovalId, ApprovalRequested]:
         """Return the approvals without an answer in the log or on its way there."""
@@ -144,6 +173,9 @@ class SessionRecorder:
 
     async def _flush(self) -> None:
         """Append and show everything that is staged. Called under the lock."""
+        if self._late_flush is not None:
+            self._late_flush.cancel()
+            self._late_flush = None
         batch = self._staged.copy()
         entries = [event for event in batch if isinstance(event, Entry)]
         consumed = tuple(self._consumed)
@@ -212,6 +244,17 @@ class QueryRecorder:
         await self._recorder.commit(events)
         if not self._channel.has_space:
             await self._channel.wait_for_space(unless=self._stopped)
+
+    def stage(self, events: Sequence[Event]) -> None:
+        """Take `events` in, to be recorded with what comes next.
+
+        Raises:
+            RequestError: ABORTED once the query was stopped.
+
+        """
+        if self._signal.aborted:
+            raise query_stopped()
+        self._recorder.stage(events)
 
     def show(self, events: Sequence[LiveEvent]) -> None:
         """Show live-only events, unless the query was stopped."""

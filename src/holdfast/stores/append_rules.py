@@ -30,7 +30,9 @@ _CHANGEABLE = {
     "deleted": int | None,
 }
 """The fields of a record that `session.changed` sets, and their types."""
-RECORDED = (SessionOpened, SessionChanged, QueryStarted, QueryEnded)
+_DESCRIBING = (SessionOpened, SessionChanged)
+_OF_QUERIES = (QueryStarted, QueryEnded)
+RECORDED = _DESCRIBING + _OF_QUERIES
 """The kinds that change more of a record than its time and head."""
 _DETAILS = ("spawned_by", "tags", "archived", "deleted", "metadata", "status", "error")
 """The fields of a record that stores keep together, as JSON: nothing is looked up by them."""
@@ -85,9 +87,18 @@ def refuse_other_sessions(session_id: SessionId, entries: Sequence[Entry]) -> No
 
 def updated_record(record: SessionRecord | None, entries: Iterable[Entry]) -> SessionRecord | None:
     """Return the index record of a session after `entries`; None before it was opened."""
-    for entry in entries:
-        record = _record_after(record, entry)
-    return record
+    last: Entry | None = None
+    query: Entry | None = None
+    for last in entries:
+        if isinstance(last, _DESCRIBING):
+            record = _record_after(record, last)
+        elif isinstance(last, _OF_QUERIES):
+            query = last  # each overrides the one before
+    if record is None or last is None:
+        return record
+    if query is not None:
+        record = msgspec.structs.replace(record, **changed_fields(record, query))
+    return msgspec.structs.replace(record, updated=last.time, head=last.seq)
 
 
 def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord | None:
@@ -103,14 +114,10 @@ def _record_after(record: SessionRecord | None, entry: Entry) -> SessionRecord |
             spawned_by=entry.spawned_by,
             native_session_id=entry.native_session_id,
             created=entry.time,
-            updated=entry.time,
-            head=entry.seq,
         )
     if record is None:
         return None
-    return msgspec.structs.replace(
-        record, updated=entry.time, head=entry.seq, **changed_fields(record, entry)
-    )
+    return msgspec.structs.replace(record, **changed_fields(record, entry))
 
 
 def changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class ChangeNotifier:
         waiter = ChangeWaiter(session_id)
         with self._lock:
             self._waiters.setdefault(session_id, set()).add(waiter)
-        self._polling.start()
+            self._polling.start()
         try:
             yield waiter
         finally:
@@ -125,10 +125,13 @@ class ChangeNotifier:
             waiters.discard(waiter)
             if not waiters:
                 del self._waiters[waiter.session_id]
-            if not self._waiters:
-                self._polling.stop()
 
     def _poll_once(self) -> None:
+        with self._lock:
+            if not self._waiters:
+                # Not before: sessions that follow one another would each start a thread.
+                self._polling.stop()
+                return
         for session_id in self._poll(self._watched()):
             self.notify(session_id)
 

@@ -4,6 +4,7 @@ Leases need all three: a lease names the process of its holder, other processes 
 process still runs, and a lease of a stopped process expires by the shared clock.
 """
 
+import functools
 import os
 import time
 from pathlib import Path
@@ -54,11 +55,14 @@ def parse_identity(text: str) -> ProcessIdentity | None:
 
 def this_process() -> ProcessIdentity:
     """Return the identity of the current process."""
+    return _identity_of(os.getpid())
+
+
+@functools.lru_cache(maxsize=1)
+def _identity_of(pid: int) -> ProcessIdentity:
+    """Return the identity of the process that has this pid; a fork has another one."""
     return ProcessIdentity(
-        pid=os.getpid(),
-        started=_start_and_state(os.getpid())[0],
-        namespace=_namespace(),
-        boot=_boot(),
+        pid=pid, started=_start_and_state(pid)[0], namespace=_namespace(), boot=_boot()
     )
 
 

@@ -8,12 +8,12 @@ stored before the pointer. A blob is named by its SHA-256, so damage is found wh
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
 
-from holdfast.serialization.entries import decode_entry, encode_entry
+from holdfast.serialization.entries import decode_entries, decode_entry, encode_entry
 from holdfast.vocabulary.commands import Command
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
@@ -75,6 +75,13 @@ def from_stored_body(body: bytes, find_blob: FindBlob) -> Entry:
     if content is None:
         raise StoreError(ErrorCode.CORRUPT, f"the payload {pointer.blob} of an entry is missing")
     return decode_entry(verified_blob(pointer.blob, content))
+
+
+def from_stored_bodies(bodies: Sequence[bytes], find_blob: FindBlob) -> list[Entry]:
+    """Decode the bodies of stored entries; raises CORRUPT when one of them cannot be read."""
+    if any(body.startswith(_POINTER_START) for body in bodies):
+        return [from_stored_body(body, find_blob) for body in bodies]
+    return decode_entries(bodies)
 
 
 def blob_name(content: bytes) -> str:

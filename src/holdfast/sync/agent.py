@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
 from holdfast import administration
 from holdfast.agent import agent as asynchronous
@@ -25,7 +25,7 @@ from holdfast.sync.session import AgentRemote, AgentSession, QueryStream
 from holdfast.sync.sessions import AgentSessions
 from holdfast.vocabulary.local_models import LocalModel, OnPull
 from holdfast.vocabulary.outcomes import Err, Ok
-from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import RetrySettings, Settings
 
 ValueT = TypeVar("ValueT")
@@ -56,12 +56,14 @@ class Agent:
         self.close()
 
     @takes(QueryOptions)
-    def run(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
+    def run(self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]) -> AgentResult[OutputT]:
         """Answer one prompt in a session of its own."""
         return self._access.call(self._inner.run(prompt, **options))
 
     @takes(QueryOptions)
-    def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
+    def stream(
+        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+    ) -> QueryStream[OutputT]:
         """Answer one prompt in a session of its own, and watch the answer come."""
         return QueryStream(self._inner.stream(prompt, **options), self._access)
 
@@ -82,21 +84,23 @@ class Agent:
 
 
 @takes(OneCallOptions)
-def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions]) -> AgentResult[Any]:
+def run_agent(prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]) -> AgentResult[OutputT]:
     """Answer one prompt."""
     return LoopAccess().call(asynchronous.run_agent(prompt, **options))
 
 
 @takes(OneCallOptions)
 def run_agent_result(
-    prompt: Prompt, **options: Unpack[OneCallOptions]
-) -> Ok[AgentResult[Any]] | Err:
+    prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]
+) -> Ok[AgentResult[OutputT]] | Err:
     """Answer one prompt; an `AgentError` comes back as a value instead of being raised."""
     return LoopAccess().call(asynchronous.run_agent_result(prompt, **options))
 
 
 @takes(OneCallOptions)
-def run_agent_stream(prompt: Prompt, **options: Unpack[OneCallOptions]) -> QueryStream[Any]:
+def run_agent_stream(
+    prompt: Prompt, **options: Unpack[OneCallOptions[OutputT]]
+) -> QueryStream[OutputT]:
     """Answer one prompt and watch the answer come."""
     return QueryStream(asynchronous.run_agent_stream(prompt, **options), LoopAccess())
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent import futures
 from typing import Any, Generic, TypeVar
 
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, shortened
 
 ValueT = TypeVar("ValueT")
 
@@ -43,6 +43,8 @@ class BackgroundLoop:
         try:
             loop.call_soon_threadsafe(submitted.start)
             return submitted.outcome.result()
+        except AgentError as error:
+            raise shortened(error) from error.__cause__
         except BaseException:
             if not submitted.outcome.done():
                 loop.call_soon_threadsafe(submitted.stop)

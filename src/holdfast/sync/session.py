@@ -19,11 +19,10 @@ from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.requests import TokenCount
-from holdfast.vocabulary.results import AgentResult
+from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings
 
 EventT = TypeVar("EventT", bound=Event)
-OutputT = TypeVar("OutputT")
 InnerT = TypeVar("InnerT", bound=AsyncAgentSession | AsyncAgentRemote)
 
 
@@ -106,9 +105,13 @@ class _SessionVerbs(Generic[InnerT]):
         arguments: Json | None = None,
         scope: ApprovalScope = "once",
         by: str | None = None,
+        feedback: str | None = None,
     ) -> None:
         """Let a waiting tool call run, with other arguments if given."""
-        self._access.call(self._inner.approve(approval_id, arguments=arguments, scope=scope, by=by))
+        approving = self._inner.approve(
+            approval_id, arguments=arguments, scope=scope, by=by, feedback=feedback
+        )
+        self._access.call(approving)
 
     def deny(self, approval_id: str, reason: str | None = None, *, by: str | None = None) -> None:
         """Refuse a waiting tool call; the model is told why."""
@@ -194,17 +197,21 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         return self._inner.snapshot()
 
     @takes(QueryOptions)
-    def chat(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> AgentResult[Any]:
+    def chat(
+        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+    ) -> AgentResult[OutputT]:
         """Send a prompt and wait for the answer."""
         return self._access.call(self._inner.chat(prompt, **options))
 
     @takes(QueryOptions)
-    def stream(self, prompt: Prompt, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
+    def stream(
+        self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
+    ) -> QueryStream[OutputT]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
         return QueryStream(self._inner.stream(prompt, **options), self._access)
 
     @takes(QueryOptions)
-    def resume(self, **options: Unpack[QueryOptions]) -> QueryStream[Any]:
+    def resume(self, **options: Unpack[QueryOptions[OutputT]]) -> QueryStream[OutputT]:
         """Carry an unfinished query on."""
         return QueryStream(self._inner.resume(**options), self._access)
 

@@ -1,28 +1,30 @@
 """The set of tools for working in a folder of files."""
 
 import os
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TypedDict, Unpack
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypedDict, Unpack
 
-import msgspec
+from msgspec.structs import replace
 
-from holdfast.blocks.tool_registry.tool import Tool
+from holdfast.blocks.tool_registry.tool import AnyTool
+from holdfast.ports.permissions import PathGuard
 from holdfast.ports.session_store import Blobs
+from holdfast.ports.tools import ToolContext
 from holdfast.tools.command_runner import CommandRunner
-from holdfast.tools.contained_paths import Guard, PathRefusedError, Root
+from holdfast.tools.contained_paths import PathRefusedError, Root, guarded
 from holdfast.tools.file_contents import SeenFiles
 from holdfast.tools.files import FileTools
 from holdfast.tools.finding import FindingTools
-from holdfast.tools.output import MemoryBlobs, Outputs, read_output_tool
+from holdfast.tools.output import Outputs, read_output_tool
 from holdfast.tools.sandbox.policy import Sandbox
-from holdfast.tools.shell import choose_variables, command_words, shell_tool
+from holdfast.tools.shell import CommandVariables, command_words, shell_tool
 from holdfast.tools.threads import in_thread
 from holdfast.tools.todo import todo_tool
+from holdfast.vocabulary.approvals import CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 
-_NOTHING: Mapping[str, str] = MappingProxyType({})
 _PROTECTED = (".git", ".holdfast")
 _OF_CHANGES = frozenset({"write", "edit"})
 _OF_FOLDERS = frozenset({"list", "glob", "grep"})
@@ -33,32 +35,19 @@ class CodingOptions(TypedDict, total=False):
     """What `coding_tools` may be told."""
 
     environment: Mapping[str, str]
-    """Where the variables on the allow-list are taken from; without it commands get defaults."""
+    """Where the variables on the allow-list are taken from; without it, from the environment of the
+    agent."""
     variables: Mapping[str, str]
     """Variables that commands get besides, by value."""
     sandbox: Sandbox | None
     """How commands are confined; None for not at all."""
     protected: tuple[str, ...]
     """Names that can be read and not written, by any tool."""
-    guard: Guard | None
-    """Asked about the real path of every file that is touched; returns why it is refused."""
+    guard: PathGuard | None
+    """Asked about the real path of every file that is touched; returns why it is refused. The
+    rules of the agent that deny files are asked in any case."""
     blobs: Blobs
-    """Where long output is kept, such as `store.blobs`; without it, in memory."""
-
-
-class CallFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a call would really do, for the decision about it."""
-
-    path: str | None = None
-    """Where the path in the arguments leads beneath the root, links followed."""
-    argv: tuple[str, ...] | None = None
-    """The program and its words that would be started."""
-    folder: str | None = None
-    """Where it would be started."""
-    difference: str | None = None
-    """What would change in the file, as a diff."""
-    is_confined: bool | None = None
-    """Whether a sandbox would be around the command."""
+    """Where long output is kept; without it, in the store of the agent."""
 
 
 class CodingToolkit:
@@ -76,22 +65,22 @@ class CodingToolkit:
         except OSError as error:
             message = f"the root of the tools is not a folder that can be opened: {error}"
             raise ConfigError(ErrorCode.CONFIG_INVALID, message) from error
-        outputs = Outputs(options.get("blobs") or MemoryBlobs())
-        environment = choose_variables(
-            options.get("environment", _NOTHING), options.get("variables", _NOTHING)
-        )
+        outputs = Outputs(options.get("blobs"))
+        variables = CommandVariables(options.get("environment"), options.get("variables", {}))
         self.runner = CommandRunner(
-            self._root,
-            sandbox=options.get("sandbox", Sandbox(protected=protected)),
-            environment=environment,
+            self._root, sandbox=options.get("sandbox", Sandbox(protected=protected))
         )
         self._files = FileTools(self._root, outputs, SeenFiles())
-        self.tools: tuple[Tool, ...] = (
+        made = (
             *self._files.tools(),
             *FindingTools(self._root, outputs).tools(),
-            shell_tool(self.runner, outputs),
+            shell_tool(self.runner, outputs, variables),
             todo_tool(),
             read_output_tool(outputs),
+        )
+        self.tools: tuple[AnyTool, ...] = tuple(
+            replace(item, function=_guarded(item), inspector=partial(self.facts, item.name))
+            for item in made
         )
 
     async def facts(self, name: str, arguments: JsonObject) -> CallFacts:
@@ -108,13 +97,15 @@ class CodingToolkit:
         report = await self.runner.report()
         return CallFacts(
             argv=command_words(command) if isinstance(command, str | list) else None,
+            root=self._root.path,
             folder=self._real_path(str(arguments.get("folder", "."))),
             is_confined=report.is_available,
         )
 
     def _facts_of_path(self, name: str, path: str, arguments: JsonObject) -> CallFacts:
         difference = self._files.preview(name, arguments) if name in _OF_CHANGES else None
-        return CallFacts(path=self._real_path(path), difference=difference)
+        real = self._real_path(path)
+        return CallFacts(root=self._root.path, path=real, difference=difference)
 
     def _real_path(self, path: str) -> str | None:
         try:
@@ -123,7 +114,18 @@ class CodingToolkit:
             return None
 
 
-def coding_tools(root: str | os.PathLike[str], **options: Unpack[CodingOptions]) -> list[Tool]:
+def _guarded(item: AnyTool) -> Callable[..., object]:
+    """Let the rules of the agent that makes a call be asked about every file that it touches."""
+    function: Callable[..., Any] = item.function
+
+    async def run(context: ToolContext, **arguments: object) -> object:
+        with guarded(context.surroundings.refuses_path):
+            return await function(context=context, **arguments)
+
+    return run
+
+
+def coding_tools(root: str | os.PathLike[str], **options: Unpack[CodingOptions]) -> list[AnyTool]:
     """Make tools that read, write, search and run commands beneath `root`.
 
     Writing, editing and running ask for approval. No other folder is written. The tools are made

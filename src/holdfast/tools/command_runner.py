@@ -47,6 +47,10 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float
     grace: float = 2.0
     """Seconds between SIGTERM and SIGKILL when it takes too long."""
+    environment: Mapping[str, str] = {}
+    """All of its variables but TMPDIR."""
+    may_run_unconfined: bool = False
+    """Whether it may run although no sandbox is available."""
 
 
 _TRIAL = Invocation(argv=("/bin/true",), timeout=30)
@@ -65,12 +69,9 @@ class CommandRunner:
     Does not own the root, the commands' output or who may run what.
     """
 
-    def __init__(
-        self, root: Root, *, sandbox: Sandbox | None, environment: Mapping[str, str]
-    ) -> None:
+    def __init__(self, root: Root, *, sandbox: Sandbox | None) -> None:
         self._root = root
         self._sandbox = sandbox
-        self._environment = dict(environment)
         self._temporary = tempfile.mkdtemp(prefix="holdfast-")
         weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
         self._report: SandboxReport | None = None
@@ -91,12 +92,12 @@ class CommandRunner:
         layers: tuple[str, ...] = ()
         if self._sandbox is not None:
             report = await self.report()
-            if not report.is_available:
+            if not report.is_available and not invocation.may_run_unconfined:
                 raise SandboxError(
                     f"no sandbox is available here ({'; '.join(report.missing)}), "
                     "so the command was not run"
                 )
-            layers = report.layers
+            layers = report.layers if report.is_available else ()
         return await self._run(invocation, take, layers)
 
     async def _try_layers(self) -> SandboxReport:
@@ -108,7 +109,7 @@ class CommandRunner:
         layers = () if self._sandbox is None else self._sandbox.layers
         missing: list[str] = []
         with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-            trial = CommandRunner(Root(folder), sandbox=Sandbox(), environment={})
+            trial = CommandRunner(Root(folder), sandbox=Sandbox())
             while is_enough(layers):
                 ending = (await trial._run(_TRIAL, lambda _: True, layers)).ending
                 if ending.failure is None:
@@ -139,7 +140,7 @@ class CommandRunner:
         temporary = TEMPORARY if "namespaces" in layers else self._temporary
         command = Command(
             argv=invocation.argv,
-            environment={**self._environment, "TMPDIR": temporary},
+            environment={**invocation.environment, "TMPDIR": temporary},
             root=self._root.path,
             root_identity=self._root.identity,
             folder=start,

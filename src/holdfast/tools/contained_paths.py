@@ -11,10 +11,12 @@ import stat
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from holdfast.ports.permissions import PathGuard
 from holdfast.tools.sandbox.kernel import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, openat2
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY
@@ -24,8 +26,19 @@ _LONGEST = 4096
 _RETRY = {errno.EAGAIN, errno.EINTR}
 
 Access: TypeAlias = Literal["read", "write"]
-Guard: TypeAlias = Callable[[Access, str], str | None]
-"""Asked about the real path of what was opened; returns why it is refused, or None."""
+
+_guard_of_call: ContextVar[PathGuard | None] = ContextVar("guard_of_call", default=None)
+"""The rules of the agent that makes the call; a root serves any number of agents."""
+
+
+@contextmanager
+def guarded(guard: PathGuard | None) -> Iterator[None]:
+    """Let a guard be asked about every path that is touched inside, also in threads."""
+    token = _guard_of_call.set(guard)
+    try:
+        yield
+    finally:
+        _guard_of_call.reset(token)
 
 
 class PathRefusedError(Exception):
@@ -62,7 +75,7 @@ class Root:
         path: str | os.PathLike[str],
         *,
         protected: tuple[str, ...] = (),
-        guard: Guard | None = None,
+        guard: PathGuard | None = None,
         opener: Opener | None = None,
     ) -> None:
         self.path = os.path.realpath(path)
@@ -174,9 +187,10 @@ class Root:
         parts = path.casefold().split("/")
         if access == "write" and not self._protected.isdisjoint(parts):
             raise PathRefusedError(f"{path!r} is protected: it can be read, not written")
-        reason = self._guard(access, path) if self._guard is not None else None
-        if reason is not None:
-            raise PathRefusedError(f"{path!r} is refused: {reason}")
+        for guard in (self._guard, _guard_of_call.get()):
+            reason = guard(access, path) if guard is not None else None
+            if reason is not None:
+                raise PathRefusedError(f"{path!r} is refused: {reason}")
 
     def is_refused(self, access: Access, path: str) -> bool:
         """Whether something may not be touched, by its real path beneath the root."""

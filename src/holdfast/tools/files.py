@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.blocks.tool_registry.running import image
-from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.contained_paths import PathRefusedError, Place, Root
 from holdfast.tools.editing import Edit, EditError, apply_edits, difference
@@ -46,7 +46,7 @@ class FileTools:
         self._outputs = outputs
         self._seen = seen
 
-    def tools(self) -> list[Tool]:
+    def tools(self) -> list[AnyTool]:
         """Make the tools."""
         return [
             tool(name="read", effect="read", idempotent=True)(self.read_file),
@@ -109,21 +109,29 @@ class FileTools:
     def preview(self, name: str, arguments: JsonObject) -> str | None:
         """Return the difference that a call of write or edit would make now; None if it fails."""
         try:
-            with self._root.located(str(arguments["path"])) as place:
-                try:
-                    before = read_at(place)
-                except FileNotFoundError:
-                    before = FileContent(place.path, b"")
-                if before is None or before.text is None:
-                    return None
-                text = _plain_lines(before.text)[0]
-                if name == "write":
-                    return difference(text, str(arguments["content"]), place.path)
-                edits = msgspec.convert(arguments["edits"], list[Edit])
-                after = apply_edits(text, [_plain_edit(edit) for edit in edits])
-                return difference(text, after, place.path)
+            return self._preview(name, arguments)
+        except FileNotFoundError:  # not even its folder is there
+            if name != "write":
+                return None
+            path = self._root.real_path(str(arguments["path"]))
+            return difference("", str(arguments["content"]), path)
         except (OSError, KeyError, EditError, PathRefusedError, msgspec.ValidationError):
             return None
+
+    def _preview(self, name: str, arguments: JsonObject) -> str | None:
+        with self._root.located(str(arguments["path"])) as place:
+            try:
+                before = read_at(place)
+            except FileNotFoundError:
+                before = FileContent(place.path, b"")
+            if before is None or before.text is None:
+                return None
+            text = _plain_lines(before.text)[0]
+            if name == "write":
+                return difference(text, str(arguments["content"]), place.path)
+            edits = msgspec.convert(arguments["edits"], list[Edit])
+            after = apply_edits(text, [_plain_edit(edit) for edit in edits])
+            return difference(text, after, place.path)
 
     def _read(self, context: ToolContext, path: str, lines: tuple[int, int]) -> str | MediaPart:
         file = read_whole(self._root, path)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.blocks.permission_rules.wildcards import matches_file
-from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.contained_paths import PathRefusedError, Root
 from holdfast.tools.isolated_python import isolated_python
@@ -47,7 +47,7 @@ class FindingTools:
         self._outputs = outputs
         self._seconds = seconds
 
-    def tools(self) -> list[Tool]:
+    def tools(self) -> list[AnyTool]:
         """Make the tools."""
         return [
             tool(name="glob", effect="read", idempotent=True)(self.glob),

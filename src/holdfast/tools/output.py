@@ -3,7 +3,7 @@
 import hashlib
 from collections import OrderedDict
 
-from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.session_store import Blobs
 from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.errors import ErrorCode, SessionError
@@ -49,15 +49,23 @@ class MemoryBlobs:
 class Outputs:
     """Cuts long results, and hands out the pages of what was cut."""
 
-    def __init__(self, blobs: Blobs) -> None:
-        self._blobs = blobs
+    def __init__(self, blobs: Blobs | None = None) -> None:
+        self._given = blobs
+        self._memory = MemoryBlobs()
+
+    def _blobs(self, context: ToolContext) -> Blobs:
+        """Return where output is kept: as the tools were told, else where the agent keeps it."""
+        if self._given is not None:
+            return self._given
+        of_agent = context.surroundings.blobs
+        return self._memory if of_agent is None else of_agent()
 
     async def shown(self, context: ToolContext, text: str) -> str:
         """Return a text as it is, or its beginning and end and where the whole of it is kept."""
         if len(text) <= MOST_SHOWN:
             return text
         content = text.encode("utf-8", "replace")
-        name = await self._blobs.put(context.session_id, content)
+        name = await self._blobs(context).put(context.session_id, content)
         tail = MOST_SHOWN - _HEAD
         left_out = len(text) - MOST_SHOWN
         return (
@@ -69,7 +77,7 @@ class Outputs:
 
     async def page(self, context: ToolContext, name: str, offset: int) -> str:
         """Return some of what was kept, from a byte on."""
-        content = await self._blobs.get(context.session_id, name)
+        content = await self._blobs(context).get(context.session_id, name)
         end = offset + _PAGE
         text = content[offset:end].decode("utf-8", "replace")
         if end >= len(content):
@@ -77,7 +85,7 @@ class Outputs:
         return f"{text}\n[{len(content) - end} bytes follow, from offset={end} on]"
 
 
-def read_output_tool(outputs: Outputs) -> Tool:
+def read_output_tool(outputs: Outputs) -> AnyTool:
     """Make the tool that pages through kept output."""
 
     @tool(effect="read", idempotent=True)

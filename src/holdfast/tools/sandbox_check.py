@@ -64,8 +64,7 @@ async def check_sandbox(
         given = replace(sandbox or Sandbox(), home=home)
         given = replace(given, readable=(*given.readable, *readable))
         root = Root(folder / "root")
-        environment = {"PATH": "/usr/bin:/bin"}
-        runner = CommandRunner(root, sandbox=given if confined else None, environment=environment)
+        runner = CommandRunner(root, sandbox=given if confined else None)
         report = await runner.report()
         if confined and not report.is_available:
             return SandboxCheck(report=report)
@@ -76,7 +75,10 @@ async def check_sandbox(
             return True
 
         argv = tuple(isolated_python(_PROGRAM, json.dumps(told)))
-        finished = await runner.run(Invocation(argv=argv, folder="work", timeout=_SECONDS), take)
+        invocation = Invocation(
+            argv=argv, folder="work", timeout=_SECONDS, environment={"PATH": "/usr/bin:/bin"}
+        )
+        finished = await runner.run(invocation, take)
         probes = _read(b"".join(output), finished)
         seen = _seen_from_outside(listener, folder, told["canary"])
         return SandboxCheck(report=report, probes=tuple(_corrected(probes, seen)))

@@ -5,9 +5,10 @@ import os
 from collections.abc import Mapping
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
-from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.command_runner import CommandRunner, Finished, Invocation
 from holdfast.tools.output import Outputs
@@ -43,7 +44,22 @@ def choose_variables(environment: Mapping[str, str], more: Mapping[str, str]) ->
     return {**_DEFAULTS, "HOME": home_folder(), **chosen, **more}
 
 
-def shell_tool(runner: CommandRunner, outputs: Outputs) -> Tool:
+class CommandVariables(msgspec.Struct, frozen=True):
+    """Where the variables of commands come from."""
+
+    environment: Mapping[str, str] | None = None
+    """What those on the list are picked from; None: the environment of the agent that calls."""
+    more: Mapping[str, str] = {}
+
+    def of(self, context: ToolContext) -> dict[str, str]:
+        """Return what the commands of a call get."""
+        found = self.environment
+        if found is None:
+            found = context.surroundings.environment
+        return choose_variables({} if found is None else found, self.more)
+
+
+def shell_tool(runner: CommandRunner, outputs: Outputs, variables: CommandVariables) -> AnyTool:
     """Make the tool."""
 
     @tool(approval="ask", effect="external")
@@ -66,7 +82,13 @@ def shell_tool(runner: CommandRunner, outputs: Outputs) -> Tool:
         if not argv or any("\0" in word for word in argv):
             raise ValueError("the command is empty or holds a NUL character")
         written = _Written(context)
-        invocation = Invocation(argv=argv, folder=folder, timeout=timeout)
+        invocation = Invocation(
+            argv=argv,
+            folder=folder,
+            timeout=timeout,
+            environment=variables.of(context),
+            may_run_unconfined=context.surroundings.may_run_unconfined,
+        )
         finished = await runner.run(invocation, written.take)
         return await outputs.shown(context, written.text() + _told(finished, written, timeout))
 

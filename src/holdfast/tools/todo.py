@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.tools import ToolContext
 from holdfast.vocabulary.ids import SessionId
 
@@ -27,7 +27,7 @@ class TodoItem(msgspec.Struct, frozen=True):
     status: TodoStatus = "pending"
 
 
-def todo_tool() -> Tool:
+def todo_tool() -> AnyTool:
     """Make the tool; it keeps one list per session, in memory.
 
     Every list is in the log as well, with the call that wrote it.

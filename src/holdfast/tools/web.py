@@ -19,10 +19,10 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from holdfast.blocks.tool_registry.tool import Tool, tool
+from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.session_store import Blobs
 from holdfast.ports.tools import ToolContext
-from holdfast.tools.output import MemoryBlobs, Outputs
+from holdfast.tools.output import Outputs
 from holdfast.tools.public_hosts import (
     Resolve,
     WebRefusedError,
@@ -204,10 +204,10 @@ def _connect(address: str, port: int, seconds: float) -> socket.socket:
     return socket.create_connection((address, port), timeout=seconds)
 
 
-def web_fetch_tool(fetch: WebFetch | None = None, *, blobs: Blobs | None = None) -> Tool:
+def web_fetch_tool(fetch: WebFetch | None = None, *, blobs: Blobs | None = None) -> AnyTool:
     """Make the tool; it is no part of `coding_tools`, and asks for approval."""
     pages = fetch or WebFetch()
-    outputs = Outputs(blobs or MemoryBlobs())
+    outputs = Outputs(blobs)
 
     @tool(approval="ask", effect="external")
     async def web_fetch(context: ToolContext, url: str) -> str:

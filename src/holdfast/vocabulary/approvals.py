@@ -4,11 +4,59 @@ from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.vocabulary.ids import ApprovalId, CallId, SessionId
+from holdfast.vocabulary.ids import ApprovalId, CallId, QueryId, SessionId
 from holdfast.vocabulary.json_types import Json, is_too_deep
 from holdfast.vocabulary.tools import Effect
 
-ApprovalScope: TypeAlias = Literal["once", "query", "session"]
+ApprovalScope: TypeAlias = Literal["once", "query", "session", "project"]
+"""How long an approval holds: for this call, or whenever exactly the same call is made again."""
+RuleAction: TypeAlias = Literal["allow", "ask", "deny"]
+
+
+class CallFacts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a tool call would really do, as far as its tool can say before it runs."""
+
+    root: str | None = None
+    """The folder that the tool is kept to, as an absolute path."""
+    path: str | None = None
+    """Where the path in the arguments leads beneath the root, links followed."""
+    argv: tuple[str, ...] | None = None
+    """The program and its words that would be started."""
+    folder: str | None = None
+    """Where it would be started, beneath the root."""
+    difference: str | None = None
+    """What would change in the file, as a diff."""
+    is_confined: bool | None = None
+    """Whether a sandbox would be around the command; None where no command is run."""
+
+
+NO_FACTS = CallFacts()
+
+
+class Ruling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether a call may run, must be asked about, or is refused; and who says so, and why."""
+
+    action: RuleAction
+    reason: str
+    rule: str | None = None
+    """The permission rule that decided."""
+    source: str | None = None
+    """Where that rule comes from, or who approved."""
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An approval that holds for longer than one call, bound to exactly what was approved."""
+
+    key: str
+    """What was approved: the digest of the tool, its arguments and the folder."""
+    scope: ApprovalScope = "once"
+    query_id: QueryId | None = None
+    session_id: SessionId | None = None
+    """None: the session in whose log it is."""
+    folder: str = ""
+    owner: str = "local"
+    """Whose sessions it holds for."""
+    by: str | None = None
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -24,6 +72,13 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """What the tool says of itself: `read`, `write` or `external`."""
     reason: str | None = None
     """Why it is asked, where it is not the tool's own rule (a loop, for example)."""
+    folder: str | None = None
+    """The folder in which the call would be made; an answer holds there and nowhere else."""
+    facts: CallFacts = NO_FACTS
+    """What the call would really do: the resolved path and the diff, or the program and its words.
+    """
+    ruling: Ruling | None = None
+    """Which rule asks, and why."""
 
 
 class Approve(msgspec.Struct, frozen=True):
@@ -33,6 +88,8 @@ class Approve(msgspec.Struct, frozen=True):
     scope: ApprovalScope = "once"
     by: str | None = None
     """Who decided, for the log."""
+    feedback: str | None = None
+    """A note to the model, which gets it with the result."""
 
 
 class Deny(msgspec.Struct, frozen=True):

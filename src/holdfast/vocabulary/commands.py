@@ -51,6 +51,7 @@ class ApproveCall(_Command, frozen=True, kw_only=True, tag="approve"):
     approval_id: ApprovalId
     arguments: Json | None = None
     scope: ApprovalScope = "once"
+    feedback: str | None = None
 
 
 class DenyCall(_Command, frozen=True, kw_only=True, tag="deny"):

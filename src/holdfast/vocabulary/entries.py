@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, TypeAlias
 import msgspec
 
 from holdfast.vocabulary.aliases import alias_of, aliases_of
-from holdfast.vocabulary.approvals import ApprovalScope
+from holdfast.vocabulary.approvals import NO_FACTS, ApprovalScope, CallFacts, Ruling
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import (
     ApprovalId,
@@ -19,7 +19,7 @@ from holdfast.vocabulary.ids import (
     SessionId,
     TurnId,
 )
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject, Value
 from holdfast.vocabulary.messages import KeptOptions, Message, Sender, UserMessage
 from holdfast.vocabulary.parts import Part, PartKind, ResultContent
 from holdfast.vocabulary.results import ResumeKind, StopReason
@@ -34,7 +34,7 @@ FORMAT_VERSION = 1
 """The version of the log format that this code writes."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+class Entry(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
     """What all entries share. `seq` is 0 until the entry has its place in a log."""
 
     id: EntryId
@@ -138,6 +138,8 @@ class QueryStarted(Entry, frozen=True, kw_only=True, tag="query.started"):
     """The prompt; None when an earlier query goes on."""
     resumes: QueryId | None = None
     options: KeptOptions = KeptOptions()
+    policy: JsonObject | None = None
+    """The permission mode and rules in force; None: those that an earlier query recorded."""
 
 
 class QueryEnded(Entry, frozen=True, kw_only=True, tag="query.ended"):
@@ -234,6 +236,9 @@ class ApprovalRequested(Entry, frozen=True, kw_only=True, tag="approval.requeste
     arguments_hash: str
     effect: Effect = "external"
     reason: str | None = None
+    folder: str | None = None
+    facts: CallFacts = NO_FACTS
+    ruling: Ruling | None = None
 
 
 ApprovalDecision: TypeAlias = Literal["approved", "denied", "cancelled"]
@@ -251,6 +256,7 @@ class ApprovalSettled(Entry, frozen=True, kw_only=True, tag="approval.settled"):
     scope: ApprovalScope = "once"
     by: str | None = None
     reason: str | None = None
+    feedback: str | None = None
 
 
 class ToolStarted(Entry, frozen=True, kw_only=True, tag="tool.started"):
@@ -261,6 +267,8 @@ class ToolStarted(Entry, frozen=True, kw_only=True, tag="tool.started"):
     tool: str
     arguments_hash: str
     idempotent: bool = False
+    ruling: Ruling | None = None
+    """Why it may run, and who says so."""
 
 
 class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
@@ -273,6 +281,8 @@ class ToolEnded(Entry, frozen=True, kw_only=True, tag="tool.ended"):
     content: tuple[ResultContent, ...] = ()
     error: ErrorReport | None = None
     duration_ms: int = 0
+    ruling: Ruling | None = None
+    """Why it was refused, if no person did."""
 
 
 class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
@@ -388,12 +398,3 @@ class UnknownEntry(Entry, frozen=True, kw_only=True, tag="unknown"):
     def kind(self) -> str:
         """The kind that the entry was stored under."""
         return self.stored_kind
-
-
-KnownEntry: TypeAlias = (
-    (SessionOpened | SessionChanged | InputQueued | InputPromoted | InputDrained)
-    | (QueryStarted | QueryEnded | TurnStarted | TurnEnded | TurnDiscarded)
-    | (PartStarted | PartCheckpoint | PartEnded | ApprovalRequested | ApprovalSettled)
-    | (ToolStarted | ToolEnded | RetryScheduled | Compaction | Snapshot | Rewound)
-    | (HistoryEdited | ContextNoted | HookMessage | UsageReported | TranscriptMirrored)
-)

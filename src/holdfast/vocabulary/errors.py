@@ -13,16 +13,17 @@ AgentError
 """
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 import msgspec
 
 from holdfast.vocabulary.aliases import error_alias_of
 from holdfast.vocabulary.json_types import writable
-from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.secrets import scrub
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
     from holdfast.vocabulary.results import AgentResult
 
 Basis: TypeAlias = Literal["type", "status", "code", "pattern", "fallback", "explicit"]
@@ -69,6 +70,52 @@ class ErrorCode(StrEnum):
     UNAVAILABLE = "UNAVAILABLE"
 
 
+# The codes of each family, for type checkers, too.
+ConfigCode: TypeAlias = Literal[ErrorCode.CONFIG_MISSING, ErrorCode.CONFIG_INVALID]
+ProviderCode: TypeAlias = Literal[
+    ErrorCode.AUTH,
+    ErrorCode.RATE_LIMITED,
+    ErrorCode.OVERLOADED,
+    ErrorCode.MODEL_NOT_FOUND,
+    ErrorCode.SERVER_ERROR,
+    ErrorCode.QUOTA,
+    ErrorCode.BAD_REQUEST,
+    ErrorCode.CONTENT_FILTER,
+    ErrorCode.PROTOCOL,
+]
+RequestCode: TypeAlias = Literal[
+    ErrorCode.TIMEOUT,
+    ErrorCode.ABORTED,
+    ErrorCode.CONTEXT_LENGTH,
+    ErrorCode.NETWORK,
+    ErrorCode.STREAM_INTERRUPTED,
+]
+HookCode: TypeAlias = Literal[ErrorCode.HOOK_FAILED]
+ToolCode: TypeAlias = Literal[
+    ErrorCode.TOOL_FAILED,
+    ErrorCode.TOOL_NOT_FOUND,
+    ErrorCode.TOOL_INVALID_INPUT,
+    ErrorCode.TOOL_TIMEOUT,
+]
+SessionCode: TypeAlias = Literal[
+    ErrorCode.CLOSED,
+    ErrorCode.BUSY,
+    ErrorCode.STREAM_BUSY,
+    ErrorCode.NOT_FOUND,
+    ErrorCode.MESSAGE_NOT_FOUND,
+    ErrorCode.POOL_FULL,
+    ErrorCode.ACCESS_DENIED,
+    ErrorCode.NOTHING_TO_SEND,
+]
+StoreCode: TypeAlias = Literal[
+    ErrorCode.CONFLICT,
+    ErrorCode.FENCED,
+    ErrorCode.CORRUPT,
+    ErrorCode.FULL,
+    ErrorCode.VERSION_UNSUPPORTED,
+    ErrorCode.UNAVAILABLE,
+]
+
 RETRYABLE_CODES = frozenset(
     {
         ErrorCode.RATE_LIMITED,
@@ -83,7 +130,7 @@ RETRYABLE_CODES = frozenset(
 )
 
 
-class ErrorReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ErrorReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """An error as a value: what a log keeps and a wire carries."""
 
     tag: str
@@ -126,7 +173,6 @@ class AgentError(Exception):
     report: ErrorReport
     """The error as a value; the attributes below are its fields."""
     tag: str
-    code: ErrorCode
     message: str
     retryable: bool
     basis: Basis
@@ -137,6 +183,12 @@ class AgentError(Exception):
     refused_locally: bool
     result: "AgentResult[Any] | None" = None
     """What was kept of the query that failed; attached once, by the session."""
+
+    if TYPE_CHECKING:  # a subclass has fewer codes, so that `match` and `==` are checked
+
+        @property
+        def code(self) -> ErrorCode:
+            """Why it failed."""
 
     def __init__(self, code: ErrorCode, message: str, **facts: Unpack[ErrorFacts]) -> None:
         if code not in self.codes:
@@ -166,6 +218,10 @@ class AgentError(Exception):
             raise AttributeError(f"{name} of an error cannot be removed")
         super().__delattr__(name)
 
+    def __str__(self) -> str:
+        """Return the code and the message: a traceback ends with it."""
+        return f"{self.code}: {self.message}"
+
     def __reduce__(self) -> tuple[Any, ...]:
         return error_from_report, (self.report,)
 
@@ -191,90 +247,105 @@ _FACTS = frozenset({*ErrorReport.__struct_fields__, "report"})
 class ConfigError(AgentError):
     """What the program was told is missing or wrong."""
 
-    codes = frozenset({ErrorCode.CONFIG_MISSING, ErrorCode.CONFIG_INVALID})
+    codes = frozenset(get_args(ConfigCode))
+
+    if TYPE_CHECKING:
+
+        def __init__(self, code: ConfigCode, message: str, **facts: Unpack[ErrorFacts]) -> None: ...
+
+        @property
+        def code(self) -> ConfigCode:
+            """Why it failed."""
 
 
 class ProviderError(AgentError):
     """The provider refused or failed a request."""
 
-    codes = frozenset(
-        {
-            ErrorCode.AUTH,
-            ErrorCode.RATE_LIMITED,
-            ErrorCode.OVERLOADED,
-            ErrorCode.MODEL_NOT_FOUND,
-            ErrorCode.SERVER_ERROR,
-            ErrorCode.QUOTA,
-            ErrorCode.BAD_REQUEST,
-            ErrorCode.CONTENT_FILTER,
-            ErrorCode.PROTOCOL,
-        }
-    )
+    codes = frozenset(get_args(ProviderCode))
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, code: ProviderCode, message: str, **facts: Unpack[ErrorFacts]
+        ) -> None: ...
+
+        @property
+        def code(self) -> ProviderCode:
+            """Why it failed."""
 
 
 class RequestError(AgentError):
     """A request did not come through."""
 
-    codes = frozenset(
-        {
-            ErrorCode.TIMEOUT,
-            ErrorCode.ABORTED,
-            ErrorCode.CONTEXT_LENGTH,
-            ErrorCode.NETWORK,
-            ErrorCode.STREAM_INTERRUPTED,
-        }
-    )
+    codes = frozenset(get_args(RequestCode))
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, code: RequestCode, message: str, **facts: Unpack[ErrorFacts]
+        ) -> None: ...
+
+        @property
+        def code(self) -> RequestCode:
+            """Why it failed."""
 
 
 class HookError(AgentError):
     """A hook of the user's failed."""
 
-    codes = frozenset({ErrorCode.HOOK_FAILED})
+    codes = frozenset(get_args(HookCode))
+
+    if TYPE_CHECKING:
+
+        def __init__(self, code: HookCode, message: str, **facts: Unpack[ErrorFacts]) -> None: ...
+
+        @property
+        def code(self) -> HookCode:
+            """Why it failed."""
 
 
 class ToolError(AgentError):
     """A tool could not be run or failed."""
 
-    codes = frozenset(
-        {
-            ErrorCode.TOOL_FAILED,
-            ErrorCode.TOOL_NOT_FOUND,
-            ErrorCode.TOOL_INVALID_INPUT,
-            ErrorCode.TOOL_TIMEOUT,
-        }
-    )
+    codes = frozenset(get_args(ToolCode))
+
+    if TYPE_CHECKING:
+
+        def __init__(self, code: ToolCode, message: str, **facts: Unpack[ErrorFacts]) -> None: ...
+
+        @property
+        def code(self) -> ToolCode:
+            """Why it failed."""
 
 
 class SessionError(AgentError):
     """The session cannot do that now."""
 
-    codes = frozenset(
-        {
-            ErrorCode.CLOSED,
-            ErrorCode.BUSY,
-            ErrorCode.STREAM_BUSY,
-            ErrorCode.NOT_FOUND,
-            ErrorCode.MESSAGE_NOT_FOUND,
-            ErrorCode.POOL_FULL,
-            ErrorCode.ACCESS_DENIED,
-            ErrorCode.NOTHING_TO_SEND,
-        }
-    )
+    codes = frozenset(get_args(SessionCode))
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, code: SessionCode, message: str, **facts: Unpack[ErrorFacts]
+        ) -> None: ...
+
+        @property
+        def code(self) -> SessionCode:
+            """Why it failed."""
 
 
 class StoreError(AgentError):
     """The log could not be read or written."""
 
-    codes = frozenset(
-        {
-            ErrorCode.CONFLICT,
-            ErrorCode.FENCED,
-            ErrorCode.CORRUPT,
-            ErrorCode.FULL,
-            ErrorCode.VERSION_UNSUPPORTED,
-            ErrorCode.UNAVAILABLE,
-        }
-    )
+    codes = frozenset(get_args(StoreCode))
+
+    if TYPE_CHECKING:
+
+        def __init__(self, code: StoreCode, message: str, **facts: Unpack[ErrorFacts]) -> None: ...
+
+        @property
+        def code(self) -> StoreCode:
+            """Why it failed."""
 
 
 FAMILIES: tuple[type[AgentError], ...] = (
@@ -287,7 +358,12 @@ FAMILIES: tuple[type[AgentError], ...] = (
     StoreError,
 )
 
-_FAMILY_OF = {code: family for family in FAMILIES for code in family.codes}
+for _kind in (AgentError, *FAMILIES):
+    _kind.__module__ = "holdfast"  # where users import them from, and what a traceback shows
+
+_FAMILY_OF: dict[ErrorCode, type[AgentError]] = {
+    code: family for family in FAMILIES for code in family.codes
+}
 
 
 def error_of(code: ErrorCode, message: str, **facts: Unpack[ErrorFacts]) -> AgentError:
@@ -309,30 +385,14 @@ def error_from_report(report: ErrorReport) -> AgentError:
     )
 
 
-def is_agent_error(value: object) -> bool:
+def is_agent_error(value: object) -> "TypeIs[AgentError]":
     """Whether `value` is an error that Holdfast raised on purpose."""
     return isinstance(value, AgentError)
 
 
-class ScrubbedError(Exception):
-    """Stands for an exception that shows a secret: its type and text without it.
+def shortened(error: AgentError) -> AgentError:
+    """Return an error without the frames it came through: they say nothing to the caller.
 
-    The traceback, scrubbed as well, is its note.
+    Raise it `from error.__cause__`: what caused it keeps its own traceback.
     """
-
-
-def without_secrets(raised: BaseException) -> BaseException:
-    """Return `raised` if neither it nor what caused it shows a secret, else a stand-in for it.
-
-    This is what errors of ours have as their cause where the exception is not ours.
-    """
-    try:
-        told = "".join(late_module("traceback").format_exception(raised))
-        text = f"{told}{raised!r}{raised.__cause__!r}{raised.__context__!r}"
-    except Exception:  # noqa: BLE001 - an exception's own text is its author's code, too
-        return ScrubbedError(type(raised).__name__)
-    if scrub(text) == text:
-        return raised
-    stand_in = ScrubbedError(scrub(f"{type(raised).__name__}: {raised}"))
-    stand_in.add_note(scrub(told))
-    return stand_in
+    return error.with_traceback(None)

@@ -9,7 +9,7 @@ from holdfast.vocabulary.aliases import alias_of, aliases_of
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import CallId, PartId, QueryId, SessionId, TurnId
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject, Value
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.usage import Usage
 
@@ -56,7 +56,7 @@ StreamPhase: TypeAlias = Literal[
 """What the stream of one query is doing."""
 
 
-class LiveEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+class LiveEvent(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
     """What all live-only events share: they have no `seq` and are not stored."""
 
     @property

@@ -59,3 +59,11 @@ def writable(text: str) -> str:
 def writable_or_none(text: str | None) -> str | None:
     """Do the same for a text that may be missing."""
     return None if text is None else writable(text)
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The base of what a session holds by the thousand: entries, events, messages and parts.
+
+    They are made of text, numbers and JSON, so they cannot hold themselves, and the garbage
+    collector need not visit them (`gc=False`).
+    """

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.vocabulary.ids import MessageId, QueryId, TurnId
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import JsonObject, Value
 from holdfast.vocabulary.parts import Part, ToolCallPart, text_of
 from holdfast.vocabulary.usage import Usage
 
@@ -28,14 +28,14 @@ the program stopped meanwhile, and nothing recorded an end.
 """
 
 
-class Sender(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Sender(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Who spoke in a user message."""
 
     kind: Literal["human", "agent", "orchestrator"] = "human"
     user_id: str | None = None
 
 
-class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a query was told beside its prompt, as far as a log can keep it.
 
     Functions, objects and the type of an answer are not kept: they live in the program.
@@ -49,7 +49,7 @@ class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     timeout: float | None = None
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="role"):
+class _Message(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field="role"):
     id: MessageId
     parts: tuple[Part, ...]
     query_id: QueryId | None = None

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -98,6 +98,11 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     """What holds without it; UNSET where it must be given."""
 
     @property
+    def shown_type(self) -> str:
+        """The type as a reader would write it."""
+        return type_name(self.kind)
+
+    @property
     def shown_default(self) -> str:
         """The default as a reader would write it."""
         kind = type(self.default)
@@ -109,6 +114,22 @@ class Declared(msgspec.Struct, frozen=True, kw_only=True):
     def struct(self) -> type[msgspec.Struct] | None:
         """The struct that its values are, if they are one."""
         return struct_in(self.kind)
+
+
+def type_name(kind: object) -> str:
+    """Write a type as a reader would."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind in {None, type(None)}:
+        return "None"
+    if origin is Literal:
+        return " | ".join(f'"{value}"' for value in arguments)
+    if origin in {Union, UnionType}:
+        return " | ".join(dict.fromkeys(type_name(argument) for argument in arguments))
+    name = getattr(origin or kind, "__name__", str(kind))
+    if name == "Callable" or all(item in {Any, ...} for item in arguments):
+        return name
+    inner = ", ".join("..." if item is ... else type_name(item) for item in arguments)
+    return f"{name}[{inner}]"
 
 
 def declared_fields(kind: type[msgspec.Struct]) -> dict[str, Declared]:
@@ -182,10 +203,11 @@ def showing(options: Mapping[str, Declared]) -> Callable[[DoorT], DoorT]:
         function: Any = vars(door)["__init__"] if isinstance(door, type) else door
         function.__signature__ = _with_options(inspect.signature(function), options)
         told = "\n".join(
-            f"    {item.name}: {item.option.sentence} Default: {item.shown_default}."
+            f"    {item.name} ({item.shown_type}): {item.option.sentence} "
+            f"Default: {item.shown_default}."
             for item in options.values()
         )
-        door.__doc__ = f"{inspect.cleandoc(door.__doc__ or '')}\n\nOptions:\n{told}\n"
+        door.__doc__ = f"{inspect.cleandoc(door.__doc__ or '')}\n\nKeyword Args:\n{told}\n"
         return door
 
     return show
@@ -210,6 +232,24 @@ def _with_options(
         if name not in taken
     ]
     return signature.replace(parameters=[*own, *shown])
+
+
+def allowed_words(annotation: object) -> tuple[str, ...]:
+    """Return the words that a type allows, where it is a choice between words."""
+    plain = split_annotation(annotation)[0]
+    if get_origin(plain) is Literal:
+        return tuple(word for word in get_args(plain) if isinstance(word, str))
+    if get_origin(plain) in {Union, UnionType}:
+        return tuple(word for part in get_args(plain) for word in allowed_words(part))
+    return ()
+
+
+def word_fault(value: object, allowed: tuple[str, ...]) -> str:
+    """Say that a word is not one of those allowed, and which one may have been meant."""
+    words = ", ".join(repr(word) for word in allowed[:-1]) + f" or {allowed[-1]!r}"
+    close = late_module("difflib").get_close_matches(str(value), allowed, n=1, cutoff=0.7)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return f"{value!r} is not allowed{hint}; use {words}"
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:

@@ -6,10 +6,10 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.vocabulary.ids import CallId, PartId
-from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.json_types import Json, JsonObject, Value
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+class _Part(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     """What all parts share: immutable, keyword-only, tagged by `type`."""
 
 

@@ -1,7 +1,7 @@
 """What a query gives back."""
 
 from decimal import Decimal
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias
 
 import msgspec
 
@@ -11,7 +11,14 @@ from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import ToolCallPart
 from holdfast.vocabulary.usage import Usage
 
-OutputT = TypeVar("OutputT")
+if TYPE_CHECKING:  # without an `output_type` there is no output: the default says so to checkers
+    from typing_extensions import TypeVar
+
+    OutputT = TypeVar("OutputT", default=None)
+else:
+    from typing import TypeVar
+
+    OutputT = TypeVar("OutputT")
 
 StopReason: TypeAlias = Literal[
     "complete", "max_tokens", "aborted", "error", "approval", "limit", "loop", "refusal"
@@ -45,7 +52,8 @@ class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, o
     """The last answer: where to fork after or rewind to."""
     stop_reason: StopReason = "complete"
     stop_detail: str | None = None
-    """Which limit was reached, or which tool call was repeated; None for other stop reasons."""
+    """Which limit was reached, which tool call was repeated, or which one was denied; None for
+    other stop reasons."""
     finish_reason: str | None = None
     """The provider's own word for why it stopped."""
     turns: int = 0

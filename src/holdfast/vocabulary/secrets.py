@@ -138,3 +138,27 @@ def _without_quoted(text: str, values: Iterable[str]) -> str:
     for value in sorted(values, key=len, reverse=True):
         text = text.replace(quote(value, safe=""), REDACTED)
     return text
+
+
+class ScrubbedError(Exception):
+    """Stands for an exception that shows a secret: its type and text without it.
+
+    The traceback, scrubbed as well, is its note.
+    """
+
+
+def without_secrets(raised: BaseException) -> BaseException:
+    """Return `raised` if neither it nor what caused it shows a secret, else a stand-in for it.
+
+    This is what errors of ours have as their cause where the exception is not ours.
+    """
+    try:
+        told = "".join(late_module("traceback").format_exception(raised))
+        text = f"{told}{raised!r}{raised.__cause__!r}{raised.__context__!r}"
+    except Exception:  # noqa: BLE001 - an exception's own text is its author's code, too
+        return ScrubbedError(type(raised).__name__)
+    if scrub(text) == text:
+        return raised
+    stand_in = ScrubbedError(scrub(f"{type(raised).__name__}: {raised}"))
+    stand_in.add_note(scrub(told))
+    return stand_in

@@ -9,16 +9,16 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 import msgspec
 
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.option_declarations import Option
 
 Thinking: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 CacheTtl: TypeAlias = Literal["5m", "1h"]
 OnLoop: TypeAlias = Literal["ask", "deny"]
 Delivery: TypeAlias = Literal["queue", "steer", "reject", "interrupt"]
-LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 ApprovalRule: TypeAlias = Literal["by_tool", "ask"]
-PermissionMode: TypeAlias = Literal["ask", "auto", "plan", "deny"]
+PermissionMode: TypeAlias = Literal["default", "accept_edits", "plan", "dont_ask", "ask"]
+"""`ask` is another word for `default`."""
+OnDeny: TypeAlias = Literal["continue", "stop"]
 
 
 class _Values(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -271,6 +271,23 @@ class Settings(_Values, frozen=True, kw_only=True):
             "ends with the stop reason `loop`."
         ),
     ] = "ask"
+    permission_mode: Annotated[
+        PermissionMode,
+        Option(
+            "What happens to tool calls that no permission rule allows or denies. `default` (or "
+            "`ask`): tools ask as they are marked; `accept_edits`: files are changed without "
+            "asking; `plan`: only tools that read may run; `dont_ask`: what would be asked is "
+            "denied.",
+            variable="PERMISSION_MODE",
+        ),
+    ] = "default"
+    on_deny: Annotated[
+        OnDeny,
+        Option(
+            'What happens after a tool call was denied: with "continue" the model is told and goes '
+            'on; with "stop" the query ends with the stop reason `refusal`.'
+        ),
+    ] = "continue"
     limits: Annotated[
         Limits,
         Option(
@@ -358,42 +375,3 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
     cross_session_context: Annotated[
         bool | None, Option("Whether sessions hear of each other.", planned=True)
     ] = None
-
-
-class AgentDefaults(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
-):
-    """What an agent is told beside settings: its store, and the owner of its sessions."""
-
-    store: Annotated[
-        str,
-        Option(
-            "Where sessions are kept: `memory`, `jsonl:DIR`, `sqlite:FILE`, `postgresql://URL`, "
-            "or a store object, which its owner closes.",
-            variable="STORE",
-        ),
-    ] = "memory"
-    owner: Annotated[str, Option("Whose sessions these are.", variable="OWNER")] = "local"
-    project: Annotated[
-        str | None,
-        Option(
-            "What its sessions belong to; None is the working folder. A session's name is unique "
-            "within its owner and project.",
-            variable="PROJECT",
-        ),
-    ] = None
-    log: Annotated[
-        LogLevel | None,
-        Option("Level of the logger `holdfast`; None leaves it as it is.", variable="LOG"),
-    ] = None
-    permission_mode: Annotated[
-        PermissionMode | None,
-        Option(
-            "`ask`: tools ask as they are marked. The others are refused until there are rules for "
-            "tools.",
-            variable="PERMISSION_MODE",
-        ),
-    ] = None
-    claude_agent: Annotated[
-        ClaudeAgentSettings, Option("How models of `claude-agent/…` are run.")
-    ] = ClaudeAgentSettings()

@@ -5,7 +5,7 @@ from decimal import Decimal
 import msgspec
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Tokens of one or more model calls.
 
     `input` and `output` are inclusive totals. Cached and written tokens are parts of `input`,

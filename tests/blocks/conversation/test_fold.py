@@ -18,8 +18,10 @@ from holdfast import (
     UserMessage,
 )
 from holdfast.blocks.conversation.fold import SessionFold, fold_entries
+from holdfast.blocks.permission_rules.grants import GrantPlace, find_grant
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
 from holdfast.ports.clock import Stamp
+from holdfast.serialization.canonical import approval_key
 from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.testing import FakeClock
 from holdfast.vocabulary.approvals import ApprovalScope
@@ -42,6 +44,7 @@ from holdfast.vocabulary.entries import (
 from holdfast.vocabulary.ids import (
     CallId,
     MessageId,
+    SessionId,
     new_approval_id,
     new_message_id,
     new_part_id,
@@ -326,10 +329,13 @@ def test_after_a_compaction_inside_an_answer_the_view_still_begins_with_the_user
         ("session", "same", True),
         ("session", "resumed", True),
         ("session", "next", True),
+        ("project", "same", True),
+        ("project", "next", True),
     ],
 )
+@pytest.mark.parametrize("folder", ["/work", "/elsewhere", None])
 def test_an_approval_reaches_as_far_as_its_scope(
-    scope: ApprovalScope, later: str, allowed: bool
+    scope: ApprovalScope, later: str, allowed: bool, folder: str | None
 ) -> None:
     log = LogWriter(b"")
     query = QueryWriter(log)
@@ -339,8 +345,9 @@ def test_an_approval_reaches_as_far_as_its_scope(
         approval_id=new_approval_id(),
         call_id=CallId("1"),
         tool="look",
-        arguments={},
+        arguments={"path": "a"},
         arguments_hash="",
+        folder=folder,
     )
     log.add(requested)
     log.add(
@@ -356,7 +363,12 @@ def test_an_approval_reaches_as_far_as_its_scope(
     if later != "same":
         asking = QueryWriter(log, resumes=query.query_id if later == "resumed" else None)
         asking.start()
-    assert fold_entries(log.entries).is_allowed("look", asking.query_id) is allowed
+    fold = fold_entries(log.entries)
+    place = GrantPlace(query_id=asking.query_id, session_id=SessionId("s"), folder="/work")
+    granted = find_grant(fold.standing.grants, approval_key("look", {"path": "a"}, "/work"), place)
+    assert (granted is not None) is (allowed and folder == "/work")
+    other = approval_key("look", {"path": "b"}, "/work")
+    assert find_grant(fold.standing.grants, other, place) is None
 
 
 def a_conversation(*messages: Message) -> SessionFold:

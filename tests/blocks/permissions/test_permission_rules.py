@@ -6,23 +6,17 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from holdfast.blocks.permission_rules.decisions import (
-    PermissionMode,
-    PermissionQuestion,
-    PermissionRules,
-)
-from holdfast.blocks.permission_rules.grants import (
-    Grant,
-    GrantPlace,
-    GrantScope,
-    approval_key,
-    find_grant,
-)
-from holdfast.blocks.permission_rules.rules import Action, parse_rule
+from holdfast.blocks.permission_rules.decisions import PermissionQuestion, PermissionRules
+from holdfast.blocks.permission_rules.grants import GrantPlace, find_grant
+from holdfast.blocks.permission_rules.rules import parse_rule
+from holdfast.serialization.canonical import approval_key
 from holdfast.tools import coding_tools
+from holdfast.vocabulary.approvals import ApprovalScope, Grant, RuleAction
 from holdfast.vocabulary.errors import ConfigError
 from holdfast.vocabulary.ids import QueryId, SessionId
+from holdfast.vocabulary.settings import PermissionMode
 from holdfast.vocabulary.tools import Effect
 from tests.tools.toolbox import Toolbox
 
@@ -57,14 +51,19 @@ def shell(command: Any) -> PermissionQuestion:
     ],
 )
 def test_a_mode_decides_what_no_rule_speaks_of(
-    mode: PermissionMode, read: Action, edit: Action, run: Action
+    mode: PermissionMode, read: RuleAction, edit: RuleAction, run: RuleAction
 ) -> None:
     none = rules(mode=mode)
     assert none.decide(ask("read", path="a")).action == read
-    assert none.decide(ask("edit", path="a")).action == edit
-    assert none.decide(ask("write", path="a")).action == edit
+    for tool in ("edit", "write"):
+        question = replace(ask(tool, path="a"), resolved_paths=("a",))
+        assert none.decide(question).action == edit
     assert none.decide(shell("ls")).action == run
     assert none.decide(ask("pay", amount=1)).action == run
+
+
+def test_an_edit_is_accepted_only_where_it_is_known_which_file_it_changes() -> None:
+    assert rules(mode="accept_edits").decide(ask("write", path="a")).action == "ask"
 
 
 @pytest.mark.parametrize("mode", ["default", "accept_edits", "dont_ask"])
@@ -134,7 +133,7 @@ def test_a_denial_wins_over_a_question_and_that_over_an_allowance() -> None:
         (7, "ask"),
     ],
 )
-def test_every_simple_command_must_be_allowed(command: Any, action: Action) -> None:
+def test_every_simple_command_must_be_allowed(command: Any, action: RuleAction) -> None:
     some = rules("allow shell(git status)", "allow shell(git log *)", "allow shell(npm run test:*)")
     assert some.decide(shell(command)).action == action
 
@@ -161,7 +160,7 @@ def test_every_simple_command_must_be_allowed(command: Any, action: Action) -> N
     ],
 )
 def test_beside_a_denial_everything_means_only_what_runs_nothing_else(
-    command: str, action: Action
+    command: str, action: RuleAction
 ) -> None:
     some = rules("allow shell", "deny shell(rm *)")
     assert some.decide(shell(command)).action == action
@@ -250,7 +249,7 @@ async def test_a_denial_is_kept_at_the_descriptor_as_well(tmp_path: Path) -> Non
         (7, "ask"),
     ],
 )
-def test_hosts_are_compared_label_by_label(url: Any, action: Action) -> None:
+def test_hosts_are_compared_label_by_label(url: Any, action: RuleAction) -> None:
     some = rules(
         "allow web_fetch(docs.python.org)",
         "allow web_fetch(*.example.com)",
@@ -365,7 +364,7 @@ PLACE = GrantPlace(query_id=QueryId("q1"), session_id=SessionId("s1"), folder="/
     ],
 )
 def test_a_grant_holds_as_far_as_its_scope(
-    scope: GrantScope, query: bool, session: bool, folder: bool
+    scope: ApprovalScope, query: bool, session: bool, folder: bool
 ) -> None:
     key = approval_key("shell", {"command": "make"}, "/work")
     grants = [
@@ -391,7 +390,8 @@ def test_a_grant_is_for_exactly_what_was_approved() -> None:
         approval_key("shell", {"command": "make "}, "/work"),
         approval_key("shell", {"command": "make"}, "/home"),
         approval_key("other", {"command": "make"}, "/work"),
+        approval_key("shell", {"command": "make"}, "/work", is_confined=False),
     }
-    assert len(keys) == 4
+    assert len(keys) == 5
     one = approval_key("shell", {"a": 1, "b": 2}, "/work")
     assert approval_key("shell", {"b": 2, "a": 1}, "/work") == one

@@ -8,7 +8,7 @@ import pydantic
 import pytest
 
 from holdfast import ConfigError, ErrorCode, ToolContext, tool
-from holdfast.blocks.tool_registry.tool import Tool, make_tool
+from holdfast.blocks.tool_registry.tool import AnyTool, Tool, make_tool
 
 
 @dataclass
@@ -43,7 +43,7 @@ def references_in(value: Any) -> set[str]:
     return set()
 
 
-def schema_of(made: Tool) -> dict[str, Any]:
+def schema_of(made: AnyTool) -> dict[str, Any]:
     return made.spec.input_schema
 
 

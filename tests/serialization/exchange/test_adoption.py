@@ -46,8 +46,9 @@ from holdfast.vocabulary.ids import (
     new_query_id,
     new_session_id,
 )
-from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.messages import KeptOptions, UserMessage
 from holdfast.vocabulary.parts import TextPart, ToolCallPart
+from holdfast.vocabulary.settings import Settings
 from tests.serialization.exchange.test_archive import archived, read
 from tests.strategies_branches import fork, go_back
 from tests.strategies_logs import LogWriter, logs, write_session
@@ -215,17 +216,24 @@ def test_nothing_that_permits_something_is_taken_over() -> None:
             project="/theirs",
             name="taken",
             native_session_id="native-1",
+            settings=Settings(permission_mode="accept_edits"),
         ),
         SessionChanged(
             id=EntryId("e2"),
             time=1,
             seq=2,
-            changes={"native_session_id": "native-2", "owner": "root", "title": "kept"},
+            changes={
+                "native_session_id": "native-2",
+                "owner": "root",
+                "title": "kept",
+                "settings": {"permission_mode": "accept_edits", "seed": 7},
+            },
         ),
         QueryStarted(
             id=EntryId("e3"),
             seq=3,
             message=UserMessage(id=MessageId("msg_0"), parts=(TextPart(text="go"),)),
+            options=KeptOptions(settings={"permission_mode": "accept_edits", "seed": 8}),
             **stamp,
         ),
         TurnStarted(
@@ -240,6 +248,7 @@ def test_nothing_that_permits_something_is_taken_over() -> None:
             tool="shell",
             arguments=call.arguments,
             arguments_hash="",
+            folder="/theirs",
             **asked,
             **stamp,
         ),
@@ -248,12 +257,15 @@ def test_nothing_that_permits_something_is_taken_over() -> None:
         ),
     ]
     before = fold_entries(entries)
-    assert before.is_allowed("shell", QueryId("qry_1"))
+    assert [grant.scope for grant in before.standing.grants] == ["session"]
+    assert before.settings.permission_mode == "accept_edits"
     assert before.calls[CallId("c1")].state == "approved"
 
     _, new = adopt(entries, owner="ana", project="/ours")
     fold = fold_entries(new)
-    assert not fold.is_allowed("shell", QueryId("qry_1"))
+    assert list(fold.standing.grants) == []
+    assert (fold.settings.permission_mode, fold.settings.seed) == ("default", 7)
+    assert fold.query_options.settings == {"seed": 8}
     assert fold.calls[CallId("c1")].state == "waiting"
     assert fold.calls[CallId("c1")].approved is None
     assert fold.native.session_id is None

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import TypeAlias, TypeVar, cast
+from typing import Protocol, TypeAlias, TypeVar, cast
 
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.logs import scrubbed_logger
@@ -94,6 +94,50 @@ class _PumpedSubscription(Subscription):
     def _forget_worker(self, worker: "asyncio.Task[None]") -> None:
         if self.worker is worker:  # it was stopped
             self.worker = None
+
+
+class ControlChannelInterface(Protocol):
+    """Carries events out and commands in; a substitute for `ControlChannel` has these members.
+
+    - `publish` does not wait. Each handler gets the events in order, one at a time; an async
+      handler is awaited before its next event. A handler that raises disturbs nothing else.
+    - `wait_for_space` returns when no handler is too far behind.
+    - `submit` hands a command to the receiver at once.
+    - After `close`, which delivers what was published before, `publish` and `submit` raise CLOSED.
+    """
+
+    has_space: bool
+    receiver: CommandReceiver | None
+
+    def subscribe(self, handler: EventHandler) -> Callable[[], None]:
+        """Call `handler` with every event; returns a function that ends this."""
+        ...
+
+    def on(
+        self, kind: type[EventT], handler: Callable[[EventT], Awaitable[None] | None]
+    ) -> Callable[[], None]:
+        """Call `handler` with every event of a kind; returns a function that ends this."""
+        ...
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Hand events to every subscriber."""
+        ...
+
+    async def wait_for_space(self) -> None:
+        """Wait until no subscriber is too far behind."""
+        ...
+
+    def submit(self, command: Command) -> None:
+        """Hand a command to the receiver."""
+        ...
+
+    async def drain(self) -> None:
+        """Wait until every handler has seen everything that was published so far."""
+        ...
+
+    async def close(self) -> None:
+        """Deliver what was published, and end."""
+        ...
 
 
 class ControlChannel:

@@ -1,7 +1,7 @@
 """Conversation: the messages of one session, as a block that can be used without a session."""
 
 from collections.abc import Iterable
-from typing import Self
+from typing import Protocol, Self
 
 import msgspec
 
@@ -33,6 +33,57 @@ class SentCounts:
             self.reasoning += sum(isinstance(part, ReasoningPart) for part in message.parts)
         self._place = len(self._messages)
         return self
+
+
+_MESSAGES = (UserMessage, AssistantMessage)
+
+
+class ConversationInterface(Protocol):
+    """What a fold needs of a conversation; a substitute for `Conversation` has these methods.
+
+    - Messages stay in the order in which they were pushed. A user message that follows another one
+      is merged into it; assistant messages are never merged.
+    - The history is complete: a compaction is appended like any message, and drops nothing.
+    - `wire_view` begins with the last compaction, or with the first message without one.
+    - What `messages` and `wire_view` returned does not change afterwards.
+    """
+
+    def __len__(self) -> int:
+        """Return the number of messages."""
+        ...
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The whole history."""
+        ...
+
+    @property
+    def tip(self) -> Message | None:
+        """The last message."""
+        ...
+
+    @property
+    def counts(self) -> SentCounts:
+        """Counts the messages that are sent."""
+        ...
+
+    def push(
+        self, message: Message, *, tag: str | None = None, kept_from: MessageId | None = None
+    ) -> None:
+        """Append a message; a compaction with `kept_from` goes before that message."""
+        ...
+
+    def remove_last(self) -> Message | None:
+        """Remove the last message, and return it."""
+        ...
+
+    def set_history(self, messages: Iterable[Message]) -> None:
+        """Replace everything, as given."""
+        ...
+
+    def wire_view(self) -> tuple[Message, ...]:
+        """Return what is sent to a model."""
+        ...
 
 
 class Conversation:
@@ -79,20 +130,18 @@ class Conversation:
         `kept_from` it goes before that message, so that what follows is still sent. A message that
         an earlier compaction has replaced, or holds, cannot be kept.
         """
-        if not isinstance(message, UserMessage | AssistantMessage):
+        if not isinstance(message, _MESSAGES):
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"{message!r} is not a message")
         self._whole = None
         if kept_from is not None and self._put_before(kept_from, message):
             return
-        tip = self.tip
-        if (
-            isinstance(message, UserMessage)
-            and isinstance(tip, UserMessage)
-            and not _is_compaction(message)
-        ):
-            self._messages[-1] = msgspec.structs.replace(tip, parts=tip.parts + message.parts)
-            return
-        if _is_compaction(message):
+        is_compaction = _is_compaction(message)
+        if isinstance(message, UserMessage) and not is_compaction:
+            tip = self.tip
+            if isinstance(tip, UserMessage):
+                self._messages[-1] = msgspec.structs.replace(tip, parts=tip.parts + message.parts)
+                return
+        if is_compaction:
             self._start_view_at(len(self._messages))
         self._messages.append(message)
         self._tags.append(tag)
@@ -189,7 +238,7 @@ def _is_compaction(message: Message) -> bool:
     return any(isinstance(part, CompactionPart) and part.text for part in message.parts)
 
 
-def end_last(conversation: Conversation, stop_reason: StopReason) -> None:
+def end_last(conversation: ConversationInterface, stop_reason: StopReason) -> None:
     """Say of a last answer that was cut off how its query ended, if that says why."""
     tip, says_why = conversation.tip, stop_reason in {"aborted", "error"}
     if isinstance(tip, AssistantMessage) and tip.interrupted and says_why:

@@ -1,8 +1,8 @@
 """The fold: everything a session is, derived from its entries one by one.
 
-Live and on reopening the same code runs, so both give the same session. The fold is total: any
-prefix of any log leaves a conversation in which every tool call has an answer by the time it is
-sent. Results of tools that were not recorded are made here, and never written to the log.
+The same code runs live and on reopening. The fold is total: any prefix of any log leaves a
+conversation in which every tool call is answered when it is sent. Results that were not recorded
+are made here, and never written to the log.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,6 +12,7 @@ from typing import ClassVar
 import msgspec
 
 from holdfast.blocks.conversation.conversation import Conversation, end_last, joined, merged
+from holdfast.blocks.conversation.conversation import ConversationInterface as Messages
 from holdfast.blocks.conversation.native_place import NativePlace
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
@@ -74,7 +75,7 @@ _GOES_ON: frozenset[FinishKind | None] = frozenset({"pause", "compaction"})
 class SessionFold:
     """The state of one session after the entries applied so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, conversation: Messages | None = None) -> None:
         self.head = 0
         self.opened: SessionOpened | None = None
         self.title: str | None = None
@@ -83,9 +84,8 @@ class SessionFold:
         self.configured: frozenset[str] = frozenset()
         """Names of settings that were last set by `configure`, not at an opening."""
         self.query_options = KeptOptions()
-        """What the last query was told beside its prompt, without what only its first turn needs
-        once that was answered."""
-        self.conversation = Conversation()
+        """What the last query was told, without what its first turn needed once that was over."""
+        self.conversation = Conversation() if conversation is None else conversation
         self.open_query: QueryStarted | None = None
         self.last_query: QueryEnded | None = None
         self.open_turn: OpenTurn | None = None
@@ -95,7 +95,7 @@ class SessionFold:
         self.approvals: dict[ApprovalId, ApprovalRequested] = {}
         self._before_merge: AssistantMessage | None = None
         """The answer that the tip went on with; it stays when what was added is discarded."""
-        self._standing = StandingApprovals()
+        self.standing = StandingApprovals()
         self.inputs: dict[InputId, InputQueued] = {}
         self.usage = Usage()
         self.cost: Decimal | None = Decimal(0)
@@ -158,10 +158,6 @@ class SessionFold:
         session_id = self.opened.session_id if self.opened else None
         return tuple(approval_request(entry, session_id) for entry in self.approvals.values())
 
-    def is_allowed(self, tool: str, query_id: QueryId) -> bool:
-        """Whether this tool was approved for the whole query or session."""
-        return self._standing.covers(tool, query_id)
-
     def unfinished_query(self) -> QueryId | None:
         """Return the query that can be carried on: one that never ended, or rests on approvals."""
         if self.open_query is not None:
@@ -190,10 +186,11 @@ class SessionFold:
 
     def _settle(self) -> None:
         """Make what is unfinished part of the conversation, as it is."""
-        for message in self._unsettled():
-            self._push(message)
-        self.open_turn = None
-        self.calls.clear()
+        if self.open_turn is not None or self.calls:
+            for message in self._unsettled():
+                self._push(message)
+            self.open_turn = None
+            self.calls.clear()
         self.approvals.clear()
 
     def _inherit(self) -> None:
@@ -201,7 +198,7 @@ class SessionFold:
         self._settle()
         self.open_query = self.last_query = None
         self.inputs.clear()
-        self._standing.clear()
+        self.standing.clear()
         self.usage, self.cost = Usage(), Decimal(0)
 
     def _keep_through(self, message_id: MessageId | None) -> None:
@@ -215,9 +212,9 @@ class SessionFold:
             self._open_calls(open_calls(tip, dropped[0] if dropped else None) if tip else ())
 
     def _push(self, message: Message) -> None:
-        tip = self._tip_assistant() if isinstance(message, AssistantMessage) else None
-        self._before_merge = tip
-        if isinstance(message, AssistantMessage) and tip is not None:
+        self._before_merge = None
+        if isinstance(message, AssistantMessage) and (tip := self._tip_assistant()) is not None:
+            self._before_merge = tip
             self.conversation.remove_last()
             message = merged(tip, message)
         self.conversation.push(message)
@@ -272,8 +269,7 @@ class SessionFold:
     def _on_query_started(self, entry: QueryStarted) -> None:
         self.open_query = entry
         self.query_options = entry.options
-        if entry.resumes is not None:
-            self._standing.carry_over(entry.resumes, entry.query_id)
+        self.standing.start_query(entry)
         if entry.message is not None:
             self._push_prompt(entry.message, time=entry.time)
 
@@ -300,7 +296,7 @@ class SessionFold:
             self.query_options = msgspec.structs.replace(self.query_options, require_tool=None)
         if turn is not None and (message := turn.message(entry)) is not None:
             self._push(with_distinct_calls(message))
-            self._open_calls(open_calls(message))
+            self._open_calls(open_calls(message) if message.tool_calls else ())
 
     def _on_turn_discarded(self, entry: TurnDiscarded) -> None:
         tip = self._tip_assistant()
@@ -317,7 +313,7 @@ class SessionFold:
     def _on_approval_settled(self, entry: ApprovalSettled) -> None:
         requested = self.approvals.pop(entry.approval_id, None)
         if requested is not None:
-            self._standing.settle(requested, entry)
+            self.standing.settle(requested, entry)
         if (call := self.calls.get(entry.call_id)) is not None:
             call.settle(requested, entry)
 

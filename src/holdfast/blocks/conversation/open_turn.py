@@ -43,16 +43,15 @@ class OpenTurn:
 
     def apply(self, entry: PartStarted | PartCheckpoint | PartEnded) -> None:
         """Begin a part, add an increment to it, or complete it."""
-        match entry:
-            case PartStarted(part_id=part_id):
-                self._parts[part_id] = None
-                self._kinds[part_id] = entry.part_kind
-            case PartCheckpoint(part_id=part_id):
-                self._texts.add(entry)
-            case PartEnded(part_id=part_id):
-                self._parts[part_id] = self.compose(entry).part
-                self._texts.drop(part_id)
-                self._composed = None
+        if isinstance(entry, PartStarted):
+            self._parts[entry.part_id] = None
+            self._kinds[entry.part_id] = entry.part_kind
+        elif isinstance(entry, PartEnded):
+            self._parts[entry.part_id] = self.compose(entry).part
+            self._texts.drop(entry.part_id)
+            self._composed = None
+        else:
+            self._texts.add(entry)
 
     def compose(self, entry: PartEnded) -> PartEnded:
         """Return the entry with the whole part, as consumers see it."""

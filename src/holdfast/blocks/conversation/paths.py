@@ -52,7 +52,7 @@ def current_path(entries: Sequence[Entry], *, through: int | None = None) -> Seq
     """
     last = entries[-1].seq if entries else 0
     end = last if through is None else through
-    if end >= last and not any(isinstance(entry, Rewound) for entry in entries):
+    if end >= last and Rewound not in map(type, entries):
         return entries
     tree = _Tree(entries)
     counting = tree.way_to(end)

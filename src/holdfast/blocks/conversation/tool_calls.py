@@ -7,10 +7,16 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.vocabulary.approvals import ApprovalRequest
-from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, HistoryEdited
-from holdfast.vocabulary.ids import CallId, MessageId, QueryId, SessionId
-from holdfast.vocabulary.json_types import Json
+from holdfast.serialization.canonical import approval_key
+from holdfast.vocabulary.approvals import ApprovalRequest, Grant
+from holdfast.vocabulary.entries import (
+    ApprovalRequested,
+    ApprovalSettled,
+    HistoryEdited,
+    QueryStarted,
+)
+from holdfast.vocabulary.ids import CallId, MessageId, SessionId
+from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
     CompactionPart,
@@ -53,6 +59,9 @@ class CallRecord(msgspec.Struct, kw_only=True):
     """The arguments that were approved, until the call is started: an approval is used once."""
     approved_hash: str | None = None
     """The digest under which they were asked about; None when the answer brought its own."""
+    question: ApprovalRequested | None = None
+    settled: ApprovalSettled | None = None
+    """The question and its answer, while the call is approved and not started."""
     ended: ToolResultPart | None = None
     """The answer that it has for good."""
     ended_at: int | None = None
@@ -67,6 +76,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
         """Note that the call was started, perhaps not for the first time."""
         if self.ended is None:
             self.state, self.approved, self.approved_hash = "started", None, None
+            self.question = self.settled = None
             self.idempotent = idempotent and self.idempotent is not False
 
     def end(
@@ -88,6 +98,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
             return
         self.reason = settled.reason
         self.state = "approved" if settled.decision == "approved" else "denied"
+        self.question, self.settled = requested, settled
         if settled.arguments is not None or requested is None:
             self.approved, self.approved_hash = settled.arguments, None
         else:
@@ -98,6 +109,7 @@ class CallRecord(msgspec.Struct, kw_only=True):
         if self.state == "approved":
             self.state = "waiting" if self.idempotent is None else "started"
             self.reason = self.approved = self.approved_hash = None
+            self.question = self.settled = None
 
     @property
     def outcome(self) -> ToolOutcome:
@@ -123,28 +135,51 @@ class CallRecord(msgspec.Struct, kw_only=True):
 
 
 class StandingApprovals:
-    """The tools that may run without a question, for a whole query or the whole session."""
+    """The approvals that hold for longer than one call, each for exactly what was approved."""
 
     def __init__(self) -> None:
-        self._tools: set[tuple[QueryId | None, str]] = set()
-
-    def covers(self, tool: str, query_id: QueryId) -> bool:
-        """Whether calls of a tool may run in a query."""
-        return (None, tool) in self._tools or (query_id, tool) in self._tools
+        self.grants: list[Grant] = []
+        self.policy: JsonObject | None = None
+        """The permission rules of the last query that recorded them."""
 
     def settle(self, requested: ApprovalRequested, settled: ApprovalSettled) -> None:
-        """Take in an answer; one for this call only leaves nothing behind."""
-        if settled.decision == "approved" and settled.scope != "once":
-            query_id = requested.query_id if settled.scope == "query" else None
-            self._tools.add((query_id, requested.tool))
+        """Take in an answer; one for this call only leaves nothing behind.
 
-    def carry_over(self, resumed: QueryId, query_id: QueryId | None) -> None:
-        """Let what a query may do hold for the query that resumes it."""
-        self._tools |= {(query_id, tool) for of_query, tool in self._tools if of_query == resumed}
+        Nor does one from a log that does not say for which folder it was given.
+        """
+        if settled.decision != "approved" or settled.scope == "once" or requested.folder is None:
+            return
+        arguments = requested.arguments if settled.arguments is None else settled.arguments
+        key = approval_key(
+            requested.tool,
+            arguments,
+            requested.folder,
+            is_confined=requested.facts.is_confined is not False,
+        )
+        grant = Grant(
+            key=key,
+            scope=settled.scope,
+            query_id=requested.query_id,
+            folder=requested.folder,
+            by=settled.by,
+        )
+        self.grants.append(grant)
+
+    def start_query(self, entry: QueryStarted) -> None:
+        """Note the rules that a query runs under; what one may do, the one that resumes it may."""
+        self.policy = entry.policy or self.policy
+        if entry.resumes is not None:
+            of_query = [grant for grant in self.grants if grant.query_id == entry.resumes]
+            self.grants += [
+                replace(grant, query_id=entry.query_id)
+                for grant in of_query
+                if grant.scope == "query"
+            ]
 
     def clear(self) -> None:
         """Forget them all."""
-        self._tools.clear()
+        self.grants.clear()
+        self.policy = None
 
 
 def approval_request(asked: ApprovalRequested, session_id: SessionId | None) -> ApprovalRequest:
@@ -158,6 +193,9 @@ def approval_request(asked: ApprovalRequested, session_id: SessionId | None) -> 
         session_id=session_id,
         effect=asked.effect,
         reason=asked.reason,
+        folder=asked.folder,
+        facts=asked.facts,
+        ruling=asked.ruling,
     )
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 
@@ -10,7 +10,6 @@ from holdfast.blocks.permission_rules.programs import Invocation, invocations_of
 from holdfast.blocks.permission_rules.rules import (
     EDITS_FILES,
     SUBJECTS,
-    Action,
     Rule,
     allows_command,
     fits_arguments,
@@ -20,18 +19,11 @@ from holdfast.blocks.permission_rules.rules import (
     mentions_forbidden,
 )
 from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read_command
+from holdfast.vocabulary.approvals import RuleAction, Ruling
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.settings import PermissionMode
 from holdfast.vocabulary.tools import ApprovalMode, Effect
-
-PermissionMode: TypeAlias = Literal["default", "accept_edits", "plan", "dont_ask"]
-"""How calls are treated that no rule speaks of.
-
-- `default`: what a tool itself asks about is asked.
-- `accept_edits`: as default, but files beneath the root are changed without asking.
-- `plan`: only what reads may run.
-- `dont_ask`: what would be asked is denied.
-"""
 
 _MOST_RULES = 1000
 _HOST = re.compile(r"https?://([a-z0-9_.-]+)(?::\d{1,5})?(?:[/?#].*)?", re.IGNORECASE | re.DOTALL)
@@ -50,17 +42,6 @@ class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a sandbox is around the command that would run."""
     is_attended: bool = True
     """Whether a person can be asked."""
-
-
-class Ruling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is decided, and why; goes into the log as it is."""
-
-    action: Action
-    reason: str
-    rule: str | None = None
-    """The rule that decided."""
-    source: str | None = None
-    """Where that rule comes from."""
 
 
 class _Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,20 +64,30 @@ class PermissionRules:
 
     def __init__(self, rules: Iterable[Rule] = (), *, mode: PermissionMode = "default") -> None:
         self.rules = tuple(rules)
-        self.mode = mode
+        self.mode: PermissionMode = "default" if mode == "ask" else mode
         if len(self.rules) > _MOST_RULES:
             message = f"there are more than {_MOST_RULES} permission rules"
             raise ConfigError(ErrorCode.CONFIG_INVALID, message)
 
+    def in_mode(self, mode: PermissionMode) -> "PermissionRules":
+        """Return the same rules in another mode."""
+        return self if mode == self.mode else PermissionRules(self.rules, mode=mode)
+
     def decide(self, question: PermissionQuestion) -> Ruling:
         """Decide about one call. A denial wins; what is not understood is asked about."""
-        found = self._find(question)
-        ruling = self._judge(question, found)
+        return self.settle(self.judge(question), is_attended=question.is_attended)
+
+    def judge(self, question: PermissionQuestion) -> Ruling:
+        """Say what the rules say of a call, whether or not a person can be asked."""
+        return self._judge(question, self._find(question))
+
+    def settle(self, ruling: Ruling, *, is_attended: bool = True) -> Ruling:
+        """Deny what would be asked where asking is not possible, or not wanted."""
         if ruling.action != "ask":
             return ruling
         if self.mode == "dont_ask":
             return _instead(ruling, "the mode is dont_ask")
-        return ruling if question.is_attended else _instead(ruling, "no person can be asked")
+        return ruling if is_attended else _instead(ruling, "no person can be asked")
 
     def refuses_path(self, access: Literal["read", "write"], path: str) -> str | None:
         """Say why a file may not be touched, by its real path; for tools, at the descriptor."""
@@ -115,7 +106,9 @@ class PermissionRules:
         if found.denied is not None:
             return _by(found.denied, "deny", "a rule denies it")
         if self.mode == "plan" and question.effect != "read":
-            return Ruling(action="deny", reason="the mode is plan: nothing is changed or run")
+            return Ruling(
+                action="deny", reason="the mode is plan: nothing is changed or run", source="mode"
+            )
         if found.asked is not None:
             return _by(found.asked, "ask", "a rule asks")
         if found.doubt is not None:
@@ -128,10 +121,11 @@ class PermissionRules:
 
     def _by_default(self, question: PermissionQuestion) -> Ruling:
         if question.approval == "never":
-            return Ruling(action="allow", reason="the tool does not ask")
-        if self.mode == "accept_edits" and question.tool in EDITS_FILES:
-            return Ruling(action="allow", reason="the mode is accept_edits")
-        return Ruling(action="ask", reason="the tool asks")
+            return Ruling(action="allow", reason="the tool does not ask", source="tool")
+        is_edit = question.tool in EDITS_FILES and bool(question.resolved_paths)
+        if self.mode == "accept_edits" and is_edit:
+            return Ruling(action="allow", reason="the mode is accept_edits", source="mode")
+        return Ruling(action="ask", reason="the tool asks", source="tool")
 
     def _find(self, question: PermissionQuestion) -> _Finding:
         rules = [rule for rule in self.rules if rule.is_for(question.tool)]
@@ -148,7 +142,7 @@ class PermissionRules:
         return _about_arguments(rules, question.arguments)
 
 
-def _by(rule: Rule, action: Action, reason: str) -> Ruling:
+def _by(rule: Rule, action: RuleAction, reason: str) -> Ruling:
     return Ruling(action=action, reason=reason, rule=rule.text, source=rule.source)
 
 
@@ -162,7 +156,7 @@ def _instead(ruling: Ruling, reason: str) -> Ruling:
     return msgspec.structs.replace(ruling, action="deny", reason=f"{ruling.reason}, and {reason}")
 
 
-def _first(rules: Iterable[Rule], action: Action) -> Rule | None:
+def _first(rules: Iterable[Rule], action: RuleAction) -> Rule | None:
     return next((rule for rule in rules if rule.action == action), None)
 
 

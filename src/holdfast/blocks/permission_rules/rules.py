@@ -9,10 +9,11 @@ from holdfast.blocks.permission_rules.programs import PLAIN, Invocation, base_na
 from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read_pattern
 from holdfast.blocks.permission_rules.wildcards import matches_path, matches_word
 from holdfast.serialization.canonical import canonical_json
+from holdfast.vocabulary.approvals import RuleAction
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 
-Action: TypeAlias = Literal["allow", "ask", "deny"]
+ACTIONS: tuple[RuleAction, ...] = ("allow", "ask", "deny")
 SubjectKind: TypeAlias = Literal["path", "command", "url", "arguments"]
 
 _LONGEST = 1000
@@ -37,7 +38,7 @@ The pattern of any other tool is `argument=value`.
 _COVERED_BY = {"list": "read", "glob": "read", "grep": "read", "write": "edit"}
 """Rules for `read` hold for everything that reads files, rules for `edit` for what changes them."""
 EDITS_FILES = frozenset({"write", "edit"})
-"""Tools that the mode `accept_edits` lets pass."""
+"""Tools that the mode `accept_edits` lets pass, if they say where their path really leads."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -45,7 +46,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     tool: str
     """The tool's name, in which `*` and `?` are wildcards."""
-    action: Action
+    action: RuleAction
     pattern: str | None = None
     source: str = "user"
     """Where the rule comes from, for the log."""
@@ -69,7 +70,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-def parse_rule(text: str, action: Action, *, source: str = "user") -> Rule:
+def parse_rule(text: str, action: RuleAction, *, source: str = "user") -> Rule:
     """Read a rule; raises CONFIG_INVALID naming it, so that none is quietly without effect."""
     found = _RULE.fullmatch(text.strip()) if len(text) <= _LONGEST else None
     if found is None or action not in {"allow", "ask", "deny"}:

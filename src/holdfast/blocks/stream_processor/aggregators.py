@@ -2,6 +2,14 @@
 
 import msgspec
 
+from holdfast.vocabulary.entries import (
+    PartEnded,
+    PartStarted,
+    ToolEnded,
+    TurnDiscarded,
+    TurnStarted,
+)
+from holdfast.vocabulary.events import Event, ReasoningDelta, TextDelta, ToolInputDelta
 from holdfast.vocabulary.ids import CallId, PartId, new_id
 from holdfast.vocabulary.json_types import JsonObject, is_too_deep
 from holdfast.vocabulary.parts import CompactionPart, ReasoningPart, TextPart, ToolCallPart
@@ -119,6 +127,52 @@ class ToolCallAggregator:
         if growing is None:
             return None
         return finish_call(self._names.pop(call_id), growing.whole(), call_id=CallId(call_id))
+
+
+class AnswerAggregators:
+    """All aggregators, fed by events: subscribe it once to a channel or a stream processor.
+
+    Holds what the turn that runs, or ran last, has said so far, and the tool calls of the query
+    that are complete and have no result yet. A new turn, and one that is discarded, clear what was
+    said.
+    """
+
+    def __init__(self) -> None:
+        self._clear()
+        self.running_calls: dict[CallId, ToolCallPart] = {}
+        """The calls whose arguments are complete, until they have a result or fail."""
+
+    def __call__(self, event: Event) -> None:
+        """Take in one event."""
+        match event:
+            case TextDelta(part_id=key, text=text):
+                self.text.add(key, text)
+            case ReasoningDelta(part_id=key, text=text):
+                self.reasoning.add(key, text)
+            case ToolInputDelta(part_id=key, text=text):
+                self.tool_inputs.add(key, text)
+            case PartStarted():
+                self._start(event)
+            case PartEnded(part=ToolCallPart() as call, part_id=key):
+                self.tool_inputs.complete(key)
+                self.running_calls[call.call_id] = call
+            case ToolEnded(call_id=call_id):
+                self.running_calls.pop(call_id, None)
+            case TurnStarted() | TurnDiscarded():
+                self._clear()
+
+    def _start(self, started: PartStarted) -> None:
+        if started.part_kind == "text":
+            self.text.start(started.part_id)
+        elif started.part_kind == "reasoning":
+            self.reasoning.start(started.part_id)
+        elif started.part_kind == "tool_call":
+            self.tool_inputs.start(started.part_id, started.name or "")
+
+    def _clear(self) -> None:
+        self.text = TextAggregator()
+        self.reasoning = ReasoningAggregator()
+        self.tool_inputs = ToolCallAggregator()
 
 
 def finish_call(

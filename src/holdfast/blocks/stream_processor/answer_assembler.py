@@ -168,26 +168,33 @@ class AnswerAssembler:
 
     def feed(self, batch: Sequence[StreamPart], out: list[Event]) -> None:
         """Take in the parts of one read and append the events they make."""
+        if self.failure is not None:
+            return
+        opened = self._open
+        characters = beyond_ascii = 0  # of the deltas that are not counted yet
         try:
             for part in batch:
-                if self.failure is not None:
-                    break
                 if type(part) is not PartDelta:
+                    self._characters += characters
+                    self.unsaved_bytes += characters + beyond_ascii
+                    characters = beyond_ascii = 0
                     self._take(part, out)
+                    if self.failure is not None:
+                        break
                     continue
-                growing, text = self._open.get(part.key), part.text
+                growing, text = opened.get(part.key), part.text
                 if growing is not None and text:
-                    if type(text) is str and text.isascii():
-                        self.unsaved_bytes += len(text)
-                    else:
+                    if type(text) is not str or not text.isascii():
                         text = _plain_text(text)
-                        self.unsaved_bytes += len(text.encode("utf-8", "replace"))
-                    self._characters += len(text)
+                        beyond_ascii += len(text.encode("utf-8", "replace")) - len(text)
+                    characters += len(text)
                     out.append(
                         growing.delta(part_id=growing.id, offset=growing.add(text), text=text)
                     )
         except ProviderError as failure:
             self.failure = failure
+        self._characters += characters
+        self.unsaved_bytes += characters + beyond_ascii
         if self._characters > self._watch_from:
             self._find_excess()
         if self.unsaved_bytes >= self._checkpoint_bytes:

@@ -1,16 +1,17 @@
-"""StreamProcessor: puts the answers of whole streams together, with handlers for their events."""
+"""StreamProcessor: puts answers together from stream parts, with handlers for their events."""
 
 from collections.abc import AsyncIterable, Callable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from holdfast.blocks.stream_processor.answer_assembler import AnswerAssembler
 from holdfast.ports.clock import Clock, Stamp
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.errors import ErrorCode, ProviderError, SessionError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.parts import CompactionPart, Part
-from holdfast.vocabulary.stream_parts import StreamFinished, StreamPart
+from holdfast.vocabulary.settings import Limits
+from holdfast.vocabulary.stream_parts import StreamFinished, StreamOpened, StreamPart
 from holdfast.vocabulary.usage import Usage
 
 EventT = TypeVar("EventT", bound=Event)
@@ -29,18 +30,94 @@ class ProcessedStream(msgspec.Struct, frozen=True, kw_only=True):
         return any(isinstance(part, CompactionPart) for part in self.parts)
 
 
+class AnswerInterface(Protocol):
+    """One answer while it comes; what `StreamProcessorInterface.begin` returns.
+
+    - Events come out in the order of the stream parts. Text, reasoning and arguments are delivered
+      as deltas with the offset at which they begin, then once as a whole part.
+    - Arguments of a tool call are parsed once, when the part is closed. No text is no arguments.
+    - Deltas of parts that were never opened, and parts that are opened twice, are dropped.
+    - `failure` is set, and nothing more is taken in, when the answer cannot be kept or exceeds a
+      bound. `feed` does not raise for that.
+    """
+
+    failure: ProviderError | None
+    opened: StreamOpened | None
+    finished: StreamFinished | None
+    unsaved_bytes: int
+    """How much text no checkpoint or ended part has yet."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The complete parts, in the order in which they began."""
+        ...
+
+    def feed(self, batch: Sequence[StreamPart], out: list[Event]) -> None:
+        """Take in the parts of one read, and append the events they make to `out`."""
+        ...
+
+    def checkpoint(self, out: list[Event]) -> None:
+        """Append entries that save what came since the last checkpoint."""
+        ...
+
+    def close(self, out: list[Event]) -> None:
+        """End what is still open: text as far as it came, tool calls not at all."""
+        ...
+
+
+class AnswerSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an answer comes from, and how much of it is taken."""
+
+    stamp: Stamp
+    provider: str = ""
+    model: str = ""
+    limits: Limits = Limits()
+    checkpoint_bytes: float = float("inf")
+    """So much text without a checkpoint makes one."""
+
+
+class StreamProcessorInterface(Protocol):
+    """Begins answers; a substitute for `StreamProcessor` in a turn runner has these members.
+
+    - Any number of answers may be open at the same time. None knows of another, and nothing of an
+      answer is left in the processor.
+    """
+
+    has_handlers: bool
+    """Whether anything wants to be shown events."""
+
+    def begin(self, source: AnswerSource) -> AnswerInterface:
+        """Return a new answer."""
+        ...
+
+    def show(self, events: Sequence[Event]) -> None:
+        """Give recorded events to the handlers."""
+        ...
+
+
 class StreamProcessor:
     """Puts answers together. Handlers are subscribed once and fire for every stream.
 
-    For programs that use no session: it runs a stream to its end. Owns nothing of any stream
-    between two of them: what belongs to one is in its `AnswerAssembler`, which a turn of a session
-    uses directly.
+    A turn runner begins an answer, feeds it and shows its events once they are recorded. Programs
+    that record nothing let `process` do all of it. Owns nothing of any stream between two of them:
+    what belongs to one is in its answer.
     """
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
         self._handlers: list[Callable[[Event], None]] = []
         self._busy = False
+        self.has_handlers = False
+
+    def begin(self, source: AnswerSource) -> AnswerAssembler:
+        """Return a new answer, which knows nothing of any other."""
+        return AnswerAssembler(
+            stamp=source.stamp,
+            provider=source.provider,
+            model=source.model,
+            limits=source.limits,
+            checkpoint_bytes=source.checkpoint_bytes,
+        )
 
     def on(self, kind: type[EventT], handler: Callable[[EventT], None]) -> Callable[[], None]:
         """Call `handler` for every event of a kind; returns a function that ends this."""
@@ -50,7 +127,13 @@ class StreamProcessor:
                 handler(event)
 
         self._handlers.append(call)
-        return lambda: self._handlers.remove(call)
+        self.has_handlers = True
+
+        def remove() -> None:
+            self._handlers.remove(call)
+            self.has_handlers = bool(self._handlers)
+
+        return remove
 
     async def process(
         self,
@@ -70,19 +153,20 @@ class StreamProcessor:
             raise SessionError(ErrorCode.STREAM_BUSY, "this processor is at work on another stream")
         self._busy = True
         out: list[Event]
-        answer = AnswerAssembler(stamp=Stamp(self._clock), provider=provider, model=model)
+        source = AnswerSource(stamp=Stamp(self._clock), provider=provider, model=model)
+        answer = self.begin(source)
         try:
             async for batch in stream:
                 out = []
                 answer.feed(batch, out)
-                self._emit(out)
+                self.show(out)
                 if answer.failure is not None:
                     raise answer.failure
         finally:
             self._busy = False
             out = []
             answer.close(out)
-            self._emit(out)
+            self.show(out)
         finished = answer.finished
         return ProcessedStream(
             parts=answer.parts,
@@ -90,7 +174,7 @@ class StreamProcessor:
             usage=finished.usage if finished else Usage(),
         )
 
-    def _emit(self, events: Sequence[Event]) -> None:
+    def show(self, events: Sequence[Event]) -> None:
         """Give events to the handlers, in order."""
         if self._handlers:
             for event in events:

@@ -1,20 +1,22 @@
 """ToolRegistry: the tools that are offered now. Finds one, parses its input once, and runs it."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
 from holdfast.blocks.tool_registry.running import to_content
-from holdfast.blocks.tool_registry.tool import Tool, as_tool
+from holdfast.blocks.tool_registry.tool import AnyTool, Tool, as_tool
 from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.permissions import InspectedTool
 from holdfast.ports.tools import OfferedTool, OutputTransform, PreparedCall, ToolContext, ToolSource
+from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import ResultContent, ToolCallPart
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
 
-ToolInput: TypeAlias = Tool | Callable[..., object] | ToolSource
+ToolInput: TypeAlias = AnyTool | Callable[..., object] | ToolSource
 """What a user may put in a list of tools."""
 
 _logger = scrubbed_logger(__name__)
@@ -43,10 +45,26 @@ class Ready(msgspec.Struct, frozen=True):
     tool: OfferedTool
     arguments: JsonObject
     prepared: PreparedCall
+    is_unconfined: bool = False
+    """Whether it may run a command without a sandbox."""
 
     def afresh(self) -> "Ready":
         """Return the same call with its input as it was before the tool ran on it."""
-        return Ready(self.tool, self.arguments, self.tool.prepare(self.arguments))
+        return msgspec.structs.replace(self, prepared=self.tool.prepare(self.arguments))
+
+    async def facts(self) -> CallFacts:
+        """Say what the call would really do, as far as its tool can; may raise what the tool does.
+
+        Raises:
+            TypeError: when the tool says something that is no `CallFacts`.
+
+        """
+        if not isinstance(self.tool, InspectedTool):
+            return NO_FACTS
+        facts: object = await self.tool.facts(msgspec.to_builtins(self.arguments))
+        if not isinstance(facts, CallFacts):
+            raise TypeError(f"{type(facts).__name__} is no CallFacts")
+        return msgspec.convert(msgspec.to_builtins(facts), CallFacts)
 
     @property
     def rules(self) -> ToolRules:
@@ -121,6 +139,19 @@ class ToolSet:
             return InvalidInput(call.name, str(error))
 
 
+class ToolRegistryInterface(Protocol):
+    """Says which tools are offered; a substitute for `ToolRegistry` has this method.
+
+    - `current` returns at once, and the same set as long as nothing changed.
+    - Every name is in the set once, and each tool's specification was made before.
+    - The set that was returned does not change: the calls of a turn run on the tools of that turn.
+    """
+
+    def current(self) -> ToolSet:
+        """Return what is offered now."""
+        ...
+
+
 class ToolRegistry:
     """Holds the sources of an agent's tools. Functions and tools that are given are one source.
 
@@ -129,7 +160,7 @@ class ToolRegistry:
     """
 
     def __init__(self, tools: Iterable[ToolInput] = ()) -> None:
-        static: dict[str, Tool] = {}
+        static: dict[str, AnyTool] = {}
         self._sources: list[ToolSource] = []
         for value in tools:
             if isinstance(value, ToolSource) and not isinstance(value, Tool):
@@ -164,7 +195,7 @@ class ToolRegistry:
         return ToolSet(joined.values())
 
 
-def registry_of(own: ToolSource | None, inherited: ToolRegistry) -> ToolRegistry:
+def registry_of(own: ToolSource | None, inherited: ToolRegistryInterface) -> ToolRegistryInterface:
     """Return the registry of a session or a query: of its own tools, if it was given any."""
     return inherited if own is None else ToolRegistry([own])
 

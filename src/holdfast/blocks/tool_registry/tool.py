@@ -3,17 +3,33 @@
 import inspect
 import re
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypedDict, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 import msgspec
 
 from holdfast.blocks.tool_registry.running import call_function
 from holdfast.blocks.tool_registry.signature import Signature, name_of, read_signature
 from holdfast.ports.tools import PreparedCall, ToolContext
+from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.option_declarations import Option, declared_keys, showing, unknown_name
 from holdfast.vocabulary.tools import ApprovalMode, Effect, ToolRules, ToolSpec
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+FunctionT_co = TypeVar("FunctionT_co", covariant=True)
+"""The function of a tool. Without a bound, so that a list of several tools has a common type."""
 
 _NAME = r"[A-Za-z0-9_-]{1,128}"
 
@@ -50,13 +66,15 @@ class ToolOptions(TypedDict, total=False):
 TOOL_OPTIONS = declared_keys(ToolOptions.__annotations__)
 
 
-class Tool(msgspec.Struct, frozen=True, kw_only=True):
+class Tool(msgspec.Struct, Generic[FunctionT_co], frozen=True, kw_only=True):
     """A function that a model may call. Calling the tool itself calls the function."""
 
-    function: Callable[..., object]
+    function: FunctionT_co
     spec: ToolSpec
     rules: ToolRules
     signature: Signature
+    inspector: Callable[[JsonObject], Awaitable[CallFacts]] | None = None
+    """Says what a call would really do."""
 
     @property
     def name(self) -> str:
@@ -71,32 +89,60 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             given = {name: getattr(parsed, name) for name in parsed.__struct_fields__}
             if self.signature.context_parameter is not None:
                 given[self.signature.context_parameter] = context
-            return call_function(self.function, given, context)
+            function: Any = self.function
+            return call_function(function, given, context)
 
         return run
 
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        """Call the function, as if it were no tool."""
-        return self.function(*args, **kwargs)
+    async def facts(self, arguments: JsonObject) -> CallFacts:
+        """Say what a call would really do; see `InspectedTool` for what this promises."""
+        return NO_FACTS if self.inspector is None else await self.inspector(arguments)
+
+    if TYPE_CHECKING:  # a tool is called as its function is
+
+        @property
+        def __call__(self) -> FunctionT_co:
+            """The function."""
+    else:
+
+        def __call__(self, *args: object, **kwargs: object) -> object:
+            """Call the function, as if it were no tool."""
+            return self.function(*args, **kwargs)
+
+
+AnyTool: TypeAlias = Tool[Any]
+"""A tool of any function."""
+
+
+class ToolMaker(Protocol):
+    """What `tool(...)` with options returns: it makes a tool of a function."""
+
+    def __call__(self, function: FunctionT, /) -> Tool[FunctionT]:
+        """Make the tool."""
+        ...
 
 
 @overload
-def tool(function: Callable[..., object], /) -> Tool: ...
+def tool(function: FunctionT, /) -> Tool[FunctionT]: ...
 @overload
-def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[..., object]], Tool]: ...
+def tool(**options: Unpack[ToolOptions]) -> ToolMaker: ...
 
 
 @showing(TOOL_OPTIONS)
 def tool(
-    function: Callable[..., object] | None = None, /, **options: Unpack[ToolOptions]
-) -> Tool | Callable[[Callable[..., object]], Tool]:
+    function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
+) -> AnyTool | ToolMaker:
     """Make a tool of a plain typed function; its docstring tells the model what it does."""
     if function is not None:
         return make_tool(function, options)
-    return lambda decorated: make_tool(decorated, options)
+
+    def make(decorated: FunctionT, /) -> Tool[FunctionT]:
+        return make_tool(decorated, options)
+
+    return make
 
 
-def make_tool(function: Callable[..., object], options: ToolOptions) -> Tool:
+def make_tool(function: FunctionT, options: ToolOptions) -> Tool[FunctionT]:
     """Read a function once and check what it was told.
 
     Raises:
@@ -153,7 +199,7 @@ def _check_rules(name: str, options: ToolOptions) -> ToolRules:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"tool {name!r}: {error}") from error
 
 
-def as_tool(value: "Tool | Callable[..., object]") -> Tool:
+def as_tool(value: AnyTool | Callable[..., object]) -> AnyTool:
     """Return a tool for whatever a user put in a list of tools."""
     if isinstance(value, Tool):
         return value

@@ -6,6 +6,7 @@ in Chat Completions.
 """
 
 import asyncio
+import importlib.util
 import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -26,6 +27,7 @@ from holdfast.providers.local.model_process import (
 )
 from holdfast.providers.local.weights import LocalWeights, WeightFiles, find_weights, read_template
 from holdfast.providers.transport.http import AiohttpTransport
+from holdfast.providers.vendors import key_advice
 from holdfast.providers.wire import chat_completions
 from holdfast.providers.wire.chat_completions.dialects import LLAMA_CPP
 from holdfast.providers.wire.protocol import WireProtocol, WireRequest
@@ -157,12 +159,15 @@ class LocalModelClient:
             return self._files.path_of(weights)
         if self._on_pull is not None:
             return await pull_weights(weights, folder=self._files.folder, progress=self._on_pull)
+        is_installed = importlib.util.find_spec("xllamacpp") is not None
+        packages = () if is_installed else ("pip install xllamacpp",)  # the extra 'local'
         raise ConfigError(
             ErrorCode.CONFIG_MISSING,
-            f"the model {weights.name!r} is not on this machine, and it is what answers when no "
-            "other is named and no key is found. To fetch it "
-            f"({weights.download_size / 1e6:,.0f} MB, {weights.licence}) into "
-            f"{self._files.folder}, run: {pull_command(weights.name)}",
+            f"the model {weights.name!r} is not on this machine; it is used when no model is named "
+            f"and no API key is found. Either {key_advice()}, or install the model: "
+            f"{' && '.join((*packages, pull_command(weights.name)))} "
+            f"({weights.download_size / 1e6:,.0f} MB, {weights.licence}, into "
+            f"{self._files.folder})",
             provider=_PROVIDER,
         )
 

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.providers.local import serve
+from holdfast.providers.vendors import key_advice
 from holdfast.vocabulary.errors import (
     AgentError,
     ConfigError,
@@ -188,8 +189,8 @@ class ModelProcess:
             self._fail(
                 ConfigError(
                     ErrorCode.CONFIG_MISSING,
-                    f"local models need the extra 'local', which is one package: "
-                    f"pip install xllamacpp ({message['message']})",
+                    f"local models need the extra 'local', which is one package. Either "
+                    f"pip install xllamacpp ({message['message']}), or {key_advice()}",
                     provider="local",
                 )
             )

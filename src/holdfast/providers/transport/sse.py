@@ -115,12 +115,13 @@ class SseParser:
         blocks = (self._pending.take(data) if held else data).split(b"\n\n")
         if rest := blocks.pop():
             self._keep(rest)
+        opening, event, last_id = self._opening, self._opening_event, self.last_event_id
         for block in blocks:
-            if block.startswith(self._opening) and block.find(b"\n", len(self._opening)) < 0:
-                data = block[len(self._opening) :]
-                out.append(Frame(data, self._opening_event, self.last_event_id))
+            if block.startswith(opening) and b"\n" not in (data := block[len(opening) :]):
+                out.append(Frame(data, event, last_id))
             else:
                 self._read_block(block, out)
+                opening, event, last_id = self._opening, self._opening_event, self.last_event_id
 
     def flush(self, out: list[Frame]) -> None:
         """Append what is left as a frame. The standard drops it, but some providers need it."""

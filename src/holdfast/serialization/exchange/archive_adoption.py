@@ -135,7 +135,7 @@ class Adoption:
             fields["changes"] = kept
         elif isinstance(entry, ApprovalSettled):
             fields.pop("scope", None)
-        return decode_entry(msgspec.json.encode(fields))
+        return decode_entry(msgspec.json.encode(_without_mode(fields)))
 
     def _opening(self, fields: JsonObject, log: SessionId) -> JsonObject:
         kept = {key: each for key, each in fields.items() if key not in _NOT_ADOPTED}
@@ -152,6 +152,15 @@ class Adoption:
             )
         stored = {"kind": "imported.missing", "id": entry_id, "time": time, "seq": seq}
         return decode_entry(msgspec.json.encode(stored))
+
+
+def _without_mode(fields: JsonObject) -> JsonObject:
+    """Leave out the permission mode of settings: somebody else chose it, on another machine."""
+    for holder in (fields, fields.get("changes"), fields.get("options")):
+        settings = holder.get("settings") if isinstance(holder, dict) else None
+        if isinstance(settings, dict):
+            settings.pop("permission_mode", None)
+    return fields
 
 
 def _unknown_renamed(fields: JsonObject, ids: IdMap) -> JsonObject:

@@ -69,7 +69,7 @@ class JsonlIndex:
 
     def _record(self, session_id: SessionId) -> SessionRecord | None:
         with translated_os_errors(self._resources.folder.root):
-            return self._resources.summaries.of(session_id).record
+            return self._resources.summaries.record_of(session_id)
 
     def _owned(self, owner: str, project: str | None) -> list[SessionRecord]:
         with translated_os_errors(self._resources.folder.root):

@@ -23,7 +23,7 @@ LineT = TypeVar("LineT")
 _NO_ENTRY = msgspec.Raw()
 
 
-class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+class LogLine(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One line of a log: an entry, with what the store has to know of it without decoding it."""
 
     seq: int
@@ -69,6 +69,7 @@ class _QuarantineLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _log_decoder = msgspec.json.Decoder(LogLine)
+_log_list_decoder = msgspec.json.Decoder(list[LogLine])
 _header_decoder = msgspec.json.Decoder(EntryHeader)
 _inbox_decoder = msgspec.json.Decoder(_InboxLine)
 _quarantine_decoder = msgspec.json.Decoder(_QuarantineLine)
@@ -100,6 +101,17 @@ def encode_consumption(consumed: Sequence[CommandId], *, head: int, epoch: int) 
 def parse_log_line(line: bytes) -> LogLine | None:
     """Parse a line of a log without its line end; None when it is damaged."""
     return _parse(line, _log_decoder)
+
+
+def parse_log_lines(lines: Sequence[bytes]) -> list[LogLine] | None:
+    """Parse lines of a log all at once; None when any of them is damaged."""
+    if not all(map(_is_intact, lines)):
+        return None
+    try:
+        parsed = _log_list_decoder.decode(b"[%s]" % b",".join(lines))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return parsed if len(parsed) == len(lines) else None
 
 
 def entry_header(line: LogLine) -> EntryHeader | None:
@@ -183,11 +195,14 @@ def _with_checksum(body: bytes) -> bytes:
 
 
 def _parse(line: bytes, decoder: msgspec.json.Decoder[LineT]) -> LineT | None:
-    if not line.startswith(LINE_START) or line[_CRC_END:_BODY] != b'",':
-        return None
-    if b"%08x" % zlib.crc32(line[_BODY:]) != line[len(LINE_START) : _CRC_END]:
+    if not _is_intact(line):
         return None
     try:
         return decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def _is_intact(line: bytes) -> bool:
+    """Return whether a line begins with the checksum of the rest of it."""
+    return line[:_BODY] == b'%s%08x",' % (LINE_START, zlib.crc32(line[_BODY:]))

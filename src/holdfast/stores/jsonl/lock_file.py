@@ -34,6 +34,8 @@ class LeaseState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far the log has reached. A log that ends before it has lost entries."""
     record: SessionRecord | None = None
     """The session's index record, for when the entry that opened it is damaged."""
+    size: int = 0
+    """The bytes of the log that `record` is of: one of this size need not be read for it."""
 
 
 _state_decoder = msgspec.json.Decoder(LeaseState)

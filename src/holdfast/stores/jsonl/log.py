@@ -47,6 +47,12 @@ class JsonlLog:
         self, session_id: SessionId, *, after: int = 0, limit: int | None = None
     ) -> list[Entry]:
         """Read entries in order; an unknown session has none."""
+        if not after and limit is None and session_id in self._resources.writers:
+            entries = await self._resources.threads.write(
+                session_id, lambda: self._take_unread(session_id)
+            )
+            if entries is not None:
+                return entries
         return await self._resources.threads.read(
             lambda: self._resources.summaries.read_entries(session_id, after=after, limit=limit)
         )
@@ -69,6 +75,10 @@ class JsonlLog:
         """Remove a session with everything that belongs to it."""
         await self._resources.threads.write(session_id, lambda: self._delete(session_id))
         self._resources.notifier.notify(session_id)
+
+    def _take_unread(self, session_id: SessionId) -> list[Entry] | None:
+        writer = self._resources.writers.get(session_id)
+        return None if writer is None else writer.take_unread()
 
     def _append(
         self, lease: Lease, entries: Sequence[Entry], consumed: Sequence[CommandId]

@@ -80,6 +80,7 @@ class SessionWriter:
         self._head = 0
         self._seqs: dict[EntryId, int] = {}
         self._consumed: set[CommandId] = set()
+        self._unread: list[Entry] | None = None
         self._log = LogFile(folder.log(session_id))
         self._lock: LockFile | None = None
         self._process = ""
@@ -148,6 +149,14 @@ class SessionWriter:
             with contextlib.suppress(OSError):
                 self._write_state(self.holder)
         return self.record
+
+    def take_unread(self) -> list[Entry] | None:
+        """Return the whole log as it was read for the lease, once and unless it has grown since.
+
+        A session that is opened is read next, and need not be read and decoded twice.
+        """
+        entries, self._unread = self._unread, None
+        return entries
 
     def fresh(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Return what is not stored yet; raises CONFLICT for what may not be appended."""
@@ -280,7 +289,9 @@ class SessionWriter:
         for found in scan.lines:
             self._consumed.update(found.line.consumed)
         self.record = before.record if scan.head else None
-        self._note(decode_entries(scan, find_blob), ())
+        entries = decode_entries(scan, find_blob)
+        self._note(entries, ())
+        self._unread = entries
         return scan
 
     def _bodies(self, entries: Sequence[Entry]) -> list[tuple[int, bytes]]:
@@ -295,6 +306,7 @@ class SessionWriter:
 
     def _note(self, entries: Sequence[Entry], consumed: Sequence[CommandId]) -> None:
         self.record = self.record_after(entries)
+        self._unread = None
         for entry in entries:
             self._seqs[entry.id] = entry.seq
             self._head = entry.seq
@@ -328,6 +340,7 @@ class SessionWriter:
                     until=monotonic_seconds() + self._lease_seconds,
                     head=self._head,
                     record=self.record,
+                    size=self._log.end,
                 )
             )
 

@@ -138,13 +138,21 @@ class Summaries:
             finally:
                 os.close(descriptor)
 
+    def record_of(self, session_id: SessionId) -> SessionRecord | None:
+        """Return the record of a session; None when there is no such session."""
+        try:
+            found = self._folder.log(session_id).stat()
+        except FileNotFoundError:
+            return self.of(session_id).record
+        return self._record(session_id, found)
+
     def records(self) -> list[SessionRecord]:
         """Return the record of every session."""
         known = self._load()
         present = self._folder.logs()
         for gone in known.keys() - present.keys():
             known.pop(gone, None)
-        records = [self._record_of(session_id, found) for session_id, found in present.items()]
+        records = [self._record(session_id, found) for session_id, found in present.items()]
         if self._unsaved >= _SAVE_AFTER:
             self.save()
         return [record for record in records if record is not None]
@@ -170,13 +178,17 @@ class Summaries:
                 _replace_file(self._folder.index, b"%08x\n" % zlib.crc32(body) + body)
                 self._unsaved = 0
 
-    def _record_of(self, session_id: SessionId, found: os.stat_result) -> SessionRecord | None:
-        """Return a record; a file that did not change is not opened."""
+    def _record(self, session_id: SessionId, found: os.stat_result) -> SessionRecord | None:
+        """Return a record. A log is read only if neither a summary nor its lock file knows it."""
         known = self._load().get(session_id)
         if known is not None and _is_current(known, found):
             return known.record
-        # A file that is not named by a session id belongs to another program.
-        return self.of(session_id).record if parse_session_id(session_id) else None
+        if not parse_session_id(session_id):
+            return None  # a file that is not named by a session id belongs to another program
+        held = read_lease_state(self._folder.lease(session_id))
+        if held.record is not None and held.size == found.st_size:
+            return held.record
+        return self.of(session_id).record
 
     def _load(self) -> dict[SessionId, LogSummary]:
         if self._known is None:

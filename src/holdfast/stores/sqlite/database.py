@@ -103,10 +103,10 @@ def is_in_place(connection: apsw.Connection) -> bool:
     return not moved.value
 
 
-def write_ahead_inode(path: Path) -> int:
-    """Return the inode of a database's write-ahead log; 0 when there is none."""
+def write_ahead_inode(path: str) -> int:
+    """Return the inode of a write-ahead log; 0 when there is none."""
     try:
-        return Path(f"{path}-wal").stat().st_ino
+        return os.stat(path).st_ino  # noqa: PTH116 - after each commit: a Path takes ten times as long
     except FileNotFoundError:
         return 0
 

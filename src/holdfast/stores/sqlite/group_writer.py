@@ -62,6 +62,7 @@ class GroupWriter:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._connection: apsw.Connection | None = None
+        self._write_ahead_path = f"{database.path}-wal"
         self._write_ahead = 0
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast-write")
         self._lock = threading.Lock()
@@ -118,8 +119,9 @@ class GroupWriter:
         self._database.retry_while_locked(lambda: connection.execute("BEGIN IMMEDIATE"))
         try:
             for write in writes:
-                _attempt(connection, write)
-            connection.execute("COMMIT")
+                _attempt(connection, write, is_alone=len(writes) == 1)
+            has_failed = all(write.error is not None for write in writes)
+            connection.execute("ROLLBACK" if has_failed else "COMMIT")
         except apsw.Error as error:
             translated = store_error_from(error, self._database.path, connection)
             self._roll_back(connection, error)
@@ -134,9 +136,9 @@ class GroupWriter:
         if not is_in_place(connection):
             self._disconnect()
             raise replaced_file_error(self._database.path)
-        if write_ahead_inode(self._database.path) != self._write_ahead:
+        if write_ahead_inode(self._write_ahead_path) != self._write_ahead:
             # Keep the connection: closing the last one would copy the commit into the database.
-            raise replaced_file_error(Path(f"{self._database.path}-wal"))
+            raise replaced_file_error(Path(self._write_ahead_path))
 
     def _roll_back(self, connection: apsw.Connection, error: BaseException) -> None:
         if connection.in_transaction:
@@ -155,7 +157,7 @@ class GroupWriter:
                 close_quietly(connection)
                 raise
             self._connection = connection
-            self._write_ahead = write_ahead_inode(self._database.path)
+            self._write_ahead = write_ahead_inode(self._write_ahead_path)
         return self._connection
 
     def _disconnect(self) -> None:
@@ -164,8 +166,10 @@ class GroupWriter:
             self._connection = None
 
 
-def _attempt(connection: apsw.Connection, write: _Write[Any]) -> None:
-    connection.execute("SAVEPOINT write")
+def _attempt(connection: apsw.Connection, write: _Write[Any], *, is_alone: bool) -> None:
+    """Do the work of one write; if it fails, the others of its group go on."""
+    if not is_alone:
+        connection.execute("SAVEPOINT write")
     try:
         write.outcome = write.work(connection)
     except apsw.Error:
@@ -173,5 +177,7 @@ def _attempt(connection: apsw.Connection, write: _Write[Any]) -> None:
         raise
     except Exception as error:  # noqa: BLE001 - any error of this work is for its caller alone
         write.error = error
-        connection.execute("ROLLBACK TO write")
-    connection.execute("RELEASE write")
+        if not is_alone:
+            connection.execute("ROLLBACK TO write")
+    if not is_alone:
+        connection.execute("RELEASE write")

@@ -1,10 +1,11 @@
 """The logs of a SQLite store: appending, reading, following, inspecting and deleting."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import closing
 from itertools import islice
 
 import apsw
+import msgspec
 
 from holdfast.ports.session_store import Damage, Lease, SessionRecord
 from holdfast.stores.append_rules import (
@@ -107,11 +108,12 @@ def _append(
     consumed: Sequence[CommandId],
 ) -> None:
     key, _ = session
+    known = _stored_among(connection, key, [entry.id for entry in entries])
     fresh = entries_to_store(
         entries,
         head=head_of(connection, key),
         id_at=lambda seq: _id_at(connection, place_of(key, seq)),
-        is_stored=lambda entry_id: _is_stored(connection, key, entry_id),
+        is_stored=known.__contains__,
     )
     kept = [(entry, to_stored_entry(entry)) for entry in fresh]
     connection.executemany(
@@ -134,18 +136,19 @@ def _update_index(
     connection: apsw.Connection, session: tuple[int, SessionId], fresh: Sequence[Entry]
 ) -> None:
     key, session_id = session
-    connection.execute(
-        "UPDATE session SET updated = ?, head = ? WHERE key = ?",
-        (fresh[-1].time, fresh[-1].seq, key),
-    )
-    if not any(isinstance(entry, RECORDED) for entry in fresh):
+    record: SessionRecord | None = None
+    if any(isinstance(entry, RECORDED) for entry in fresh):
+        record = updated_record(_record(connection, session_id), fresh)
+    if record is None:
+        connection.execute(
+            "UPDATE session SET updated = ?, head = ? WHERE key = ?",
+            (fresh[-1].time, fresh[-1].seq, key),
+        )
         return
-    record = updated_record(_record(connection, session_id), fresh)
-    if record is not None:
-        try:
-            save_record(connection, key, record)
-        except apsw.ConstraintError:
-            raise name_taken_error(str(record.name)) from None
+    try:
+        save_record(connection, key, record)
+    except apsw.ConstraintError:
+        raise name_taken_error(str(record.name)) from None
 
 
 def _record(connection: apsw.Connection, session_id: SessionId) -> SessionRecord | None:
@@ -163,9 +166,15 @@ def _id_at(connection: apsw.Connection, place: int) -> EntryId | None:
     return None if text is None else EntryId(text)
 
 
-def _is_stored(connection: apsw.Connection, key: int, entry_id: EntryId) -> bool:
-    found = connection.execute("SELECT 1 FROM entry WHERE session = ? AND id = ?", (key, entry_id))
-    return found.fetchone() is not None
+def _stored_among(
+    connection: apsw.Connection, key: int, ids: Sequence[EntryId]
+) -> Collection[EntryId]:
+    """Return those of some ids that the log has."""
+    found = connection.execute(
+        "SELECT id FROM entry WHERE session = ? AND id IN (SELECT value FROM json_each(?))",
+        (key, msgspec.json.encode(ids).decode()),
+    )
+    return {EntryId(entry_id) for (entry_id,) in found}
 
 
 def _read(
@@ -175,7 +184,9 @@ def _read(
     if key is None:
         return []
     # Closing ends the query: one that was read only in part would keep its snapshot open.
-    with closing(readable_entries(connection, key, after=after)) as entries:
+    if limit is None:
+        return list(readable_entries(connection, key, after=after))
+    with closing(readable_entries(connection, key, after=after, at_once=max(limit, 1))) as entries:
         return list(islice(entries, limit))
 
 

@@ -7,14 +7,21 @@ its own row only. Numbers are cast for the same reason.
 
 import functools
 import zlib
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeAlias
 
 import apsw
 
 from holdfast.ports.session_store import SessionRecord
 from holdfast.stores.append_rules import encode_details, updated_record, with_details
-from holdfast.stores.stored_records import FindBlob, StoredEntry, command_damage, from_stored_body
+from holdfast.stores.stored_records import (
+    FindBlob,
+    StoredEntry,
+    command_damage,
+    from_stored_bodies,
+    from_stored_body,
+)
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import SessionId
@@ -25,6 +32,7 @@ EntryRow: TypeAlias = tuple[int, bytes | None, bytes | None, int | None, bytes |
 _SEQ_BITS = 32
 _LARGEST_SEQ = (1 << _SEQ_BITS) - 1
 LARGEST_KEY = (1 << 31) - 1
+_ROWS_AT_ONCE = 1000
 
 _SELECT_ENTRIES = (
     "SELECT place, CAST(id AS BLOB), CAST(kind AS BLOB), CAST(crc AS INTEGER), CAST(body AS BLOB)"
@@ -107,10 +115,10 @@ def entry_row(key: int, entry: Entry, kept: StoredEntry) -> tuple[int, str, str,
 
 def decode_entry_row(row: EntryRow, find_blob: FindBlob) -> Entry | str:
     """Decode a row of an entry; a damaged one gives the reason instead."""
-    place, entry_id, kind, crc, body = row
+    _, entry_id, kind, _, body = row
     if entry_id is None or kind is None or body is None:
         return "a value is missing"
-    if _checksum(place, (entry_id, kind), body) != crc:
+    if not _is_intact(row):
         return "the checksum does not match"
     try:
         return from_stored_body(body, find_blob)
@@ -129,17 +137,29 @@ def readable_entries(
     *,
     after: int = 0,
     kinds: Collection[str] | None = None,
+    at_once: int = _ROWS_AT_ONCE,
 ) -> Generator[Entry, None, None]:
-    """Yield the entries of a session after a `seq`, all or of some kinds, without damaged rows."""
+    """Yield the entries of a session after a `seq`, all or of some kinds, without damaged rows.
+
+    So many rows are read and decoded `at_once`.
+    """
     find_blob = blob_finder(connection, key)
     first, last = span_of(key)
-    for row in entry_rows(connection, first + after, last):
-        # The kind is looked at first: entries that are not wanted may have large blobs.
-        if kinds is not None and decode_text(row[2]) not in kinds:
-            continue
-        entry = decode_entry_row(row, find_blob)
-        if not isinstance(entry, str):
-            yield entry
+    unread = entry_rows(connection, first + after, last)
+    while rows := list(islice(unread, at_once)):
+        if kinds is not None:
+            # What is not wanted is not decoded: it may have a large blob.
+            rows = [row for row in rows if decode_text(row[2]) in kinds]
+        yield from _decode_rows(rows, find_blob)
+
+
+def _decode_rows(rows: Sequence[EntryRow], find_blob: FindBlob) -> list[Entry]:
+    """Decode rows, without the damaged ones."""
+    try:
+        return from_stored_bodies([row[4] or b"" for row in rows if _is_intact(row)], find_blob)
+    except StoreError:
+        decoded = [decode_entry_row(row, find_blob) for row in rows]
+        return [entry for entry in decoded if not isinstance(entry, str)]
 
 
 def head_of(connection: apsw.Connection, key: int) -> int:
@@ -280,6 +300,14 @@ def _blob_content(connection: apsw.Connection, key: int | None, name: str) -> by
         "SELECT CAST(content AS BLOB) FROM blob WHERE session = ? AND name = ?", (key, name)
     ).get
     return content
+
+
+def _is_intact(row: EntryRow) -> bool:
+    """Return whether a row has all values and the checksum that belongs to them."""
+    place, entry_id, kind, crc, body = row
+    if entry_id is None or kind is None or body is None:
+        return False
+    return _checksum(place, (entry_id, kind), body) == crc
 
 
 def _checksum(place: int, named: tuple[bytes, bytes], body: bytes) -> int:

@@ -7,11 +7,7 @@
 Opening it twice gives two handles on the same place, as two processes would have.
 """
 
-from holdfast.testing.store_conformance.runner import (
-    CHECKS,
-    FailedCheck,
-    Report,
-    run_store_conformance,
-)
+from holdfast.testing.promises import FailedCheck, Report
+from holdfast.testing.store_conformance.runner import CHECKS, run_store_conformance
 
 __all__ = ["CHECKS", "FailedCheck", "Report", "run_store_conformance"]

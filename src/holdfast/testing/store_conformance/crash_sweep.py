@@ -18,13 +18,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.testing.store_conformance.promises import (
-    OpenStore,
+from holdfast.testing.promises import (
     PromiseBrokenError,
-    opened,
     require,
     require_same,
 )
+from holdfast.testing.store_conformance.promises import OpenStore, opened
 from holdfast.testing.store_conformance.samples import note
 from holdfast.vocabulary.ids import SessionId
 

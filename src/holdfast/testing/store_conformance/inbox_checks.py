@@ -2,14 +2,13 @@
 
 import asyncio
 
-from holdfast.testing.store_conformance.promises import (
-    OpenStore,
-    opened,
+from holdfast.testing.promises import (
     require,
     require_error,
     require_same,
     within_patience,
 )
+from holdfast.testing.store_conformance.promises import OpenStore, opened
 from holdfast.testing.store_conformance.samples import command, new_session, note
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.errors import ErrorCode

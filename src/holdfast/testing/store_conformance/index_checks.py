@@ -3,13 +3,12 @@
 from typing import Any
 
 from holdfast.ports.session_store import SessionFilter, SessionRecord
-from holdfast.testing.store_conformance.promises import (
-    OpenStore,
-    opened,
+from holdfast.testing.promises import (
     require,
     require_error,
     require_same,
 )
+from holdfast.testing.store_conformance.promises import OpenStore, opened
 from holdfast.testing.store_conformance.samples import (
     OWNER,
     PROJECT,

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 from holdfast.ports.session_store import Lease, Store
-from holdfast.testing.store_conformance.promises import (
-    OpenStore,
-    opened,
+from holdfast.testing.promises import (
     require,
     require_error,
     require_same,
     within_patience,
 )
+from holdfast.testing.store_conformance.promises import OpenStore, opened
 from holdfast.testing.store_conformance.samples import new_session, note, opening, seqs_of
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.ids import SessionId, new_session_id

@@ -6,14 +6,13 @@ import contextlib
 import msgspec
 
 from holdfast.serialization.entries import decode_entry, encode_entry
-from holdfast.testing.store_conformance.promises import (
-    OpenStore,
-    opened,
+from holdfast.testing.promises import (
     require,
     require_error,
     require_same,
     within_patience,
 )
+from holdfast.testing.store_conformance.promises import OpenStore, opened
 from holdfast.testing.store_conformance.samples import (
     OWNER,
     PROJECT,

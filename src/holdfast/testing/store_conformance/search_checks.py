@@ -5,7 +5,11 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.ports.session_store import SearchHit, Store
-from holdfast.testing.store_conformance.promises import OpenStore, opened, require, require_same
+from holdfast.testing.promises import (
+    require,
+    require_same,
+)
+from holdfast.testing.store_conformance.promises import OpenStore, opened
 from holdfast.testing.store_conformance.samples import (
     OWNER,
     PROJECT,

@@ -45,6 +45,8 @@ class Verdict(msgspec.Struct, kw_only=True):
     effects: int = 0
     admitted: int = 0
     entries: int = 0
+    left_to_the_next: int = 0
+    """Queries that were cut off and carried on by the next prompt, without an end of their own."""
     gaps: list[str] = []
     """Sessions whose entries do not follow each other."""
     stale: list[str] = []
@@ -86,6 +88,7 @@ async def check(url: str, folder: Path) -> Verdict:
     verdict.doubled = [key for key, count in effects.items() if count > 1]
     admitted = {words[1] for words in _notes(folder, "admitted")}
     verdict.admitted = len(admitted)
+    verdict.left_to_the_next = len(admitted & (_ended(logs) - _ended(logs, by_next=False)))
     verdict.endless = [
         f"{query} {_traces_of(query, logs)}" for query in sorted(admitted - _ended(logs))
     ]
@@ -115,7 +118,7 @@ def _traces_of(query: str, logs: Mapping[SessionId, Sequence[Entry]]) -> list[st
     ]
 
 
-def _ended(logs: Mapping[SessionId, Sequence[Entry]]) -> set[str]:
+def _ended(logs: Mapping[SessionId, Sequence[Entry]], *, by_next: bool = True) -> set[str]:
     """Return the queries that reached an end: their own, or that of one that carried them on.
 
     A query that was cut off is carried on by the one that resumes it, or by the next prompt.
@@ -128,7 +131,7 @@ def _ended(logs: Mapping[SessionId, Sequence[Entry]]) -> set[str]:
         for entry in entries:
             match entry:
                 case QueryStarted(query_id=query_id, resumes=earlier):
-                    resumes[str(query_id)] = earlier or running
+                    resumes[str(query_id)] = earlier or (running if by_next else None)
                     running = str(query_id)
                 case InputQueued(input_id=input_id, message=message):
                     inputs[input_id] = str(message.query_id)

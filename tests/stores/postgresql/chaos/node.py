@@ -142,6 +142,9 @@ async def use_sessions(agent: Agent, notes: Notes, chance: random.Random) -> Non
                 await _pause(chance, 0.2)
                 continue
             async with agent.session(name) as session:
+                left = session.unfinished
+                if left.query_id is not None and not left.resting:
+                    await session.resume()
                 for part in range(chance.randrange(1, 4)):
                     await _pause(chance, 0.3)
                     # Also one who was told that a send failed may try again.

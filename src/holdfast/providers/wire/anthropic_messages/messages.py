@@ -41,6 +41,8 @@ def blocks_of(
             blocks.append(_reminder(part, message.parts[index + 1 : index + 2]))
         else:
             blocks += _block(part, is_assistant=is_assistant)
+    if len(blocks) == 1 and blocks[0]["type"] == "text":
+        return blocks
     if not is_assistant:
         blocks.sort(key=lambda block: block["type"] != "tool_result")
     elif not is_open:

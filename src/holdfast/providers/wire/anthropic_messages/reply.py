@@ -84,10 +84,10 @@ class MessagesDecoder:
                 event: ReplyEvent | None = decode_event(frame.data)
             except DECODE_ERRORS:
                 event = _decode_unusual(frame)
-            if type(event) is BlockDelta and type(event.delta) is TextDelta:
+            if type(event) is BlockDelta and type(delta := event.delta) is TextDelta:
                 key = text_keys.get(event.index)
-                if key is not None and event.delta.text:
-                    out.append(PartDelta(key=key, text=event.delta.text))
+                if key is not None and delta.text:
+                    out.append(PartDelta(key=key, text=delta.text))
                     continue
             if event is not None:
                 self._take(event, out)

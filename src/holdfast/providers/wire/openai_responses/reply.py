@@ -59,11 +59,13 @@ class ResponsesDecoder:
         """Decode `frames` and append their parts to `out`."""
         self._items.out = out
         for frame in frames:
-            if self._is_finished or frame.data == b"[DONE]":
-                continue
+            if self._is_finished:
+                break
             try:
                 event = decode_event(frame.data)
             except DECODE_ERRORS:
+                if frame.data == b"[DONE]":
+                    continue
                 event = decode_unusual(frame.data)
             if event.type in {"", "error"} or frame.event == "error":
                 event = _completed_event(event, frame)

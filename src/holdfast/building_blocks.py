@@ -1,0 +1,282 @@
+"""The building blocks of an agent, for programs that want a loop of their own without a session.
+
+    async with make_blocks("anthropic/claude-sonnet-5", tools=[temperature]) as blocks:
+        talk = blocks.hold(Conversation())
+        talk.channel.on(TextDelta, lambda delta: print(delta.text, end=""))
+        outcome = await talk.run("How warm is it in Lisbon?")
+
+`make_blocks` makes each block once and joins them; a block that is passed to it is used instead of
+the default one. The same function of the engine joins the blocks of an `Agent`. Each block has an
+interface, whose docstring is its contract, and a suite in `holdfast.testing.contracts` that checks
+a substitute against it. The guide is docs/building-blocks.md.
+
+A model that Holdfast does not know is a `ModelClient` of your own, made of the names below:
+docs/custom-providers.md.
+"""
+
+import random
+from collections.abc import Iterable
+from typing import Self, TypedDict, Unpack
+
+from holdfast.assembly.agent_inputs import (
+    ConfigurationSources,
+    OwnAccess,
+    SystemClock,
+    split_model,
+)
+from holdfast.assembly.configuration import Configuration
+from holdfast.assembly.model_clients import ClientOptions, ModelClients
+from holdfast.blocks.approval_coordinator import (
+    ApprovalCoordinator,
+    ApprovalCoordinatorInterface,
+)
+from holdfast.blocks.control_channel.channel import ControlChannel, ControlChannelInterface
+from holdfast.blocks.control_channel.subscription import Subscription
+from holdfast.blocks.conversation.conversation import Conversation, ConversationInterface
+from holdfast.blocks.conversation.tool_calls import heal_history
+from holdfast.blocks.request_builder import RequestBuilder, RequestExtras, build_request
+from holdfast.blocks.stream_processor.aggregators import (
+    AnswerAggregators,
+    ReasoningAggregator,
+    TextAggregator,
+    ToolCallAggregator,
+)
+from holdfast.blocks.stream_processor.processor import (
+    AnswerInterface,
+    AnswerSource,
+    ProcessedStream,
+    StreamProcessor,
+    StreamProcessorInterface,
+)
+from holdfast.blocks.tool_registry.registry import (
+    InvalidInput,
+    NotFound,
+    Ready,
+    ToolInput,
+    ToolRegistry,
+    ToolRegistryInterface,
+    ToolSet,
+)
+from holdfast.engine.agent_blocks import AgentBlocks, BlockInputs, join_blocks
+from holdfast.engine.held_conversation import HeldConversation
+from holdfast.engine.query_runner import QueryRunner
+from holdfast.engine.query_scope import ModelPlan, QueryScope
+from holdfast.engine.turn_runner import TurnOutcome, TurnRunner, TurnRunnerInterface
+from holdfast.ports.clock import Clock, Random
+from holdfast.ports.model_client import ModelCatalogue, ModelClient
+from holdfast.ports.runner import QueryInput, QueryOutcome, Recorder, Runner
+from holdfast.ports.tools import Approver, BeforeTool
+from holdfast.vocabulary.commands import (
+    AbortQuery,
+    ApproveCall,
+    Command,
+    DenyCall,
+    SendPrompt,
+    new_command_id,
+)
+from holdfast.vocabulary.parts import (
+    CompactionPart,
+    MediaPart,
+    ProviderPart,
+    ReasoningPart,
+    ReminderPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from holdfast.vocabulary.requests import ModelRequest, OutputSchema, TokenCount
+from holdfast.vocabulary.settings import RuntimeSettings, Settings
+from holdfast.vocabulary.stream_parts import (
+    FinishKind,
+    PartClosed,
+    PartDelta,
+    PartOpaque,
+    PartOpened,
+    StreamFinished,
+    StreamOpened,
+    StreamPart,
+)
+from holdfast.vocabulary.tools import ToolSpec
+from holdfast.vocabulary.usage import Usage
+
+__all__ = [
+    "AbortQuery",
+    "AnswerAggregators",
+    "AnswerInterface",
+    "AnswerSource",
+    "ApprovalCoordinator",
+    "ApprovalCoordinatorInterface",
+    "ApproveCall",
+    "BlockInputs",
+    "BlockOptions",
+    "Blocks",
+    "Clock",
+    "Command",
+    "CompactionPart",
+    "ControlChannel",
+    "ControlChannelInterface",
+    "Conversation",
+    "ConversationInterface",
+    "DenyCall",
+    "FinishKind",
+    "HeldConversation",
+    "InvalidInput",
+    "MediaPart",
+    "ModelCatalogue",
+    "ModelClient",
+    "ModelPlan",
+    "ModelRequest",
+    "NotFound",
+    "OutputSchema",
+    "PartClosed",
+    "PartDelta",
+    "PartOpaque",
+    "PartOpened",
+    "ProcessedStream",
+    "ProviderPart",
+    "QueryInput",
+    "QueryOutcome",
+    "QueryRunner",
+    "QueryScope",
+    "Random",
+    "Ready",
+    "ReasoningAggregator",
+    "ReasoningPart",
+    "Recorder",
+    "ReminderPart",
+    "RequestBuilder",
+    "RequestExtras",
+    "Runner",
+    "SendPrompt",
+    "StreamFinished",
+    "StreamOpened",
+    "StreamPart",
+    "StreamProcessor",
+    "StreamProcessorInterface",
+    "Subscription",
+    "SystemClock",
+    "TextAggregator",
+    "TextPart",
+    "TokenCount",
+    "ToolCallAggregator",
+    "ToolCallPart",
+    "ToolRegistry",
+    "ToolRegistryInterface",
+    "ToolResultPart",
+    "ToolSet",
+    "ToolSpec",
+    "TurnOutcome",
+    "TurnRunner",
+    "TurnRunnerInterface",
+    "Usage",
+    "build_request",
+    "heal_history",
+    "join_blocks",
+    "make_blocks",
+    "new_command_id",
+]
+
+
+class BlockOptions(TypedDict, total=False):
+    """What `make_blocks` can be given beside the model; everything has a default."""
+
+    tools: Iterable[ToolInput]
+    """Functions, tools and sources of tools, for the default tool registry."""
+    tool_registry: ToolRegistryInterface
+    request_builder: RequestBuilder
+    stream_processor: StreamProcessorInterface
+    turn_runner: TurnRunnerInterface
+    before_tool: BeforeTool
+    """Asked about each tool call before its arguments are parsed."""
+    clock: Clock
+    random: Random
+    runtime: RuntimeSettings
+
+
+class Blocks:
+    """The blocks of `make_blocks`, joined. Use it with `async with`, or close it.
+
+    Shared by any number of conversations: nothing in it belongs to one of them.
+    """
+
+    def __init__(
+        self, joined: AgentBlocks, *, clients: ModelClients, settings: Settings, clock: Clock
+    ) -> None:
+        self.request_builder = joined.request_builder
+        self.stream_processor = joined.stream_processor
+        self.tool_registry = joined.tool_registry
+        self.turn_runner = joined.turn_runner
+        self.query_runner = joined.query_runner
+        self._joined = joined
+        self.settings = settings
+        """What a held conversation starts with, unless it is given settings of its own."""
+        self._clients = clients
+        self._clock = clock
+
+    def hold(
+        self,
+        conversation: ConversationInterface | None = None,
+        *,
+        settings: Settings | None = None,
+        channel: ControlChannelInterface | None = None,
+        approver: Approver | None = None,
+    ) -> HeldConversation:
+        """Join the blocks with a conversation and a channel that the caller holds.
+
+        Without an approver, tool calls that must be approved wait for an `ApproveCall` or a
+        `DenyCall` that is submitted to the channel.
+        """
+        return HeldConversation(
+            self._joined,
+            settings=self.settings if settings is None else settings,
+            clock=self._clock,
+            conversation=conversation,
+            channel=channel,
+            approver=approver,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections to providers; a client that was passed in stays open."""
+        await self._clients.close()
+
+
+def make_blocks(model: str | ModelClient = "", /, **options: Unpack[BlockOptions]) -> Blocks:
+    """Make the blocks of an agent and join them.
+
+    `model` is `provider/model`, with keys and files found as for an `Agent`; or a client, which
+    then answers for every model of its provider.
+
+    Raises:
+        ConfigError: CONFIG_INVALID or CONFIG_MISSING naming what is wrong.
+
+    """
+    given = () if isinstance(model, str) else (model,)
+    name = model if isinstance(model, str) else f"{model.provider}/default"
+    configuration = Configuration({"model": name} if name else {}, ConfigurationSources())
+    split_model(configuration.settings.model)
+    clock = options.get("clock", SystemClock())
+    clients = ModelClients(
+        configuration, given=given, own=OwnAccess(), options=ClientOptions(clock=clock)
+    )
+    registry = options.get("tool_registry") or ToolRegistry(options.get("tools", ()))
+    joined = join_blocks(
+        BlockInputs(
+            route=clients.route,
+            catalogue=configuration.known_models(clock),
+            tool_registry=registry,
+            clock=clock,
+            random=options.get("random", random),
+            runtime=options.get("runtime", RuntimeSettings()),
+            before_tool=options.get("before_tool"),
+            request_builder=options.get("request_builder", build_request),
+            stream_processor=options.get("stream_processor"),
+            turn_runner=options.get("turn_runner"),
+        )
+    )
+    return Blocks(joined, clients=clients, settings=configuration.settings, clock=clock)

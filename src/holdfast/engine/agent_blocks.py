@@ -1,0 +1,82 @@
+"""The blocks that all conversations of an agent share, each made once and joined here."""
+
+import msgspec
+
+from holdfast.blocks.request_builder import RequestBuilder, build_request
+from holdfast.blocks.stream_processor.processor import StreamProcessor, StreamProcessorInterface
+from holdfast.blocks.tool_registry.registry import ToolRegistryInterface
+from holdfast.engine.call_permissions import CallPermissions
+from holdfast.engine.provider_attempts import ModelRouter, ProviderAttempts
+from holdfast.engine.query_runner import QueryRunner
+from holdfast.engine.query_scope import QueryScope
+from holdfast.engine.tool_dispatcher import ToolDispatcher
+from holdfast.engine.tool_execution import ToolExecution
+from holdfast.engine.turn_runner import TurnRunner, TurnRunnerInterface
+from holdfast.ports.clock import Clock, Random
+from holdfast.ports.model_client import ModelCatalogue
+from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
+from holdfast.ports.runner import Runner
+from holdfast.ports.tools import BeforeTool
+from holdfast.vocabulary.settings import RuntimeSettings
+
+
+class BlockInputs(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What the blocks are made from; a block that is given is used instead of the default one."""
+
+    route: ModelRouter
+    catalogue: ModelCatalogue
+    tool_registry: ToolRegistryInterface
+    clock: Clock
+    random: Random
+    runtime: RuntimeSettings = RuntimeSettings()
+    before_tool: BeforeTool | None = None
+    permissions: CallPermissions = CallPermissions()
+    """Which tool calls run; by default those whose tools do not ask."""
+    surroundings: ToolSurroundings = NO_SURROUNDINGS
+    request_builder: RequestBuilder = build_request
+    stream_processor: StreamProcessorInterface | None = None
+    turn_runner: TurnRunnerInterface | None = None
+
+
+class AgentBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Joined blocks. They hold nothing of any query or conversation."""
+
+    request_builder: RequestBuilder
+    stream_processor: StreamProcessorInterface
+    tool_registry: ToolRegistryInterface
+    turn_runner: TurnRunnerInterface
+    dispatcher: ToolDispatcher
+    query_runner: Runner[QueryScope]
+
+
+def join_blocks(inputs: BlockInputs) -> AgentBlocks:
+    """Make the blocks that were not given, and join all of them."""
+    processor = inputs.stream_processor or StreamProcessor(clock=inputs.clock)
+    turns = inputs.turn_runner or TurnRunner(
+        request_builder=inputs.request_builder,
+        stream_processor=processor,
+        catalogue=inputs.catalogue,
+        clock=inputs.clock,
+        runtime=inputs.runtime,
+    )
+    dispatcher = ToolDispatcher(
+        execution=ToolExecution(
+            clock=inputs.clock, random=inputs.random, surroundings=inputs.surroundings
+        ),
+        permissions=inputs.permissions,
+        before_tool=inputs.before_tool,
+    )
+    queries = QueryRunner(
+        attempts=ProviderAttempts(route=inputs.route, clock=inputs.clock, random=inputs.random),
+        turns=turns,
+        dispatcher=dispatcher,
+        clock=inputs.clock,
+    )
+    return AgentBlocks(
+        request_builder=inputs.request_builder,
+        stream_processor=processor,
+        tool_registry=inputs.tool_registry,
+        turn_runner=turns,
+        dispatcher=dispatcher,
+        query_runner=queries,
+    )

@@ -1,0 +1,186 @@
+"""CallPermissions: whether a tool call may run, must be asked about, or is refused."""
+
+import msgspec
+
+from holdfast.blocks.permission_rules.decisions import PermissionQuestion, PermissionRules
+from holdfast.blocks.permission_rules.grants import GrantPlace, find_grant
+from holdfast.blocks.tool_registry.registry import Ready
+from holdfast.engine.query_scope import QueryScope
+from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.permissions import ProjectGrants
+from holdfast.serialization.canonical import approval_key
+from holdfast.vocabulary.approvals import NO_FACTS, CallFacts, Grant, Ruling
+from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
+from holdfast.vocabulary.errors import StoreError
+from holdfast.vocabulary.json_types import JsonObject, writable
+
+_logger = scrubbed_logger(__name__)
+
+_MOST_SHOWN = 100_000
+"""Characters of a diff that a question shows; the arguments have all of it."""
+
+_CHANGED = "This call was not run: what it would do is not what was approved any more."
+_NO_RULES = PermissionRules()
+_ASKED_ALWAYS = Ruling(action="ask", reason="every call is asked about", source="setting")
+_UNKNOWN = Ruling(action="ask", reason="what it would do could not be found out")
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """A call, and what is decided about it."""
+
+    ruling: Ruling
+    folder: str
+    """Where the call would be made; an approval is bound to it."""
+    key: str
+    """What a lasting approval of exactly this call is bound to."""
+    facts: CallFacts = NO_FACTS
+
+    @property
+    def is_unconfined(self) -> bool:
+        """Whether it would run a command without a sandbox."""
+        return self.facts.is_confined is False
+
+
+class CallPermissions:
+    """Decides by the rules in force, by what a call would really do, and by what was approved.
+
+    Made once, keeps nothing of a call. Owns what an approval is bound to: the tool, its arguments,
+    the folder, and whether there is a sandbox. Does not own what rules mean (`PermissionRules`) or
+    who is asked (the dispatcher).
+    """
+
+    def __init__(
+        self,
+        rules: PermissionRules = _NO_RULES,
+        *,
+        folder: str = "",
+        project: ProjectGrants | None = None,
+    ) -> None:
+        self._rules = rules
+        self._folder = folder
+        self._project = project
+
+    def policy(self, scope: QueryScope) -> JsonObject:
+        """Return the mode and the rules in force, for the log."""
+        return self._in_force(scope).snapshot()
+
+    async def judge(self, scope: QueryScope, tool: str, ready: Ready) -> Judged:
+        """Decide about a call that nobody was asked about yet."""
+        judged = await self._judge(scope, tool, ready)
+        if judged.ruling.action != "ask":
+            return judged
+        grant = await self._grant(scope, judged)
+        if grant is not None:
+            approved = f"exactly this was approved for the {grant.scope}"
+            ruling = Ruling(action="allow", reason=approved, source=grant.by)
+        else:
+            ruling = self._in_force(scope).settle(judged.ruling)
+        return msgspec.structs.replace(judged, ruling=ruling)
+
+    async def confirm(
+        self,
+        scope: QueryScope,
+        tool: str,
+        ready: Ready,
+        *,
+        asked: ApprovalRequested | None,
+        answer: ApprovalSettled | None,
+    ) -> Judged:
+        """Decide about a call that was approved: a denial still wins, and so does a change.
+
+        Whether a path leads elsewhere by now, or the sandbox is gone, counts as a change.
+        """
+        judged = await self._judge(scope, tool, ready)
+        if judged.ruling.action == "deny":
+            return judged
+        changed = answer is not None and answer.arguments is not None
+        if asked is not None and _is_other(asked, judged, changed=changed):
+            refused = Ruling(action="deny", reason=_CHANGED, source="approval")
+            return msgspec.structs.replace(judged, ruling=refused)
+        by = None if answer is None else answer.by
+        ruling = Ruling(action="allow", reason="it was approved", source=by)
+        if answer is not None and answer.scope == "project":
+            await self._keep(judged, by=by)
+        return msgspec.structs.replace(judged, ruling=ruling)
+
+    async def _keep(self, judged: Judged, *, by: str | None) -> None:
+        """Keep an approval for the project; where that fails, it holds for this call only."""
+        grant = Grant(key=judged.key, scope="project", folder=judged.folder, by=by)
+        try:
+            if self._project is not None:
+                await self._project.add(grant)
+        except StoreError as error:
+            _logger.warning("an approval is not kept for the project: %s", error.message)
+
+    async def _judge(self, scope: QueryScope, tool: str, ready: Ready) -> Judged:
+        doubt: Ruling | None = None
+        try:
+            facts = _readable(await ready.facts())
+        except Exception:  # a tool of the user's may raise anything
+            _logger.exception("what a call of %r would do could not be found out", tool)
+            facts, doubt = NO_FACTS, _UNKNOWN
+        asks_always = scope.settings.approval == "ask" and ready.rules.approval != "ask"
+        question = PermissionQuestion(
+            tool=tool,
+            arguments=ready.arguments,
+            approval="ask" if asks_always else ready.rules.approval,
+            effect=ready.rules.effect,
+            resolved_paths=() if facts.path is None else (facts.path,),
+            is_confined=facts.is_confined is not False,
+        )
+        ruling = self._in_force(scope).judge(question)
+        if doubt is not None and ruling.action == "allow":
+            ruling = doubt
+        elif asks_always and ruling.action == "ask" and ruling.source == "tool":
+            ruling = _ASKED_ALWAYS
+        folder = self._folder_of(facts)
+        key = approval_key(tool, ready.arguments, folder, is_confined=question.is_confined)
+        return Judged(ruling=ruling, folder=folder, key=key, facts=facts)
+
+    async def _grant(self, scope: QueryScope, judged: Judged) -> Grant | None:
+        session = scope.session.session_id
+        place = GrantPlace(query_id=scope.query_id, session_id=session, folder=judged.folder)
+        own = [grant for grant in scope.fold.standing.grants if grant.scope != "project"]
+        grant = find_grant(own, judged.key, place)
+        if grant is None and self._project is not None:
+            # Not from the log: it could have been taken back, or come from another machine.
+            grant = find_grant(await self._project.find(judged.folder), judged.key, place)
+        return grant
+
+    def _in_force(self, scope: QueryScope) -> PermissionRules:
+        return self._rules.in_mode(scope.settings.permission_mode)
+
+    def _folder_of(self, facts: CallFacts) -> str:
+        if facts.root is None:
+            return self._folder
+        return facts.root if facts.folder in {None, "."} else f"{facts.root}/{facts.folder}"
+
+
+def _is_other(asked: ApprovalRequested, judged: Judged, *, changed: bool) -> bool:
+    """Whether a call would do something else than what the question showed.
+
+    With changed arguments, only the root and the sandbox can be compared. A question of an older
+    version shows nothing.
+    """
+    if asked.folder is None:
+        return False
+    lost_sandbox = judged.is_unconfined and asked.facts.is_confined is not False
+    if changed:
+        return lost_sandbox or judged.facts.root != asked.facts.root
+    moved = (asked.folder, asked.facts.path) != (judged.folder, judged.facts.path)
+    return lost_sandbox or moved
+
+
+def _readable(facts: CallFacts) -> CallFacts:
+    """Return facts that a log can keep: names of files may hold bytes that are no text."""
+    shown = facts.difference
+    if shown is not None and len(shown) > _MOST_SHOWN:
+        shown = f"{shown[:_MOST_SHOWN]}\n[{len(shown) - _MOST_SHOWN} more characters]"
+    return CallFacts(
+        root=None if facts.root is None else writable(facts.root),
+        path=None if facts.path is None else writable(facts.path),
+        argv=None if facts.argv is None else tuple(map(writable, facts.argv)),
+        folder=None if facts.folder is None else writable(facts.folder),
+        difference=None if shown is None else writable(shown),
+        is_confined=facts.is_confined,
+    )

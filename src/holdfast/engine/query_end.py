@@ -1,0 +1,119 @@
+"""How a query ends: waiting for its work, judging it, and the entries that record its end."""
+
+import asyncio
+from typing import Any
+
+from holdfast.blocks.error_classification import to_agent_error
+from holdfast.engine.query_scope import QueryScope
+from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.runner import QueryOutcome
+from holdfast.vocabulary.entries import QueryEnded, ToolEnded, TurnEnded
+from holdfast.vocabulary.errors import AgentError, ErrorCode
+from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.ids import QueryId
+from holdfast.vocabulary.parts import TextPart
+
+_logger = scrubbed_logger(__name__)
+
+_STOP_SECONDS = 0.5
+"""How long the work of a query that was stopped is waited for."""
+
+_CANCELLED = "This call was cancelled while it ran. It may or may not have taken effect."
+
+
+async def until_over(
+    worker: "asyncio.Task[QueryOutcome]", stopped: "asyncio.Future[None]", *, query_id: QueryId
+) -> None:
+    """Wait for the work of a query; once it was stopped, no longer than a moment."""
+    ends: set[asyncio.Future[Any]] = {worker, stopped}
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    if not worker.done():
+        await asyncio.wait({worker}, timeout=_STOP_SECONDS)
+    if not worker.done():
+        worker.add_done_callback(_forget)
+        _logger.warning(
+            "query %s was stopped, but a hook or provider that it waits for does not let itself "
+            "be cancelled; it is left behind",
+            query_id,
+        )
+
+
+def _forget(worker: "asyncio.Task[QueryOutcome]") -> None:
+    """Take note of how work that was left behind ended: its query has ended otherwise."""
+    if not worker.cancelled():
+        worker.exception()
+
+
+def outcome_of(worker: "asyncio.Task[QueryOutcome]", stop_error: AgentError | None) -> QueryOutcome:
+    """Say how a query ended: by its own account, unless it was stopped from outside."""
+    if not worker.done() or worker.cancelled():
+        error = stop_error or _stopped_by_loop()
+    elif (failure := worker.exception()) is None:
+        return worker.result()
+    else:
+        error = to_agent_error(_first_of(failure))
+        if error.code is ErrorCode.ABORTED and stop_error is not None:
+            error = stop_error
+    aborted = error.code is ErrorCode.ABORTED
+    return QueryOutcome(stop_reason="aborted" if aborted else "error", error=error)
+
+
+def _stopped_by_loop() -> AgentError:
+    return to_agent_error(asyncio.CancelledError("the event loop stopped the query"))
+
+
+def _first_of(failure: BaseException) -> BaseException:
+    """Return the first error of a group: calls that run side by side fail as one."""
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure
+
+
+def closing_events(scope: QueryScope, outcome: QueryOutcome, *, rests: bool) -> list[Event]:
+    """Return what is to be recorded before the end, so that the query is at rest.
+
+    What was streamed is kept and marked as interrupted. A tool that was running is recorded as
+    cancelled. Approvals that wait are cancelled, unless the query rests because of them. Commit it
+    before the next wait: an answer that came in between would settle an approval twice.
+    """
+    out: list[Event] = []
+    fold = scope.fold
+    if fold.open_turn is not None:
+        if scope.turn is not None:
+            scope.turn.answer.close(out)
+        message_id = fold.open_turn.started.message_id
+        out.append(TurnEnded(**scope.turn_stamp(), message_id=message_id, interrupted=True))
+    resting = {asked.call_id for asked in fold.approvals.values()} if rests else set()
+    out.extend(
+        ToolEnded(
+            **scope.turn_stamp(),
+            call_id=call.part.call_id,
+            tool=call.part.name,
+            outcome="cancelled",
+            content=(TextPart(text=_CANCELLED),),
+        )
+        for call in fold.calls.values()
+        if call.state == "started" and call.part.call_id not in resting
+    )
+    if not rests:
+        reason = f"the query ended: {outcome.stop_reason}"
+        out.extend(scope.session.approvals.cancellations(reason))
+    return out
+
+
+def query_ended(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int) -> QueryEnded:
+    """Return the terminal entry of a query."""
+    return QueryEnded(
+        **scope.stamp(),
+        stop_reason=outcome.stop_reason,
+        finish_reason=scope.finish_reason,
+        usage=scope.usage,
+        cost=scope.cost if scope.turns else None,
+        turns=scope.turns,
+        duration_ms=duration_ms,
+        message_id=scope.turn.message_id if scope.turn else None,
+        error=outcome.error.report if outcome.error else None,
+        stop_detail=outcome.stop_detail,
+        native_session_id=scope.fold.native.session_id if scope.session.native.live else None,
+        resume=scope.resume,
+    )

@@ -1,0 +1,60 @@
+"""What an agent is told beside settings, also by the configuration file and the environment.
+
+Each field is the one declaration of an option, as in `holdfast.vocabulary.settings`.
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.vocabulary.native_settings import ClaudeAgentSettings
+from holdfast.vocabulary.option_declarations import Option
+
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+
+class Permissions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Rules for tool calls. Each is a tool's name, or `tool(pattern)`; a denial wins."""
+
+    allow: Annotated[tuple[str, ...], Option("Calls that run without a question.")] = ()
+    ask: Annotated[tuple[str, ...], Option("Calls that a person is asked about.")] = ()
+    deny: Annotated[tuple[str, ...], Option("Calls that are never made.")] = ()
+
+
+class AgentDefaults(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """What an agent is told beside settings: its store, and the owner of its sessions."""
+
+    store: Annotated[
+        str,
+        Option(
+            "Where sessions are kept: `memory`, `jsonl:DIR`, `sqlite:FILE`, `postgresql://URL`, "
+            "or a store object, which its owner closes.",
+            variable="STORE",
+        ),
+    ] = "memory"
+    owner: Annotated[str, Option("Whose sessions these are.", variable="OWNER")] = "local"
+    project: Annotated[
+        str | None,
+        Option(
+            "What its sessions belong to; None is the working folder. A session's name is unique "
+            "within its owner and project.",
+            variable="PROJECT",
+        ),
+    ] = None
+    log: Annotated[
+        LogLevel | None,
+        Option("Level of the logger `holdfast`; None leaves it as it is.", variable="LOG"),
+    ] = None
+    permissions: Annotated[
+        Permissions,
+        Option(
+            "Rules for tool calls: which are allowed, asked about and denied. Rules of the user's "
+            "file, of a trusted project file and of the program all count; a "
+            "`holdfast.vocabulary.agent_defaults.Permissions` or a dictionary."
+        ),
+    ] = Permissions()
+    claude_agent: Annotated[
+        ClaudeAgentSettings, Option("How models of `claude-agent/…` are run.")
+    ] = ClaudeAgentSettings()

@@ -1,0 +1,166 @@
+"""The first errors of a new user: short, with the code, and with what to do at the end."""
+
+import importlib.util
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast.sync
+from holdfast import Agent, AgentError, ErrorCode, ToolError, tool
+from holdfast.testing import ScriptedProvider, calls, says
+
+MOST_FRAMES = 6
+"""Frames of a traceback, the user's own included."""
+
+
+async def _error_of(*model: str, **options: Any) -> AgentError:
+    with pytest.raises(AgentError) as caught:
+        async with Agent(*model, **{"environment": {"HOME": "/nowhere"}, **options}) as agent:
+            await agent.run("hi")
+    return caught.value
+
+
+def _last_line(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)).rstrip().splitlines()[-1]
+
+
+async def test_without_a_key_and_without_a_local_model_one_message_names_both_ways(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", _without("xllamacpp"))
+    error = await _error_of()
+    assert error.code is ErrorCode.CONFIG_MISSING
+    for words in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "pip install xllamacpp", "pull_model"):
+        assert words in error.message
+
+
+def _without(package: str) -> Callable[..., Any]:
+    find = importlib.util.find_spec
+    return lambda name, *more: None if name == package else find(name, *more)
+
+
+async def test_a_named_model_without_its_key_says_where_to_put_one() -> None:
+    error = await _error_of("anthropic/claude-sonnet-5")
+    assert error.code is ErrorCode.CONFIG_MISSING
+    assert "set ANTHROPIC_API_KEY" in error.message
+    assert "api_key=" in error.message
+
+
+@pytest.mark.parametrize(
+    ("model", "meant"),
+    [
+        ("anthropc/claude", "did you mean 'anthropic'?"),
+        ("opnai/gpt-5", "did you mean 'openai'?"),
+        ("claude-sonnet-5", "did you mean 'anthropic/claude-sonnet-5'?"),
+        ("claude-sonet-5", "did you mean 'anthropic/claude-sonnet-5'?"),
+        ("gpt-5", "did you mean 'openai/gpt-5'"),
+        ("gemini-2.5-flash", "did you mean 'gemini/gemini-2.5-flash'"),
+    ],
+)
+async def test_a_misspelt_model_is_told_which_one_may_be_meant(model: str, meant: str) -> None:
+    error = await _error_of(model)
+    assert error.code is ErrorCode.CONFIG_INVALID
+    assert meant in error.message
+
+
+async def test_a_provider_of_the_program_may_be_meant_too() -> None:
+    error = await _error_of("scriptd/any", providers=[ScriptedProvider()])
+    assert "did you mean 'scripted'?" in error.message
+
+
+async def test_a_name_like_nothing_is_not_guessed() -> None:
+    error = await _error_of("zzzzzz")
+    assert "did you mean" not in error.message
+    assert "'provider/model'" in error.message
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"thinking": "ultra"}, "thinking: 'ultra' is not allowed; use 'off', 'minimal', 'low'"),
+        ({"thinking": "hihg"}, "'hihg' is not allowed (did you mean 'high'?); use 'off'"),
+        ({"cache_ttl": "2h"}, "cache_ttl: '2h' is not allowed"),
+        ({"unanswered": "stp"}, "'stp' is not allowed (did you mean 'stop'?); use 'stop' or 'deny"),
+        ({"on_loop": "ignore"}, "on_loop: 'ignore' is not allowed; use 'ask' or 'deny'"),
+    ],
+)
+async def test_a_word_that_is_not_allowed_is_told_which_ones_are(
+    options: dict[str, Any], told: str
+) -> None:
+    error = await _error_of("anthropic/claude-sonnet-5", **options)
+    assert error.code is ErrorCode.CONFIG_INVALID
+    assert told in error.message
+
+
+async def test_an_option_of_a_query_is_told_which_words_are_allowed() -> None:
+    async with Agent("scripted/any", providers=[ScriptedProvider()]) as agent:
+        with pytest.raises(AgentError, match="'later' is not allowed; use 'queue', 'steer'"):
+            await agent.run("hi", delivery="later")  # type: ignore[arg-type]
+
+
+async def test_a_session_that_is_not_there_names_owner_and_project() -> None:
+    async with Agent("scripted/any", providers=[ScriptedProvider()], project="house") as agent:
+        for attempt in (agent.session("nope", must_exist=True).open(), agent.remote("nope")):
+            with pytest.raises(AgentError) as caught:
+                await attempt
+            assert caught.value.code is ErrorCode.NOT_FOUND
+            assert "'nope' of owner 'local' in project 'house'" in caught.value.message
+            assert len(traceback.extract_tb(caught.value.__traceback__)) <= MOST_FRAMES
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"thinking": "ultra"}, {"tools": [lambda: 1]}, {"max_tokens": -1}],
+    ids=["no key", "a wrong word", "a tool without a name", "a number out of bounds"],
+)
+async def test_a_traceback_is_short_and_ends_with_class_code_and_advice(
+    options: dict[str, Any],
+) -> None:
+    error = await _error_of("anthropic/claude-sonnet-5", **options)
+    assert len(traceback.extract_tb(error.__traceback__)) <= MOST_FRAMES
+    assert error.__cause__ is None
+    assert _last_line(error) == f"holdfast.ConfigError: {error.code}: {error.message}"
+
+
+async def test_a_stream_that_fails_has_a_short_traceback_too() -> None:
+    async with Agent("anthropic/x", environment={"HOME": "/nowhere"}) as agent:
+        with pytest.raises(AgentError) as caught:
+            async for _ in agent.stream("hi"):
+                pass
+    assert len(traceback.extract_tb(caught.value.__traceback__)) <= MOST_FRAMES
+    assert _last_line(caught.value).startswith("holdfast.ConfigError: CONFIG_MISSING: there is no")
+
+
+def test_blocking_code_has_short_tracebacks_too(tmp_path: Path) -> None:
+    with pytest.raises(AgentError) as caught:
+        holdfast.sync.run_agent("hi", model="anthropic/x", environment={"HOME": str(tmp_path)})
+    assert len(traceback.extract_tb(caught.value.__traceback__)) <= MOST_FRAMES
+    assert _last_line(caught.value).startswith("holdfast.ConfigError: CONFIG_MISSING: there is no")
+
+
+async def test_what_a_hook_raised_is_still_shown_with_its_own_traceback() -> None:
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    async def hook(call: Any) -> Any:
+        raise LookupError("the list is empty")
+
+    provider = ScriptedProvider([calls(("look", {})), says("ok")])
+    async with Agent("scripted/any", providers=[provider], tools=[look], before_tool=hook) as agent:
+        with pytest.raises(AgentError) as caught:
+            await agent.run("hi")
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "LookupError: the list is empty" in shown
+    assert 'raise LookupError("the list is empty")' in shown
+
+
+def test_an_error_says_its_code_and_keeps_its_message_apart() -> None:
+    error = ToolError(ErrorCode.TOOL_FAILED, "it broke")
+    assert str(error) == "TOOL_FAILED: it broke"
+    assert error.message == "it broke"
+    assert error.args == ("it broke",)

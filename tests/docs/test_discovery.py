@@ -1,0 +1,116 @@
+"""What a user finds without a browser: `help`, and the completion and help of IPython."""
+
+import inspect
+import json
+import pydoc
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast.sync
+from holdfast import Agent, AgentSession, create_agent_session, run_agent, run_agent_stream, tool
+from holdfast.agent.agent_options import (
+    AgentOptions,
+    CreateSessionOptions,
+    OneCallOptions,
+    QueryOptions,
+    SessionOptions,
+)
+from holdfast.agent.option_checks import options_of
+from holdfast.blocks.tool_registry.tool import TOOL_OPTIONS
+from holdfast.vocabulary.option_declarations import Declared
+
+pytestmark = pytest.mark.slow
+
+_SCRIPT = Path(__file__).with_name("ipython_session.py")
+
+_DOORS: dict[str, tuple[Callable[..., Any], Mapping[str, Declared]]] = {
+    "Agent": (Agent, options_of(AgentOptions)),
+    "Agent.run": (Agent.run, options_of(QueryOptions)),
+    "Agent.stream": (Agent.stream, options_of(QueryOptions)),
+    "Agent.session": (Agent.session, options_of(SessionOptions)),
+    "AgentSession.chat": (AgentSession.chat, options_of(QueryOptions)),
+    "AgentSession.stream": (AgentSession.stream, options_of(QueryOptions)),
+    "run_agent": (run_agent, options_of(OneCallOptions)),
+    "run_agent_stream": (run_agent_stream, options_of(OneCallOptions)),
+    "create_agent_session": (create_agent_session, options_of(CreateSessionOptions)),
+    "tool": (tool, TOOL_OPTIONS),
+    "sync.Agent": (holdfast.sync.Agent, options_of(AgentOptions)),
+    "sync.Agent.run": (holdfast.sync.Agent.run, options_of(QueryOptions)),
+}
+
+
+@pytest.mark.parametrize("door", _DOORS)
+def test_help_shows_every_option_with_its_type_default_and_a_sentence(door: str) -> None:
+    value, options = _DOORS[door]
+    text = pydoc.plain(pydoc.render_doc(value))
+    for item in options.values():
+        line = f"{item.name} ({item.shown_type}): {item.option.sentence} "
+        assert f"{line}Default: {item.shown_default}." in text, item.name
+    parameters = inspect.signature(value).parameters
+    assert [name for name in options if name not in parameters] == []
+
+
+@pytest.fixture(scope="module")
+def ipython() -> dict[str, Any]:
+    """What IPython answers to everything that the tests below ask."""
+    asked = {
+        "complete": [*_COMPLETED, "agent.", "session.", "stream.", "holdfast."],
+        "inspect": ["Agent", "agent.run", "session.chat", "tool"],
+    }
+    done = subprocess.run(
+        [sys.executable, str(_SCRIPT)],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+_COMPLETED = {
+    "Agent(thin": "thinking=",
+    "Agent('a/b', sto": "store=",
+    "agent.run('hi', output": "output_type=",
+    "session.chat('hi', sig": "signal=",
+    "run_agent('hi', mod": "model=",
+    "tool(appr": "approval=",
+    "holdfast.AgentE": "AgentError",
+}
+
+
+@pytest.mark.parametrize("text", _COMPLETED)
+def test_ipython_completes_options_and_names(text: str, ipython: dict[str, Any]) -> None:
+    assert _COMPLETED[text] in ipython["completed"][text]
+
+
+def test_ipython_offers_methods_and_nothing_private(ipython: dict[str, Any]) -> None:
+    completed = ipython["completed"]
+    assert {"run", "stream", "session", "close"} <= set(completed["agent."])
+    assert {"chat", "stream", "steer", "abort", "fork", "rewind"} <= set(completed["session."])
+    assert {"text", "result", "abort"} <= set(completed["stream."])
+    assert set(holdfast.__all__) <= set(completed["holdfast."])
+    offered = [name for text in ("agent.", "session.", "stream.") for name in completed[text]]
+    assert [name for name in offered if name.startswith("_")] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("Agent", AgentOptions), ("agent.run", QueryOptions), ("session.chat", QueryOptions)],
+)
+def test_ipython_shows_every_option_with_its_sentence(
+    name: str, options: type, ipython: dict[str, Any]
+) -> None:
+    shown = " ".join(ipython["shown"][name].split())
+    missing = [
+        item.name
+        for item in options_of(options).values()
+        if " ".join(item.option.sentence.split()) not in shown
+    ]
+    assert missing == []

@@ -1,0 +1,298 @@
+"""A conversation that the program holds: queries run on it with the blocks alone, in memory."""
+
+import asyncio
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast import (
+    AbortController,
+    ApprovalRequest,
+    ApprovalRequested,
+    Approve,
+    AssistantMessage,
+    QueryEnded,
+    SessionError,
+    StatusChanged,
+    TextDelta,
+    TextPart,
+    UserMessage,
+    building_blocks,
+    tool,
+)
+from holdfast.building_blocks import (
+    AbortQuery,
+    AnswerAggregators,
+    ApproveCall,
+    Blocks,
+    ControlChannel,
+    Conversation,
+    DenyCall,
+    ModelRequest,
+    RequestExtras,
+    SendPrompt,
+    StreamProcessor,
+    SystemClock,
+    build_request,
+    heal_history,
+    make_blocks,
+    new_command_id,
+)
+from holdfast.testing import AutoClock, EventRecorder, Gate, ScriptedProvider, calls, says
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.errors import ErrorCode
+from holdfast.vocabulary.ids import new_input_id, new_message_id
+from tests.messages_by_hand import assistant, call, user
+
+
+def _blocks(*steps: Any, **options: Any) -> tuple[Blocks, ScriptedProvider]:
+    provider = ScriptedProvider(steps)
+    return make_blocks(provider, clock=AutoClock(), **options), provider
+
+
+@tool(approval="ask")
+def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+async def test_the_program_holds_the_conversation_that_the_blocks_change() -> None:
+    blocks, provider = _blocks(says("Hello Ana."), says("Ana."))
+    conversation = Conversation()
+    talk = blocks.hold(conversation)
+    assert (await talk.run("I am Ana.")).stop_reason == "complete"
+    assert (await talk.run("Who am I?")).stop_reason == "complete"
+    texts = [part.text for item in conversation.messages for part in item.parts]  # type: ignore[union-attr]
+    assert texts == ["I am Ana.", "Hello Ana.", "Who am I?", "Ana."]
+    assert [len(request.messages) for request in provider.requests] == [1, 3]
+
+
+async def test_handlers_are_subscribed_once_and_see_every_query() -> None:
+    blocks, _ = _blocks(says("a"), says("b"))
+    seen = EventRecorder()
+    channel = ControlChannel()
+    channel.subscribe(seen)
+    talk = blocks.hold(channel=channel)
+    await talk.run("one")
+    await talk.run("two")
+    assert len(channel) == 1
+    assert seen.counts["query.ended"] == 2
+    assert [event.seq for event in seen.events if isinstance(event, Entry)] == list(range(1, 13))
+    assert not channel.closed
+
+
+async def test_a_conversation_can_be_changed_between_queries() -> None:
+    blocks, provider = _blocks(says("one"), says("two"))
+    conversation = Conversation()
+    talk = blocks.hold(conversation)
+    await talk.run("first")
+    conversation.set_history([user("other", name="x"), assistant("history", name="y")])
+    await talk.run("second")
+    assert b"first" not in msgspec.json.encode(provider.requests[1].messages)
+    assert len(conversation) == 4
+
+
+async def test_a_restored_history_is_healed_and_goes_on() -> None:
+    blocks, provider = _blocks(says("on"))
+    stored = msgspec.json.encode((user("hi"), assistant(call("1"))))
+    messages = msgspec.json.decode(stored, type=list[UserMessage | AssistantMessage])
+    await blocks.hold(Conversation(heal_history(messages))).run("go on")
+    assert b"tool_result" in msgspec.json.encode(provider.requests[0].messages)
+
+
+async def test_settings_can_be_set_between_queries() -> None:
+    blocks, provider = _blocks(says("a"), says("b"))
+    talk = blocks.hold()
+    await talk.run("one")
+    talk.settings = msgspec.structs.replace(talk.settings, system_prompts=("Be brief.",))
+    await talk.run("two")
+    assert [request.system for request in provider.requests] == [(), ("Be brief.",)]
+
+
+async def test_a_failure_is_an_outcome_and_an_event_and_no_exception() -> None:
+    blocks, _ = _blocks(ValueError("broken"))
+    talk = blocks.hold()
+    seen = EventRecorder()
+    talk.channel.subscribe(seen)
+    outcome = await talk.run("hi")
+    assert outcome.stop_reason == "error"
+    assert outcome.error is not None
+    assert seen.ends[0].error is not None
+    assert seen.ends[0].error.code == outcome.error.code
+
+
+async def test_a_question_is_answered_through_the_channel() -> None:
+    blocks, provider = _blocks(
+        calls(("pay", {"amount": 3})), calls(("pay", {"amount": 900})), says("ok"), tools=[pay]
+    )
+    talk = blocks.hold()
+
+    def answer(asked: ApprovalRequested) -> None:
+        if asked.arguments["amount"] > 100:
+            command = DenyCall(
+                id=new_command_id(), approval_id=asked.approval_id, reason="too much"
+            )
+            talk.channel.submit(command)
+            return
+        talk.channel.submit(ApproveCall(id=new_command_id(), approval_id=asked.approval_id))
+
+    talk.channel.on(ApprovalRequested, answer)
+    assert (await talk.run("pay")).stop_reason == "complete"
+    sent = [msgspec.json.encode(request.messages) for request in provider.requests]
+    assert b"paid 3" in sent[1]
+    assert b"too much" in sent[2]
+    assert b"paid 900" not in sent[2]
+
+
+async def test_an_approver_can_answer_instead() -> None:
+    async def approve(request: ApprovalRequest) -> Approve:
+        return Approve({"amount": request.arguments["amount"] // 900})
+
+    blocks, provider = _blocks(calls(("pay", {"amount": 900})), says("ok"), tools=[pay])
+    await blocks.hold(approver=approve).run("pay")
+    assert b"paid 1" in msgspec.json.encode(provider.requests[1].messages)
+
+
+async def test_a_signal_stops_a_query_from_another_thread() -> None:
+    gate, controller = Gate(), AbortController()
+    blocks, provider = _blocks([*says("half")[:3], gate], says("again"))
+    talk = blocks.hold()
+    running = asyncio.ensure_future(talk.run("hi", signal=controller.signal))
+    await gate.reached.wait()
+    threading.Thread(target=controller.abort, args=("enough",)).start()
+    outcome = await running
+    assert outcome.stop_reason == "aborted"
+    assert outcome.error is not None
+    assert "enough" in outcome.error.message
+    assert controller.signal.listener_count == 0
+    assert provider.open_streams == 0
+    assert isinstance(talk.conversation.tip, AssistantMessage)
+    assert talk.conversation.tip.text == "half"
+    assert (await talk.run("go on")).stop_reason == "complete"
+
+
+async def test_a_signal_that_was_given_already_stops_a_query_before_the_model_is_asked() -> None:
+    controller = AbortController()
+    controller.abort()
+    blocks, provider = _blocks(says("never"))
+    outcome = await blocks.hold().run("hi", signal=controller.signal)
+    assert outcome.stop_reason == "aborted"
+    assert provider.requests == []
+
+
+async def test_an_abort_can_be_submitted_to_the_channel() -> None:
+    gate = Gate()
+    blocks, _ = _blocks([gate])
+    talk = blocks.hold()
+    running = asyncio.ensure_future(talk.run("hi"))
+    await gate.reached.wait()
+    talk.channel.submit(AbortQuery(id=new_command_id(), reason="stop"))
+    assert (await running).stop_reason == "aborted"
+
+
+async def test_a_cancelled_caller_leaves_a_conversation_at_rest() -> None:
+    gate = Gate()
+    blocks, provider = _blocks([*says("half")[:3], gate], says("again"))
+    talk = blocks.hold()
+    seen = EventRecorder()
+    talk.channel.subscribe(seen)
+    running = asyncio.ensure_future(talk.run("hi"))
+    await gate.reached.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert [end.stop_reason for end in seen.ends] == ["aborted"]
+    assert provider.open_streams == 0
+    assert (await talk.run("go on")).stop_reason == "complete"
+
+
+async def test_two_queries_at_the_same_time_are_refused() -> None:
+    gate = Gate()
+    blocks, _ = _blocks([gate, *says("ok")])
+    talk = blocks.hold()
+    running = asyncio.ensure_future(talk.run("hi"))
+    await gate.reached.wait()
+    with pytest.raises(SessionError) as caught:
+        await talk.run("me too")
+    assert caught.value.code is ErrorCode.BUSY
+    gate.open()
+    assert (await running).stop_reason == "complete"
+
+
+async def test_a_prompt_that_finds_no_query_is_refused() -> None:
+    blocks, _ = _blocks()
+    talk = blocks.hold()
+    message = UserMessage(id=new_message_id(), parts=(TextPart(text="hi"),))
+    command = SendPrompt(id=new_command_id(), input_id=new_input_id(), message=message)
+    with pytest.raises(SessionError) as caught:
+        talk.channel.submit(command)
+    assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+async def test_a_block_that_is_passed_in_is_used_instead() -> None:
+    built: list[ModelRequest] = []
+
+    def build(settings: Any, messages: Any, extras: RequestExtras) -> ModelRequest:
+        request = msgspec.structs.replace(build_request(settings, messages, extras), seed=7)
+        built.append(request)
+        return request
+
+    texts: list[str] = []
+    processor = StreamProcessor(clock=SystemClock())
+    processor.on(TextDelta, lambda delta: texts.append(delta.text))
+    blocks, provider = _blocks(says("a", "b"), request_builder=build, stream_processor=processor)
+    await blocks.hold().run("hi")
+    assert provider.requests == built
+    assert texts == ["a", "b"]
+
+
+async def test_aggregators_hold_what_the_turn_has_said_and_which_calls_run() -> None:
+    seen: list[tuple[list[str], list[str]]] = []
+    talks = AnswerAggregators()
+
+    @tool
+    def look() -> str:
+        """Look."""
+        seen.append(
+            (list(talks.text.all().values()), [c.name for c in talks.running_calls.values()])
+        )
+        return "seen"
+
+    blocks, _ = _blocks(calls(("look", {}), text="I look."), says("It ", "is."), tools=[look])
+    talk = blocks.hold()
+    talk.channel.subscribe(talks)
+    await talk.run("look")
+    assert seen == [(["I look."], ["look"])]
+    assert list(talks.text.all().values()) == ["It is."]
+    assert talks.running_calls == {}
+
+
+async def test_the_status_says_when_a_query_runs() -> None:
+    blocks, _ = _blocks(says("a"))
+    talk = blocks.hold()
+    statuses: list[str] = []
+    talk.channel.on(StatusChanged, lambda event: statuses.append(type(event.status).__name__))
+    ends: list[QueryEnded] = []
+    talk.channel.on(QueryEnded, ends.append)
+    await talk.run("hi")
+    assert statuses == ["Busy", "Idle"]
+    assert ends[0].turns == 1
+
+
+async def test_many_conversations_share_the_blocks() -> None:
+    blocks, provider = _blocks(*(says(f"answer {number}") for number in range(20)))
+    talks = [blocks.hold() for _ in range(20)]
+    await asyncio.gather(*(talk.run("hi") for talk in talks))
+    tips = {talk.conversation.tip.text for talk in talks if talk.conversation.tip}
+    assert tips == {f"answer {number}" for number in range(20)}
+    provider.check()
+
+
+def test_every_public_name_of_the_module_is_there_and_explained() -> None:
+    names = building_blocks.__all__
+    assert names == sorted(names, key=lambda name: (name[0].islower(), name))
+    values = {name: getattr(building_blocks, name) for name in names}
+    mute = [n for n, value in values.items() if isinstance(value, type) and not value.__doc__]
+    assert mute == []

@@ -1,0 +1,115 @@
+"""What mypy and pyright infer for the calls that users write, and what they refuse."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.types.checkers import CHECKERS
+
+pytestmark = pytest.mark.slow
+
+_PREAMBLE = '''
+from dataclasses import dataclass
+from typing import reveal_type
+
+import holdfast
+from holdfast import Agent, AgentSession, tool
+from holdfast import (
+    AgentError, ConfigError, ErrorCode, HookError, ProviderError, SessionError, is_agent_error
+)
+from holdfast import sync
+
+@dataclass
+class City:
+    name: str
+
+@tool
+def temperature(city: str) -> float:
+    """Return a temperature."""
+    return 21.5
+
+@tool(approval="ask", timeout=5)
+async def pay(amount: int, *, to: str = "Ana") -> bytes:
+    """Pay."""
+    return b""
+
+several = [temperature, pay]
+
+async def main(
+    agent: Agent, session: AgentSession, caught: Exception,
+    blocking: sync.Agent, many: sync.AgentSession,
+) -> None:
+'''
+
+_REVEALED = {
+    "await agent.run('x', output_type=City)": "AgentResult[City]",
+    "await agent.run('x', output_type=list[City], timeout=3)": "AgentResult[list[City]]",
+    "await agent.run('x')": "AgentResult[None]",
+    "await agent.run('x', thinking='high')": "AgentResult[None]",
+    "(await agent.run('x', output_type=City)).output.name": "str",
+    "agent.stream('x', output_type=City)": "QueryStream[City]",
+    "await agent.stream('x', output_type=City).result()": "AgentResult[City]",
+    "await agent.stream('x', output_type=City)": "AgentResult[City]",
+    "agent.stream('x')": "QueryStream[None]",
+    "await session.chat('x', output_type=City)": "AgentResult[City]",
+    "await session.chat('x')": "AgentResult[None]",
+    "await session.stream('x', output_type=City).result()": "AgentResult[City]",
+    "await session.resume(output_type=City)": "AgentResult[City]",
+    "await holdfast.run_agent('x', model='a/b', output_type=City)": "AgentResult[City]",
+    "holdfast.run_agent_stream('x', output_type=City)": "QueryStream[City]",
+    "blocking.run('x', output_type=City)": "AgentResult[City]",
+    "blocking.run('x')": "AgentResult[None]",
+    "blocking.stream('x', output_type=City).result()": "AgentResult[City]",
+    "many.chat('x', output_type=City)": "AgentResult[City]",
+    "many.stream('x', output_type=City)": "QueryStream[City]",
+    "sync.run_agent('x', output_type=City)": "AgentResult[City]",
+    "sync.run_agent_stream('x', output_type=City)": "QueryStream[City]",
+    "temperature('Oslo')": "float",
+    "await pay(3, to='Bo')": "bytes",
+    "(caught if is_agent_error(caught) else None)": "AgentError | None",
+    "HookError(ErrorCode.HOOK_FAILED, 'x').code": "Literal[HOOK_FAILED]",
+}
+
+_ACCEPTED = (
+    "Agent('a/b', tools=[temperature, pay])",
+    "Agent('a/b', tools=several)",
+    "ProviderError(ErrorCode.AUTH, 'x', provider='a')",
+    "SessionError(ErrorCode.BUSY, 'x')",
+)
+
+_REFUSED = (
+    "temperature(3)",
+    "temperature('Oslo', 'Lisbon')",
+    "await pay('much')",
+    "await agent.run('x', output_type=3)",
+    "await agent.run('x', no_such_option=3)",
+    "await agent.run('x', thinking='ultra')",
+    "ConfigError(ErrorCode.AUTH, 'x')",
+    "ConfigError(ErrorCode.CONFIG_INVALID, 'x').code == ErrorCode.AUTH",
+    "(await agent.run('x', output_type=City)).output.inhabitants",
+)
+
+
+def _source(statements: list[str]) -> tuple[str, int]:
+    """Return a module with one statement to a line, and the line of the first."""
+    body = "".join(f"    {statement}\n" for statement in statements)
+    return _PREAMBLE + body, _PREAMBLE.count("\n") + 1
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_the_type_of_a_call_is_what_was_asked_for(checker: str, tmp_path: Path) -> None:
+    statements = [f"reveal_type({expression})" for expression in _REVEALED]
+    source, first = _source([*statements, *(f"_ = {each}" for each in _ACCEPTED)])
+    said = CHECKERS[checker](tmp_path, {"calls.py": source})
+    assert [f"{each.line}: {each.text}" for each in said if each.is_error] == []
+    revealed = {each.line: each.revealed for each in said if each.revealed is not None}
+    found = {call: revealed.get(first + place) for place, call in enumerate(_REVEALED)}
+    assert found == _REVEALED
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_a_wrong_call_is_refused(checker: str, tmp_path: Path) -> None:
+    source, first = _source([f"_ = {call}" for call in _REFUSED])
+    said = CHECKERS[checker](tmp_path, {"wrong.py": source})
+    wrong = {each.line - first for each in said if each.is_error}
+    assert [call for place, call in enumerate(_REFUSED) if place not in wrong] == []
