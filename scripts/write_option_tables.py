@@ -22,6 +22,7 @@ from holdfast.agent.option_checks import options_of
 from holdfast.blocks.tool_registry.tool import TOOL_OPTIONS
 from holdfast.config.environment import PREFIX, VARIABLES, Variable
 from holdfast.vocabulary.agent_defaults import AgentDefaults
+from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.option_declarations import Declared, declared_fields
 from holdfast.vocabulary.settings import (
     CompactionSettings,
@@ -113,6 +114,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "CompactionSettings": _fields(CompactionSettings),
     "ModelStep": _fields(ModelStep),
     "RuntimeSettings": _fields(RuntimeSettings),
+    "ClaudeAgentSettings": _fields(ClaudeAgentSettings),
     "variables": lambda: variable_table(VARIABLES),
     "planned": lambda: planned_table((RuntimeSettings, Settings, AgentDefaults)),
 }

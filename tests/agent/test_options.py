@@ -53,6 +53,7 @@ from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import CompactionSettings, RuntimeSettings
 from tests.case_names import stable_name
 from tests.messages_by_hand import assistant, user
+from tests.providers.claude_agent.children import USER, Child, agent_of, init, result, text
 from tests.scripted_agents import (
     MODEL,
     failure_of,
@@ -65,6 +66,7 @@ from tests.scripted_agents import (
 
 Check = Callable[[Path], Awaitable[None]]
 CHECKS: dict[str, Check] = {}
+ANSWERED = [USER, init(), *text("fine"), result("fine")]
 OVERLOADED = ProviderError(ErrorCode.OVERLOADED, "come back later", basis="status")
 
 
@@ -437,6 +439,23 @@ async def _(folder: Path) -> None:
     async with agent, agent.session() as session:
         kinds = [event.kind async for event in session.stream("go")]
     assert "part.checkpoint" in kinds or "part.ended" in kinds
+
+
+@observes("claude_agent")
+async def _(folder: Path) -> None:
+    child = Child(folder / "claude", ANSWERED)
+    async with agent_of(child, claude_agent={"permission_mode": "plan"}) as agent:
+        assert (await agent.run("go")).text == "fine"
+    assert "plan" in child.argv
+
+
+@observes("claude_options")
+async def _(folder: Path) -> None:
+    child = Child(folder / "claude", ANSWERED)
+    servers = {"mine": {"type": "stdio", "command": "true"}}
+    async with agent_of(child, claude_options={"mcp_servers": servers}) as agent:
+        await agent.run("go")
+    assert any('"mine"' in argument for argument in child.argv)
 
 
 @observes("clock")
@@ -915,6 +934,7 @@ WRONG: list[tuple[str, Any]] = [
     ("approver", 7),
     ("before_tool", 7),
     ("instrumentation", 7),
+    ("claude_options", {"cwd": "."}),
     ("telemetry", 7),
     ("environment", 7),
     ("headers", {"x-team": 7}),

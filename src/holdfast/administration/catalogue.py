@@ -128,7 +128,7 @@ class Catalogue(SessionFinder):
             if await self._has_forks(record.id):
                 await self._append(lease, {"deleted": self._composition.clock.time_ms()})
             else:
-                await self._composition.store.log.delete(record.id)
+                await self._delete_log(record)
         finally:
             with contextlib.suppress(AgentError):  # nothing is left to be released
                 await self._composition.store.leases.release(lease)
@@ -155,6 +155,13 @@ class Catalogue(SessionFinder):
     async def _has_forks(self, session_id: SessionId) -> bool:
         return bool(await self._browse(SessionFilter(parent=session_id, deleted=None)))
 
+    async def _delete_log(self, record: SessionRecord) -> None:
+        """Delete the log of a session, and the transcripts that native agents kept for it."""
+        composition, store = self._composition, self._composition.store
+        entries = await store.log.read(record.id) if record.native_session_id is not None else ()
+        await store.log.delete(record.id)
+        await composition.clients.delete_transcripts(record.owner, entries)
+
     async def _delete_unneeded(self, session_id: SessionId | None) -> None:
         """Delete a session that was kept for its forks, once there are none."""
         while session_id is not None and not await self._has_forks(session_id):
@@ -162,7 +169,7 @@ class Catalogue(SessionFinder):
             record = next((each for each in kept if each.id == session_id), None)
             if record is None:
                 return
-            await self._composition.store.log.delete(session_id)
+            await self._delete_log(record)
             session_id = record.parent
 
     async def _change(self, record: SessionRecord, changes: JsonObject) -> SessionDescription:

@@ -14,11 +14,13 @@ from holdfast.assembly.agent_inputs import (
     SystemClock,
     TokenFunction,
     TransportFactory,
+    is_credential,
 )
 from holdfast.blocks.tool_registry.registry import ToolInput
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
+from holdfast.ports.native_agent import NativeAgent
 from holdfast.ports.session_store import Store
 from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.token_source import TokenSource
@@ -28,6 +30,7 @@ from holdfast.vocabulary.agent_defaults import Permissions
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.messages import Sender, UserMessage
+from holdfast.vocabulary.native_settings import ClaudeAgentSettings, ClaudeOptions
 from holdfast.vocabulary.option_declarations import (
     Option,
     function_option,
@@ -56,11 +59,6 @@ from holdfast.vocabulary.settings import (
 
 Prompt: TypeAlias = str | Sequence[Part] | UserMessage
 OnAbort: TypeAlias = Literal["raise", "return"]
-
-
-def _is_credential(value: object) -> bool:
-    is_source = callable(value) or callable(getattr(value, "token", None))
-    return value is None or isinstance(value, str | Secret) or is_source
 
 
 def _new_random() -> Random:
@@ -141,18 +139,20 @@ class AgentOptions(ScopedOptions, total=False):
     title_model: str | None
     recall: bool
     providers: Annotated[
-        Iterable[ModelClient],
+        Iterable[ModelClient | NativeAgent],
         list_option(
             "Model clients of your own, found by their `provider`.",
             wanted="a list of model clients",
         ),
     ]
+    claude_agent: ClaudeAgentSettings
+    claude_options: ClaudeOptions
     api_key: Annotated[
         str | Secret | TokenSource | TokenFunction | None,
         Option(
             "The key for the model's provider, instead of the one that is found.",
             default=None,
-            fits=_is_credential,
+            fits=is_credential,
             wanted="a key, a Secret, a function that returns one, or a TokenSource",
         ),
     ]

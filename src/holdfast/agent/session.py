@@ -67,8 +67,7 @@ class AgentSession(SessionMemory, HistoryEditing):
     ) -> None:
         super().__init__(composition)
         self._request = replace(request, bindings=replace(request.bindings, face=self))
-        self._closes_after_query = closes_after_query
-        self._closes_agent = closes_agent
+        self._closes_after_query, self._closes_agent = closes_after_query, closes_agent
         self._one_opens = asyncio.Lock()
         self._opening: asyncio.Task[LiveSession] | None = None
         self._live: LiveSession | None = None
@@ -85,12 +84,15 @@ class AgentSession(SessionMemory, HistoryEditing):
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    # What a session is.
-
     @property
     def session_id(self) -> SessionId | None:
         """The session's id; None until it is open."""
         return self._live.session_id if self._live else None
+
+    @property
+    def native_session_id(self) -> str | None:
+        """The id of the session that a native agent keeps for this one; None without one."""
+        return self._live.fold.native.session_id if self._live else None
 
     @property
     def closed(self) -> bool:
@@ -121,8 +123,6 @@ class AgentSession(SessionMemory, HistoryEditing):
         """Return what the session is at this moment, as a value."""
         live = self._opened()
         return view_of(live.session_id, live.fold)
-
-    # Prompts.
 
     @takes(QueryOptions)
     async def chat(
@@ -390,8 +390,7 @@ async def _give_up(opening: "asyncio.Task[LiveSession]") -> "LiveSession | None"
         await asyncio.wait({opening})
     if opening.cancelled() or opening.exception() is not None:
         return None
-    live = opening.result()
-    await live.close(force=True)
+    await (live := opening.result()).close(force=True)
     return live
 
 

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.blocks.tool_registry.registry import ToolInput
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
+from holdfast.ports.native_agent import NativeAgent
 from holdfast.ports.session_store import Store
 from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.token_source import TokenSource
@@ -79,7 +80,8 @@ class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
     recall: bool
     workspace: PathInput | None
     deps: object
-    providers: Iterable[ModelClient]
+    providers: Iterable[ModelClient | NativeAgent]
+    claude_options: Mapping[str, object]
     own_access: OwnAccess
     store: str | Store
     approver: Approver | None
@@ -92,6 +94,12 @@ class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
     runtime: RuntimeSettings
     clock: Clock
     random: Random
+
+
+def is_credential(value: object) -> bool:
+    """Whether a value may be given as a key."""
+    is_source = callable(value) or callable(getattr(value, "token", None))
+    return value is None or isinstance(value, str | Secret) or is_source
 
 
 def split_model(model: str) -> tuple[str, str]:

@@ -5,14 +5,18 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
 from holdfast.assembly import late
-from holdfast.assembly.agent_inputs import AgentInputs
+from holdfast.assembly.agent_inputs import AgentInputs, split_model
 from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.assembly.side_questions import ask_for_title
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
+from holdfast.blocks.token_estimate import estimate_tokens
 from holdfast.blocks.tool_registry.registry import ToolInput, ToolRegistry
 from holdfast.engine.agent_blocks import BlockInputs, join_blocks
 from holdfast.engine.call_permissions import CallPermissions
+from holdfast.engine.native_opening import NativePolicy
+from holdfast.engine.native_query_runner import NativeBlocks, NativeQueryRunner
+from holdfast.engine.native_turns import TurnTimes
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.permissions import ToolSurroundings
 from holdfast.ports.session_store import Store
@@ -56,6 +60,8 @@ class Composition:
                 clock=inputs.clock,
                 transport=inputs.transport,
                 record_to=inputs.record_to,
+                store=lambda: self.store,
+                claude_options=inputs.claude_options,
             ),
         )
         self.clock = inputs.clock
@@ -72,6 +78,11 @@ class Composition:
         """Sessions that are not forgotten, because others were forked from them."""
         self._openings = OwnedTasks()
         self._closed = False
+        self._permissions = CallPermissions(
+            configuration.permission_rules,
+            folder=writable(str(configuration.cwd.resolve())),
+            project=configuration.decisions.for_owner(configuration.resolved.agent.owner),
+        )
         self._blocks = join_blocks(
             BlockInputs(
                 route=self.clients.route,
@@ -80,14 +91,33 @@ class Composition:
                 clock=self.clock,
                 random=inputs.random,
                 runtime=inputs.runtime,
-                permissions=CallPermissions(
-                    configuration.permission_rules,
-                    folder=writable(str(configuration.cwd.resolve())),
-                    project=configuration.decisions.for_owner(configuration.resolved.agent.owner),
-                ),
+                permissions=self._permissions,
                 surroundings=self._surroundings(),
                 before_tool=inputs.before_tool,
             )
+        )
+        self._runner = self._make_runner()
+
+    def _make_runner(self) -> NativeQueryRunner:
+        """Put native agents before the runner for models."""
+        native = self.configuration.resolved.agent.claude_agent
+        return NativeQueryRunner(
+            self._blocks.query_runner,
+            NativeBlocks(
+                route=self.clients.native,
+                is_native=self.clients.is_native,
+                dispatcher=self._blocks.dispatcher,
+                permissions=self._permissions,
+                catalogue=self.configuration.known_models(self.clock),
+                clock=self.clock,
+                runtime=self._inputs.runtime,
+                policy=NativePolicy(
+                    resume=native.resume,
+                    times=TurnTimes(
+                        send=native.turn_send_timeout, result=native.turn_result_timeout
+                    ),
+                ),
+            ),
         )
 
     def _surroundings(self) -> ToolSurroundings:
@@ -192,7 +222,7 @@ class Composition:
         """Return what sessions share."""
         return SessionResources(
             store=self.store,
-            runner=self._blocks.query_runner,
+            runner=self._runner,
             tools=self.registry,
             clock=self.clock,
             runtime=self._inputs.runtime,
@@ -222,14 +252,17 @@ class Composition:
 
         """
         fold, settings = live.fold, live.fold.settings
-        client, model = await self.clients.route(settings.model)
+        client, model = None, split_model(settings.model)[1]
+        if not self.clients.is_native(settings.model):
+            client, model = await self.clients.route(settings.model)
         if message is not None:
             message = lead_with_reminders(message, settings.cached_reminders, fold.sent_view())
         offered = live.registry.current().view(settings.allowed_tools, settings.denied_tools)
         media = media_of(message.parts) if message is not None else ()
         extras = RequestExtras(model=model, tools=offered.wire_tools, fresh_media=media)
         request = self._blocks.request_builder(settings, fold.sent_view(message), extras)
-        return await client.count_tokens(request)
+        # What a native agent sends is its own; this is what the conversation has.
+        return await client.count_tokens(request) if client else estimate_tokens(request)
 
     async def close(self) -> None:
         """Close every session, then what was made here. Closing twice is fine."""

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from holdfast.assembly.attachments import attachment_part
+    from holdfast.providers.claude_agent.agent import AgentPlace, ClaudeAgent
+    from holdfast.providers.claude_agent.transcripts import stored_transcripts
     from holdfast.providers.local.client import LocalModelClient
     from holdfast.providers.local.download import pull_model
     from holdfast.providers.local.weights import list_local_models, remove_local_model
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
 __all__ = [
     "DIALECTS",
     "Access",
+    "AgentPlace",
     "AiohttpTransport",
+    "ClaudeAgent",
     "Dialect",
     "JsonlStore",
     "LocalModelClient",
@@ -50,8 +54,10 @@ __all__ = [
     "pull_model",
     "recall_tool",
     "remove_local_model",
+    "stored_transcripts",
 ]
 
+_CLAUDE_AGENT = "holdfast.providers.claude_agent.agent"
 _DIALECTS = "holdfast.providers.wire.chat_completions.dialects"
 _VENDOR_CLIENTS = "holdfast.providers.vendor_clients"
 _POSTGRES_STORE = "holdfast.stores.postgresql.store"
@@ -63,7 +69,9 @@ if not TYPE_CHECKING:
         {
             "DIALECTS": _DIALECTS,
             "Access": _VENDOR_CLIENTS,
+            "AgentPlace": _CLAUDE_AGENT,
             "AiohttpTransport": "holdfast.providers.transport.http",
+            "ClaudeAgent": _CLAUDE_AGENT,
             "Dialect": _DIALECTS,
             "JsonlStore": "holdfast.stores.jsonl.store",
             "LocalModelClient": "holdfast.providers.local.client",
@@ -83,5 +91,6 @@ if not TYPE_CHECKING:
             "pull_model": "holdfast.providers.local.download",
             "recall_tool": "holdfast.tools.recall",
             "remove_local_model": _WEIGHT_FILES,
+            "stored_transcripts": "holdfast.providers.claude_agent.transcripts",
         },
     )

@@ -1,6 +1,6 @@
 """Model clients: finds the client behind `provider/model`, making each client once."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,8 +12,11 @@ from holdfast.auth.token_sources import CallableTokenSource, StaticTokenSource
 from holdfast.config.connections import Connection, key_source, missing_key
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelClient
+from holdfast.ports.native_agent import NativeAgent
+from holdfast.ports.session_store import Store
 from holdfast.ports.token_source import TokenSource
 from holdfast.providers.vendors import VENDORS, Vendor
+from holdfast.vocabulary.entries import Entry, SessionChanged
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.option_declarations import unknown_name
 from holdfast.vocabulary.secrets import Secret, remember
@@ -21,6 +24,10 @@ from holdfast.vocabulary.secrets import Secret, remember
 if TYPE_CHECKING:
     from holdfast.providers.transport.protocol import Transport
     from holdfast.providers.wire.chat_completions.dialects import Dialect
+
+
+CLAUDE_AGENT = "claude-agent"
+"""The provider whose models are run by Claude Code."""
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +38,10 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """None is HTTP as the environment has it set up."""
     record_to: PathInput | None = None
     """The file that requests and answers are written to, for `holdfast.testing.ReplayClient`."""
+    store: Callable[[], Store] | None = None
+    """The store of the sessions, for what native agents keep of theirs."""
+    claude_options: Mapping[str, object] = msgspec.field(default_factory=dict)
+    """What is handed through to claude-agent-sdk."""
 
 
 class ModelClients:
@@ -40,7 +51,7 @@ class ModelClients:
         self,
         configuration: Configuration,
         *,
-        given: Iterable[ModelClient],
+        given: Iterable[ModelClient | NativeAgent],
         own: OwnAccess,
         options: ClientOptions,
     ) -> None:
@@ -50,8 +61,55 @@ class ModelClients:
         self._own = msgspec.structs.replace(own, api_key=None) if is_blank else own
         self._options = options
         self._own_provider = split_model(configuration.model)[0]
-        self._given = {client.provider: self._recorded(client) for client in given}
+        clients = tuple(given)
+        self._given = {
+            client.provider: self._recorded(client)
+            for client in clients
+            if not isinstance(client, NativeAgent)
+        }
+        self._given_agents = [client for client in clients if isinstance(client, NativeAgent)]
+        self._native = {agent.provider: agent for agent in self._given_agents}
         self._made: dict[str, ModelClient] = {}
+
+    def is_native(self, model: str) -> bool:
+        """Whether a native agent runs a model."""
+        provider = (model or self._configuration.model).partition("/")[0]
+        return provider == CLAUDE_AGENT or provider in self._native
+
+    async def native(self, model: str) -> tuple[NativeAgent, str] | None:
+        """Return the native agent that runs a model, and the model's own name; None for others."""
+        provider, name = split_model(model or self._configuration.model)
+        agent = self._native.get(provider)
+        if agent is None and provider == CLAUDE_AGENT:
+            agent = self._native[provider] = self._make_claude_agent()
+        return None if agent is None else (agent, name)
+
+    async def delete_transcripts(self, owner: str, entries: Iterable[Entry]) -> None:
+        """Delete what native agents kept in the store for a session, by the entries of its log."""
+        changes = [entry.changes for entry in entries if isinstance(entry, SessionChanged)]
+        named = {each.get("native_session_id") for each in changes} - {None}
+        store = self._options.store
+        if named and store is not None:
+            transcripts = late.stored_transcripts(store, owner, self._options.clock)
+            for native_id in named:
+                await transcripts.delete({"project_key": "", "session_id": native_id})
+
+    def _make_claude_agent(self) -> NativeAgent:
+        configuration, provider = self._configuration, CLAUDE_AGENT
+        connection = configuration.connection(provider)
+        own = self._own if provider == self._own_provider else OwnAccess()
+        return late.ClaudeAgent(
+            configuration.resolved.agent.claude_agent,
+            late.AgentPlace(
+                environment=configuration.environment.variables,
+                cwd=configuration.cwd,
+                clock=self._options.clock,
+                store=self._options.store,
+                tokens=self._tokens(connection, own),
+                base_url=own.base_url or connection.base_url,
+                extras=self._options.claude_options,
+            ),
+        )
 
     async def route(self, model: str) -> tuple[ModelClient, str]:
         """Return the client for a model, and the model's name without its provider."""
@@ -66,9 +124,18 @@ class ModelClients:
         made, self._made = self._made, {}
         for client in made.values():
             await client.close()
+        for agent in self._native.values():
+            if agent not in self._given_agents:
+                await agent.close()
 
     def _make(self, provider: str) -> ModelClient:
         configuration = self._configuration
+        if provider == CLAUDE_AGENT:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                "an agent that keeps its own session cannot stand in for a model",
+                provider=provider,
+            )
         if provider == "local":
             return late.LocalModelClient(folder=configuration.model_folder)
         connection = configuration.connection(provider)

@@ -45,6 +45,7 @@ class AgentBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     stream_processor: StreamProcessorInterface
     tool_registry: ToolRegistryInterface
     turn_runner: TurnRunnerInterface
+    dispatcher: ToolDispatcher
     query_runner: Runner[QueryScope]
 
 
@@ -58,16 +59,17 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         clock=inputs.clock,
         runtime=inputs.runtime,
     )
+    dispatcher = ToolDispatcher(
+        execution=ToolExecution(
+            clock=inputs.clock, random=inputs.random, surroundings=inputs.surroundings
+        ),
+        permissions=inputs.permissions,
+        before_tool=inputs.before_tool,
+    )
     queries = QueryRunner(
         attempts=ProviderAttempts(route=inputs.route, clock=inputs.clock, random=inputs.random),
         turns=turns,
-        dispatcher=ToolDispatcher(
-            execution=ToolExecution(
-                clock=inputs.clock, random=inputs.random, surroundings=inputs.surroundings
-            ),
-            permissions=inputs.permissions,
-            before_tool=inputs.before_tool,
-        ),
+        dispatcher=dispatcher,
         clock=inputs.clock,
     )
     return AgentBlocks(
@@ -75,5 +77,6 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         stream_processor=processor,
         tool_registry=inputs.tool_registry,
         turn_runner=turns,
+        dispatcher=dispatcher,
         query_runner=queries,
     )

@@ -114,4 +114,6 @@ def query_ended(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int) -
         message_id=scope.turn.message_id if scope.turn else None,
         error=outcome.error.report if outcome.error else None,
         stop_detail=outcome.stop_detail,
+        native_session_id=scope.fold.native.session_id if scope.session.native.live else None,
+        resume=scope.resume,
     )

@@ -292,24 +292,24 @@ class QueryRunner:
         except ValueError as error:
             _count_repair(progress, output, error, provider=turn.provider)
             if progress.limit is None:
-                await self._say(
-                    scope, f"Your answer does not fit the schema: {error}. Answer again."
-                )
+                await say(scope, f"Your answer does not fit the schema: {error}. Answer again.")
             return False
         return True
 
-    async def _say(self, scope: QueryScope, text: str) -> None:
-        """Put a message of the program's own into the conversation."""
-        input_id = new_input_id()
-        message = UserMessage(
-            id=new_message_id(),
-            parts=(TextPart(text=text),),
-            query_id=scope.query_id,
-            sender=Sender(kind="orchestrator"),
-        )
-        queued = InputQueued(**scope.stamp(), input_id=input_id, message=message, delivery="steer")
-        promoted = InputPromoted(**scope.stamp(), input_id=input_id)
-        await scope.recorder.record([queued, promoted])
+
+async def say(scope: QueryScope, text: str) -> UserMessage:
+    """Put a message of the program's own into the conversation, and return it."""
+    input_id = new_input_id()
+    message = UserMessage(
+        id=new_message_id(),
+        parts=(TextPart(text=text),),
+        query_id=scope.query_id,
+        sender=Sender(kind="orchestrator"),
+    )
+    queued = InputQueued(**scope.stamp(), input_id=input_id, message=message, delivery="steer")
+    promoted = InputPromoted(**scope.stamp(), input_id=input_id)
+    await scope.recorder.record([queued, promoted])
+    return message
 
 
 def _summary_of(scope: QueryScope, extras: RequestExtras) -> QuerySummary:

@@ -12,6 +12,7 @@ from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.stream_processor.processor import AnswerInterface
 from holdfast.blocks.tool_registry.registry import ToolRegistry, ToolRegistryInterface, ToolSet
 from holdfast.engine.measurements import QueryMeasurement, TurnMeasurement
+from holdfast.engine.native_link import NativeSlot
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Stamp
@@ -22,7 +23,8 @@ from holdfast.ports.tools import Approver, ToolCaller, ToolSession, Unanswered
 from holdfast.vocabulary.entries import InputQueued
 from holdfast.vocabulary.events import SessionStatus
 from holdfast.vocabulary.ids import InputId, MessageId, QueryId, SessionId
-from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.messages import Message, UserMessage
+from holdfast.vocabulary.results import ResumeKind
 from holdfast.vocabulary.settings import Settings, changed_settings
 from holdfast.vocabulary.usage import Usage, add_costs
 
@@ -42,6 +44,8 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What is offered in queries that bring no tools of their own."""
     approver: Approver | None = None
     unanswered: Unanswered = "stop"
+    native: NativeSlot = msgspec.field(default_factory=NativeSlot)
+    """The session that a native agent keeps open for it."""
     deps: object = None
     """For tools that ask for it."""
     face: ToolSession | None = None
@@ -63,7 +67,9 @@ class ModelPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 class Turn(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One request to a model, and the answer to it as far as it came."""
 
-    plan: ModelPlan
+    provider: str
+    model: str
+    """Its name without the provider."""
     stamp: Stamp
     message_id: MessageId
     """The answer's."""
@@ -109,6 +115,14 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     cost: Decimal | None = Decimal(0)
     finish_reason: str | None = None
     output: object = None
+    native_prompt: UserMessage | None = None
+    """What a native agent is asked, also where it was taken from the queue."""
+    before: tuple[Message, ...] = ()
+    """The conversation before the prompt."""
+    resume: ResumeKind | None = None
+    """How the earlier conversation reached the agent, where that has to be said."""
+    resumed: bool = False
+    """Whether a native agent took up its own session again for this query."""
     joined: set[QueryId | None] = msgspec.field(default_factory=set)
     """The ids under which prompts came that joined this query."""
 

@@ -145,7 +145,7 @@ class ToolDispatcher:
             return await self._confirmed(
                 scope, candidate, asked=record.question, answer=record.settled
             )
-        verdict = await self._consult_hook(scope, call)
+        verdict = await self.consult_hook(scope, call)
         candidate = None
         if isinstance(verdict, Proceed):
             asked = question_about(scope, call)
@@ -220,7 +220,7 @@ class ToolDispatcher:
         feedback = None if answer is None else answer.feedback
         return msgspec.structs.replace(candidate, judged=judged, feedback=feedback)
 
-    async def _consult_hook(self, scope: QueryScope, call: ToolCallPart) -> Verdict:
+    async def consult_hook(self, scope: QueryScope, call: ToolCallPart) -> Verdict:
         """Ask the hook about a call; one that it blocks or answers is ended here.
 
         Raises:

@@ -175,7 +175,8 @@ class TurnRunner:
             )
         )
         scope.turn = turn = Turn(
-            plan=plan,
+            provider=plan.client.provider,
+            model=plan.model,
             stamp=stamp,
             message_id=new_message_id(),
             answer=answer,
@@ -192,7 +193,7 @@ class TurnRunner:
         return turn
 
     def _end(self, scope: QueryScope, turn: Turn, finished: StreamFinished) -> TurnEnded:
-        provider, model = turn.plan.client.provider, turn.plan.model
+        provider, model = turn.provider, turn.model
         cost = finished.cost
         if cost is None:
             cost = self._catalogue.cost(provider, model, finished.usage)
@@ -222,7 +223,7 @@ def _ends_query(scope: QueryScope, answer: AnswerInterface) -> bool:
 
 
 def _outcome(turn: Turn) -> TurnOutcome:
-    provider, finished = turn.plan.client.provider, turn.answer.finished
+    provider, finished = turn.provider, turn.answer.finished
     if finished is None:
         raise RequestError(
             ErrorCode.STREAM_INTERRUPTED, "the answer ended without saying so", provider=provider
@@ -359,11 +360,10 @@ class _Heartbeats:
         self._silent = self._silent + self._seconds if silent else 0.0
         self.heard = False
         if self._silent:
-            plan = self._turn.plan
             beat = Heartbeat(
                 turn_id=self._turn.measurement.turn_id,
-                provider=plan.client.provider,
-                model=plan.model,
+                provider=self._turn.provider,
+                model=self._turn.model,
                 silent_seconds=self._silent,
             )
             self._scope.recorder.show([beat])

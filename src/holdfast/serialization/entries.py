@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.vocabulary.aliases import NATIVE_ID_ALIASES
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     Compaction,
@@ -22,6 +23,7 @@ from holdfast.vocabulary.entries import (
     QueryStarted,
     RetryScheduled,
     Rewound,
+    SessionChanged,
     SessionOpened,
     Snapshot,
     ToolStarted,
@@ -34,6 +36,7 @@ from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import EntryId, QueryId, TurnId
+from holdfast.vocabulary.json_types import JsonObject
 
 
 class _Header(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +65,24 @@ def encode_entry(entry: Entry) -> bytes:
 
 
 def encode_event(event: Event) -> bytes:
-    """Write an event as one line of JSON without a line end; only an entry has a `seq`."""
-    return encode_entry(event) if isinstance(event, Entry) else _encoder.encode(event)
+    """Write an event as one line of JSON without a line end; only an entry has a `seq`.
+
+    A native session is also named as other programs name it.
+    """
+    if not isinstance(event, Entry):
+        return _encoder.encode(event)
+    native = _native_id_of(event)
+    if native is None:
+        return encode_entry(event)
+    values: JsonObject = msgspec.json.decode(encode_entry(event))
+    return _encoder.encode(values | dict.fromkeys(NATIVE_ID_ALIASES, native))
+
+
+def _native_id_of(entry: Entry) -> str | None:
+    if isinstance(entry, SessionChanged):
+        named = entry.changes.get("native_session_id")
+        return named if isinstance(named, str) else None
+    return entry.native_session_id if isinstance(entry, SessionOpened | QueryEnded) else None
 
 
 _OWN_VALUES: frozenset[type[Entry]] = frozenset(

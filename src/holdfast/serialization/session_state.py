@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.vocabulary.aliases import NATIVE_ID_ALIASES
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import DEEPEST, Json, JsonObject, is_too_deep, writable
 from holdfast.vocabulary.messages import Message
@@ -28,11 +29,16 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     thinking: Thinking | None = None
     system_prompt: str | None = None
     exported_at: int = 0
+    native_session_id: str | None = None
+    """The session that a native agent kept; for reference, a restored session begins a new one."""
 
     def to_dict(self) -> JsonObject:
-        """Return plain values for JSON, from which a session can be restored, too."""
+        """Return plain values for JSON, from which a session can be restored, too.
+
+        The native session is also written by the names that other programs know it by.
+        """
         values: JsonObject = msgspec.to_builtins(self)
-        return values
+        return values | dict.fromkeys(NATIVE_ID_ALIASES, self.native_session_id)
 
 
 def decode_state(raw: bytes) -> SessionState:

@@ -97,8 +97,16 @@ class Branches:
             forked_after=MessageId(after) if after is not None and is_inherited else None,
             parent_head=entries[-1].seq,
             settings=self._recorder.fold.settings,
+            native_parent=self._native_at(after),
             configured=tuple(sorted(self._recorder.fold.configured)),
         )
+
+    def _native_at(self, after: str | None) -> str | None:
+        """Return the native session if it ends where the branch begins."""
+        fold, tip = self._recorder.fold, self._recorder.fold.conversation.tip
+        at_the_end = fold.open_query is None and (after is None or (tip and tip.id == after))
+        knows = fold.native.knows(fold.conversation.messages)
+        return fold.native.session_id if at_the_end and knows else None
 
     async def edit(
         self, action: EditAction, target: str | None, message: Message | None = None

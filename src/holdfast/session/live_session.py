@@ -125,6 +125,7 @@ class LiveSession:
         )
         self._shown_status = self.status
         scope = self._new_scope(fold, bindings)
+        self._native = scope.native
         driver = QueryDriver(
             runner=resources.runner,
             session=scope,
@@ -346,6 +347,7 @@ class LiveSession:
     async def _close(self) -> None:
         drain = self._resources.runtime.close_drain_seconds
         await self.queue.settle(within=drain)
+        await self._native.close()
         await self._tasks.cancel(within=_FORCED_SECONDS)
         await self.channel.close(within=_LAST_EVENTS_SECONDS if self._forced else drain)
         with suppress(AgentError):  # who failed to write has been told

@@ -208,6 +208,7 @@ def _opening_of(request: SessionRequest, session_id: SessionId, stamp: Stamp) ->
         forked_at=request.fork.forked_at if request.fork else None,
         forked_after=request.fork.forked_after if request.fork else None,
         parent_head=request.fork.parent_head if request.fork else None,
+        native_parent=request.fork.native_parent if request.fork else None,
         settings=request.fork.settings if request.fork else request.settings,
         configured=request.fork.configured if request.fork else (),
         history=request.history,

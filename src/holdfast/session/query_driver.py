@@ -155,8 +155,8 @@ def _result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
         tool_calls=tuple(call for answer in answers for call in answer.tool_calls),
         usage=ended.usage,
         cost=ended.cost,
-        provider=turn.plan.client.provider if turn else "",
-        model=turn.plan.model if turn else "",
+        provider=turn.provider if turn else "",
+        model=turn.model if turn else "",
         session_id=scope.session.session_id,
         message_id=answers[-1].id if answers else None,
         stop_reason=ended.stop_reason,
@@ -165,7 +165,9 @@ def _result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
         turns=ended.turns,
         duration_ms=ended.duration_ms,
         pending=fold.pending_approvals(),
-        resumed=scope.input.resumes is not None,
+        resumed=scope.input.resumes is not None or scope.resumed,
+        native_session_id=ended.native_session_id,
+        resume=ended.resume,
     )
 
 

@@ -41,6 +41,8 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     parent_head: int
     """The last `seq` that the parent has by now."""
     settings: Settings
+    native_parent: str | None = None
+    """The parent's native session, where all of it belongs to the branch."""
     configured: tuple[str, ...] = ()
     """Names of settings that `configure` had set in the parent."""
 
@@ -160,6 +162,7 @@ def state_of(fold: "SessionFold", *, exported_at: int) -> SessionState:
         thinking=fold.settings.thinking,
         system_prompt="\n\n".join(fold.settings.system_prompts) or None,
         exported_at=exported_at,
+        native_session_id=fold.native.session_id,
     )
 
 

@@ -164,6 +164,11 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         return self._inner.session_id
 
     @property
+    def native_session_id(self) -> str | None:
+        """The id of the session that a native agent keeps for this one; None without one."""
+        return self._inner.native_session_id
+
+    @property
     def closed(self) -> bool:
         """Whether it was closed."""
         return self._inner.closed

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.option_declarations import Option
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -70,7 +71,6 @@ class AgentDefaults(
             "`holdfast.vocabulary.agent_defaults.Permissions` or a dictionary."
         ),
     ] = Permissions()
-    claude_executable: Annotated[
-        str | None,
-        Option("Program of the native agent.", variable="CLAUDE_EXECUTABLE", planned=True),
-    ] = None
+    claude_agent: Annotated[
+        ClaudeAgentSettings, Option("How models of `claude-agent/…` are run.")
+    ] = ClaudeAgentSettings()

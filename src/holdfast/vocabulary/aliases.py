@@ -33,6 +33,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "tool.started": ("tool-call",),
     "tool.ended": ("tool-result", "tool-error"),
     "tool.failed": ("tool_error",),
+    "subagent": ("agent_status", "agent_joined", "agent_left"),
     "retry.scheduled": ("retry",),
     "compaction": ("compact_boundary", "message_compaction"),
     "usage.reported": ("result_usage",),
@@ -73,6 +74,11 @@ _OF_VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
         "": ("part.updated",),
     },
     "tool.ended": {"ok": ("tool-result",), "": ("tool-error",)},
+    "subagent": {
+        "joined": ("agent_joined",),
+        "status": ("agent_status",),
+        "left": ("agent_left",),
+    },
     "instrumentation.turn": {"failed": ()},
 }
 """Where the names depend on what an event holds; those of any other variant are under ""."""
@@ -81,6 +87,7 @@ _VARIANT_OF: dict[str, Callable[[Any], str]] = {
     "session.status": lambda event: str(event.status.__struct_config__.tag),
     "query.started": lambda event: "resumed" if event.message is None else "",
     "query.ended": lambda event: str(event.stop_reason),
+    "subagent": lambda event: str(event.change),
     "turn.ended": lambda event: "interrupted" if event.interrupted else "",
     "turn.discarded": lambda event: "failed" if event.error is not None else "",
     "part.started": lambda event: str(event.part_kind),
@@ -115,6 +122,10 @@ ERROR_ALIASES: dict[str, str] = {
     "ABORTED": "aborted",
 }
 """By code, the type of a session's error; what has none is `unknown`."""
+
+
+NATIVE_ID_ALIASES = ("cliSessionId", "sdkSessionId")
+"""Other names of `native_session_id`, written beside it."""
 
 
 def aliases_of(kind: str, event: object = None) -> tuple[str, ...]:

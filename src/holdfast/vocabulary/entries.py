@@ -22,7 +22,7 @@ from holdfast.vocabulary.ids import (
 from holdfast.vocabulary.json_types import Json, JsonObject, Value
 from holdfast.vocabulary.messages import KeptOptions, Message, Sender, UserMessage
 from holdfast.vocabulary.parts import Part, PartKind, ResultContent
-from holdfast.vocabulary.results import StopReason
+from holdfast.vocabulary.results import ResumeKind, StopReason
 from holdfast.vocabulary.settings import Delivery, Settings
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.tools import Effect
@@ -89,6 +89,8 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     configured: tuple[str, ...] = ()
     """Names of settings that `configure` had set in the session that this one was forked from."""
     native_session_id: str | None = None
+    native_parent: str | None = None
+    """The parent's native session, where all of it belongs to this session: it is copied."""
     history: tuple[Message, ...] = ()
     """The conversation that a restored session begins with."""
 
@@ -154,6 +156,8 @@ class QueryEnded(Entry, frozen=True, kw_only=True, tag="query.ended"):
     error: ErrorReport | None = None
     stop_detail: str | None = None
     """Which limit was reached, or which tool call was repeated."""
+    native_session_id: str | None = None
+    resume: ResumeKind | None = None
 
 
 class TurnStarted(Entry, frozen=True, kw_only=True, tag="turn.started"):
@@ -296,7 +300,10 @@ class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
 
 
 class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
-    """From here on something shorter is sent instead of what came before."""
+    """From here on something shorter is sent instead of what came before.
+
+    One of a native agent (strategy `native`) is its own: the log keeps the whole conversation.
+    """
 
     survives_rewind: ClassVar[bool] = False
     trigger: Literal["auto", "manual", "provider"]
@@ -306,6 +313,11 @@ class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
     """The first message that is still sent after the summary; None when all are replaced."""
     tokens_before: int | None = None
     tokens_after: int | None = None
+
+    @property
+    def pre_tokens(self) -> int | None:
+        """The tokens before it, by the name that native agents use."""
+        return self.tokens_before
 
 
 class Snapshot(Entry, frozen=True, kw_only=True, tag="snapshot"):
@@ -370,6 +382,13 @@ class UsageReported(Entry, frozen=True, kw_only=True, tag="usage.reported"):
     usage: Usage | None = None
     model_usage: JsonObject | None = None
     total_cost_usd: Decimal | None = None
+
+
+class TranscriptMirrored(Entry, frozen=True, kw_only=True, tag="transcript.mirrored"):
+    """Lines of a native agent's own transcript, in a log of their own beside the session's."""
+
+    survives_rewind: ClassVar[bool] = True
+    lines: tuple[JsonObject, ...] = ()
 
 
 class UnknownEntry(Entry, frozen=True, kw_only=True, tag="unknown"):

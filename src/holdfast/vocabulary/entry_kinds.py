@@ -24,6 +24,7 @@ from holdfast.vocabulary.entries import (
     Snapshot,
     ToolEnded,
     ToolStarted,
+    TranscriptMirrored,
     TurnDiscarded,
     TurnEnded,
     TurnStarted,
@@ -56,4 +57,5 @@ KnownEntry: TypeAlias = (
     | ContextNoted
     | HookMessage
     | UsageReported
+    | TranscriptMirrored
 )

@@ -9,7 +9,7 @@ from holdfast.vocabulary.aliases import alias_of, aliases_of
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import CallId, PartId, QueryId, SessionId, TurnId
-from holdfast.vocabulary.json_types import Json, Value
+from holdfast.vocabulary.json_types import Json, JsonObject, Value
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.usage import Usage
 
@@ -123,6 +123,25 @@ class ToolFailed(LiveEvent, frozen=True, kw_only=True, tag="tool.failed"):
     error: ErrorReport
     arguments: Json = None
     """The input: what the tool ran with, or the text that is not JSON."""
+
+
+class SubagentChanged(LiveEvent, frozen=True, kw_only=True, tag="subagent"):
+    """A sub-agent of a native agent began, reports, or ended."""
+
+    change: Literal["joined", "status", "left"]
+    agent: str
+    call_id: CallId | None = None
+    """The tool call that started it."""
+    status: str = ""
+    description: str = ""
+
+
+class NativeNoted(LiveEvent, frozen=True, kw_only=True, tag="native.notice"):
+    """Something that a native agent says of itself and no other event tells."""
+
+    name: str
+    """The agent's own word for it."""
+    facts: JsonObject
 
 
 class StatusChanged(LiveEvent, frozen=True, kw_only=True, tag="session.status"):

@@ -25,6 +25,9 @@ StopReason: TypeAlias = Literal[
 ]
 """Why a query came to rest. It is data; failures raise."""
 
+ResumeKind: TypeAlias = Literal["native", "replay"]
+"""How an earlier conversation reached the model: an agent has it itself, or it was handed over."""
+
 
 class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, omit_defaults=True):
     """The outcome of one query."""
@@ -58,4 +61,9 @@ class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, o
     pending: tuple[ApprovalRequest, ...] = ()
     """Approvals that wait for an answer."""
     resumed: bool = False
-    """Whether this query went on with an earlier one."""
+    """Whether this query went on with an earlier one, or a native agent with its own session."""
+    native_session_id: str | None = None
+    """The id of the session that a native agent keeps itself."""
+    resume: ResumeKind | None = None
+    """How the earlier conversation reached a native agent: it had it (`native`), or it was handed
+    over (`replay`), as when a session changes between native agents and models. None otherwise."""

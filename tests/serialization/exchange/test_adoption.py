@@ -268,7 +268,7 @@ def test_nothing_that_permits_something_is_taken_over() -> None:
     assert fold.query_options.settings == {"seed": 8}
     assert fold.calls[CallId("c1")].state == "waiting"
     assert fold.calls[CallId("c1")].approved is None
-    assert fold.native_session_id is None
+    assert fold.native.session_id is None
     assert fold.title == "kept"
     assert fold.opened is not None
     assert (fold.opened.owner, fold.opened.project, fold.opened.name) == ("ana", "/ours", None)

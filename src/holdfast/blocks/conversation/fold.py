@@ -14,6 +14,7 @@ import msgspec
 from holdfast.blocks.conversation.conversation import Conversation, end_last, joined, merged
 from holdfast.blocks.conversation.conversation import ConversationInterface as Messages
 from holdfast.blocks.conversation.conversation import UntoldNotes as Notes
+from holdfast.blocks.conversation.native_place import NativePlace
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.blocks.conversation.tool_calls import (
@@ -51,6 +52,7 @@ from holdfast.vocabulary.entries import (
     Snapshot,
     ToolEnded,
     ToolStarted,
+    TranscriptMirrored,
     TurnDiscarded,
     TurnEnded,
     TurnStarted,
@@ -78,7 +80,7 @@ class SessionFold:
         self.head = 0
         self.opened: SessionOpened | None = None
         self.title: str | None = None
-        self.native_session_id: str | None = None
+        self.native = NativePlace()
         self.settings = Settings()
         self.configured: frozenset[str] = frozenset()
         """Names of settings that were last set by `configure`, not at an opening."""
@@ -236,7 +238,6 @@ class SessionFold:
     def _on_session_opened(self, entry: SessionOpened) -> None:
         self.opened = entry
         self.title = entry.title
-        self.native_session_id = entry.native_session_id
         self.settings = entry.settings
         self.configured = frozenset(entry.configured)
         if entry.parent is None:
@@ -245,11 +246,12 @@ class SessionFold:
             self._inherit()
             if entry.forked_after is not None:
                 self._keep_through(entry.forked_after)
+        self.native = self.native.opened(entry, self.conversation.tip)
 
     def _on_session_changed(self, entry: SessionChanged) -> None:
         changes = entry.changes
         self.title = changes.get("title", self.title)
-        self.native_session_id = changes.get("native_session_id", self.native_session_id)
+        self.native = self.native.changed(changes)
         if "settings" in changes:
             self.settings = changed_settings(self.settings, changes["settings"])
             names = frozenset(changes["settings"])
@@ -260,8 +262,7 @@ class SessionFold:
         self.inputs[entry.input_id] = entry
 
     def _on_input_promoted(self, entry: InputPromoted) -> None:
-        queued = self.inputs.pop(entry.input_id, None)
-        if queued is not None:
+        if (queued := self.inputs.pop(entry.input_id, None)) is not None:
             self._push_prompt(queued.message, time=queued.time)
 
     def _on_input_drained(self, entry: InputDrained) -> None:
@@ -295,10 +296,7 @@ class SessionFold:
         self.last_finish = entry.finish
         if self.query_options.require_tool is not None and not entry.interrupted:
             self.query_options = msgspec.structs.replace(self.query_options, require_tool=None)
-        if turn is None:
-            return
-        message = turn.message(entry)
-        if message is not None:
+        if turn is not None and (message := turn.message(entry)) is not None:
             self._push(with_distinct_calls(message))
             self._open_calls(open_calls(message) if message.tool_calls else ())
 
@@ -318,21 +316,23 @@ class SessionFold:
         requested = self.approvals.pop(entry.approval_id, None)
         if requested is not None:
             self.standing.settle(requested, entry)
-        call = self.calls.get(entry.call_id)
-        if call is not None:
+        if (call := self.calls.get(entry.call_id)) is not None:
             call.settle(requested, entry)
 
     def _on_tool_started(self, entry: ToolStarted) -> None:
-        call = self.calls.get(entry.call_id)
-        if call is not None:
+        if (call := self.calls.get(entry.call_id)) is not None:
             call.start(idempotent=entry.idempotent)
 
     def _on_tool_ended(self, entry: ToolEnded) -> None:
-        call = self.calls.get(entry.call_id)
-        if call is not None:
+        if (call := self.calls.get(entry.call_id)) is not None:
             call.end(entry.outcome, entry.content, time=entry.time)
 
+    def _on_usage_reported(self, entry: UsageReported) -> None:
+        self.native = self.native.reported(entry)
+
     def _on_compaction(self, entry: Compaction) -> None:
+        if entry.strategy == "native":
+            return  # the agent's own history is shorter, ours is not
         self._settle()
         summary = CompactionPart(text=entry.summary)
         message_id = MessageId(f"{entry.id}_summary")
@@ -355,6 +355,7 @@ class SessionFold:
         if self.conversation.tip is not tip:
             self.last_finish = None
         self._before_merge = None
+        self.native = self.native.left_behind()
 
     def _change_nothing(self, entry: Entry) -> None:
         """Pass over what is for people, or for a later version."""
@@ -380,12 +381,12 @@ class SessionFold:
         Compaction: _on_compaction,
         Rewound: _on_rewound,
         HistoryEdited: _on_history_edited,
-        RetryScheduled: _change_nothing,
-        Snapshot: _change_nothing,
         ContextNoted: lambda fold, entry: fold.notes.take(entry),
-        HookMessage: _change_nothing,
-        UsageReported: _change_nothing,
-        UnknownEntry: _change_nothing,
+        UsageReported: _on_usage_reported,
+        **dict.fromkeys(
+            (RetryScheduled, Snapshot, HookMessage, TranscriptMirrored, UnknownEntry),
+            _change_nothing,
+        ),
     }
 
 

@@ -1,0 +1,185 @@
+"""Opening a native session for a query: the one that is open, its own earlier one, or a new one."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.engine.native_link import NativeLink, NativeLive
+from holdfast.engine.native_turns import TurnDriver, TurnTimes
+from holdfast.engine.query_scope import QueryScope
+from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.native_agent import NativeAgent, NativeOpening
+from holdfast.serialization.canonical import canonical_json
+from holdfast.vocabulary.errors import ErrorCode, ProviderError, SessionError
+from holdfast.vocabulary.messages import AssistantMessage, Message
+from holdfast.vocabulary.native_settings import ResumePolicy
+from holdfast.vocabulary.parts import (
+    CompactionPart,
+    MediaPart,
+    Part,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+
+_logger = scrubbed_logger(__name__)
+
+_HAND_OVER = (
+    "This conversation began elsewhere. Below is what was said so far, oldest first. It is for "
+    "your information: do not answer it again, and do not repeat its tool calls. Go on from there "
+    "with the message after it."
+)
+_LONGEST_HAND_OVER = 200_000
+_LONGEST_RESULT = 2_000
+_STALE = frozenset({ErrorCode.NOT_FOUND, ErrorCode.BAD_REQUEST})
+
+
+class NativePolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """How native sessions are opened and how long they may take."""
+
+    resume: ResumePolicy = "native"
+    times: TurnTimes = TurnTimes()
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """An open native session, and what its next prompt must begin with."""
+
+    live: NativeLive
+    hand_over: str | None = None
+    """The conversation so far, for an agent that does not have it."""
+
+
+class NativeOpener:
+    """Opens what one query needs, and notes in its scope how the conversation gets there."""
+
+    def __init__(
+        self,
+        scope: QueryScope,
+        agent: NativeAgent,
+        *,
+        opening: NativeOpening,
+        policy: NativePolicy,
+    ) -> None:
+        self._scope = scope
+        self._agent = agent
+        self._opening = opening
+        self._policy = policy
+
+    async def open(self) -> Opened:
+        """Return the session that is open, the agent's own earlier one, or a new one.
+
+        Raises:
+            SessionError: NOT_FOUND when the native session is gone and must not be replaced.
+            AgentError: what the agent said.
+
+        """
+        scope, policy = self._scope, self._policy
+        history, slot, place = scope.before, scope.session.native, scope.fold.native
+        has_all, live = place.knows(history), slot.live
+        fits = live is not None and live.opened_with == _key_of(self._opening)
+        if live is not None and fits and live.driver.usable and has_all:
+            scope.resume = "native" if history else None
+            return Opened(live=live)
+        await slot.clear()
+        wanted = place.session_id or place.fork_of
+        if wanted is not None and has_all and history and policy.resume != "replay":
+            resumed = await self._resume(wanted)
+            if resumed is not None:
+                scope.resume, scope.resumed = "native", True
+                return Opened(live=resumed)
+        if wanted is not None and history and policy.resume == "fail":
+            raise SessionError(
+                ErrorCode.NOT_FOUND,
+                f"the native session {wanted} cannot be gone on with",
+                provider=self._agent.provider,
+            )
+        live = await self._open(self._opening)
+        scope.resume = "replay" if history else None
+        return Opened(live=live, hand_over=hand_over_text(history) if history else None)
+
+    async def _resume(self, wanted: str) -> NativeLive | None:
+        """Go on with an earlier native session; None when it is gone."""
+        if not await self._agent.can_resume(wanted, owner=self._opening.owner):
+            _logger.info("the native session %s is gone", wanted)
+            return None
+        copies = self._scope.fold.native.session_id is None
+        try:
+            return await self._open(
+                msgspec.structs.replace(self._opening, resume=wanted, fork=copies)
+            )
+        except (SessionError, ProviderError) as error:
+            if error.code not in _STALE:
+                raise
+            _logger.info("the native session %s cannot be gone on with: %s", wanted, error)
+            return None
+
+    async def _open(self, opening: NativeOpening) -> NativeLive:
+        slot = self._scope.session.native
+        if slot.closed:
+            raise SessionError(ErrorCode.CLOSED, "the session is closed")
+        link = NativeLink()
+        session = await self._agent.open(msgspec.structs.replace(opening, host=link))
+        slot.live = live = NativeLive(
+            driver=TurnDriver(session, times=self._policy.times),
+            link=link,
+            opened_with=_key_of(opening),
+        )
+        if slot.closed:
+            await slot.clear()
+            raise SessionError(ErrorCode.CLOSED, "the session was closed while its agent started")
+        return live
+
+
+def _key_of(opening: NativeOpening) -> bytes:
+    """Return what a process is started with, without how it came to its conversation."""
+    settings = opening.settings
+    kept = [
+        *(opening.model, opening.owner, settings.system_prompts, settings.thinking),
+        *(settings.allowed_tools, settings.denied_tools, settings.limits.turns),
+        opening.tools,
+    ]
+    return canonical_json(msgspec.to_builtins(kept))
+
+
+# The hand-over.
+
+
+def hand_over_text(messages: Sequence[Message]) -> str:
+    """Write a conversation down for an agent that was not part of it.
+
+    The end of a long one is kept, because it matters most; how much was left out is said.
+    """
+    told = [line for message in messages if (line := _told(message))]
+    kept: list[str] = []
+    length = 0
+    for line in reversed(told):
+        length += len(line)
+        if length > _LONGEST_HAND_OVER and kept:
+            break
+        kept.append(line)
+    left_out = len(told) - len(kept)
+    head = [_HAND_OVER] + ([f"[{left_out} earlier messages are left out.]"] if left_out else [])
+    body = "\n\n".join(reversed(kept))[-_LONGEST_HAND_OVER:]
+    return "\n\n".join([*head, f"<conversation>\n{body}\n</conversation>"])
+
+
+def _told(message: Message) -> str:
+    words = [text for part in message.parts if (text := _told_part(part))]
+    if not words:
+        return ""
+    who = "Assistant" if isinstance(message, AssistantMessage) else "User"
+    return f"{who}: " + "\n".join(words)
+
+
+def _told_part(part: Part) -> str:
+    match part:
+        case TextPart(text=text) | CompactionPart(text=text):
+            return text
+        case ToolCallPart(name=name, arguments=arguments):
+            return f"[called {name} with {canonical_json(arguments).decode()[:_LONGEST_RESULT]}]"
+        case ToolResultPart(name=name, outcome=outcome):
+            return f"[{name}: {outcome}: {part.text[:_LONGEST_RESULT]}]"
+        case MediaPart(mime=mime, filename=filename):
+            return f"[{filename or mime}]"
+        case _:
+            return ""

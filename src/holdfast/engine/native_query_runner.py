@@ -1,0 +1,330 @@
+"""NativeQueryRunner: one prompt, answered by an agent that keeps its own session."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import Literal
+
+import msgspec
+
+from holdfast.blocks.error_classification import TYPED_CODES, code_of_known_text, code_of_status
+from holdfast.blocks.request_builder import lead_with_reminders
+from holdfast.engine.call_permissions import CallPermissions
+from holdfast.engine.native_calls import NativeCalls
+from holdfast.engine.native_link import NativeLive, NativeQuestion
+from holdfast.engine.native_mirror import NativeMirror
+from holdfast.engine.native_opening import NativeOpener, NativePolicy, Opened
+from holdfast.engine.query_runner import say
+from holdfast.engine.query_scope import QueryScope
+from holdfast.engine.tool_dispatcher import ToolDispatcher
+from holdfast.ports.clock import Clock
+from holdfast.ports.model_client import ModelCatalogue
+from holdfast.ports.native_agent import NativeAgent, NativeOpening, NativeRoute
+from holdfast.ports.runner import OutputSpec, QueryOutcome, Runner
+from holdfast.serialization.canonical import arguments_hash, canonical_json
+from holdfast.vocabulary.entries import InputPromoted
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ConfigError,
+    ErrorCode,
+    ProviderError,
+    RequestError,
+    error_of,
+)
+from holdfast.vocabulary.ids import InputId
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import AssistantMessage
+from holdfast.vocabulary.native_messages import NativeMessage, NativeResult
+from holdfast.vocabulary.parts import MediaPart, Part, ReminderPart, TextPart
+from holdfast.vocabulary.results import StopReason
+from holdfast.vocabulary.settings import RuntimeSettings
+
+_STOP_REASONS: dict[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
+_LIMITS = {"error_max_turns": "turns", "error_max_budget_usd": "cost"}
+_AGENT_CODES = {
+    "authentication_failed": ErrorCode.AUTH,
+    "billing_error": ErrorCode.QUOTA,
+    "rate_limit": ErrorCode.RATE_LIMITED,
+    "server_error": ErrorCode.SERVER_ERROR,
+    "invalid_request": ErrorCode.BAD_REQUEST,
+    "max_output_tokens": ErrorCode.CONTEXT_LENGTH,
+}
+"""The agent's own words for errors; the HTTP status says more where there is one."""
+
+
+class NativeBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What queries with native agents need."""
+
+    route: NativeRoute
+    is_native: Callable[[str], bool]
+    """Whether a model is run by a native agent."""
+    dispatcher: ToolDispatcher
+    permissions: CallPermissions
+    catalogue: ModelCatalogue
+    clock: Clock
+    runtime: RuntimeSettings
+    policy: NativePolicy = NativePolicy()
+
+
+class NativeQueryRunner:
+    """Runs a query with the agent or the model that its settings name. Implements `Runner`.
+
+    Owns which of the two it is, and the loop with a native agent: its turns, its questions, its
+    result. Does not own queries with models (QueryRunner), what is recorded of an agent
+    (NativeMirror), its calls (NativeCalls) or the terminal entry (its caller).
+    """
+
+    def __init__(self, wire: Runner[QueryScope], blocks: NativeBlocks) -> None:
+        self._wire = wire
+        self._blocks = blocks
+
+    async def start(self, scope: QueryScope) -> None:
+        """Record the prompt; for an agent, remember it and what was before it.
+
+        The conversation joins the two where the query before was not answered.
+        """
+        fold = scope.fold
+        if fold.native.session_id is not None or self._blocks.is_native(scope.settings.model):
+            self._remember(scope)
+        await self._wire.start(scope)
+
+    def _remember(self, scope: QueryScope) -> None:
+        scope.before = scope.fold.messages()
+        scope.native_prompt = scope.input.message
+        if scope.input.input_id is not None:
+            queued = scope.fold.inputs.get(InputId(scope.input.input_id))
+            scope.native_prompt = queued.message if queued is not None else None
+        if scope.native_prompt is not None:
+            reminders = scope.settings.cached_reminders
+            scope.native_prompt = lead_with_reminders(
+                scope.native_prompt, reminders, scope.fold.sent_view()
+            )
+
+    async def run(self, scope: QueryScope) -> QueryOutcome:
+        """Answer it.
+
+        Raises:
+            AgentError: when the query cannot go on.
+
+        """
+        found = await self._blocks.route(scope.settings.model)
+        if found is None:
+            await scope.session.native.clear()
+            if scope.fold.native.session_id and scope.fold.native.knows(scope.before):
+                scope.resume = "replay"  # the conversation comes from a native session
+            return await self._wire.run(scope)
+        agent, model = found
+        await scope.recorder.record(())  # what is staged: an agent is asked what is in the log
+        if scope.input.resumes is not None and scope.fold.is_answered():
+            return QueryOutcome(stop_reason="complete")  # only its end was not recorded
+        _refuse_unsupported(scope)
+        return await _NativeQuery(scope, agent, model=model, blocks=self._blocks).run()
+
+
+class _NativeQuery:
+    """One query with a native agent."""
+
+    def __init__(
+        self, scope: QueryScope, agent: NativeAgent, *, model: str, blocks: NativeBlocks
+    ) -> None:
+        self._scope = scope
+        self._agent = agent
+        self._model = model
+        self._blocks = blocks
+        self._mirror = NativeMirror(
+            scope,
+            provider=agent.provider,
+            model=model,
+            catalogue=blocks.catalogue,
+            runtime=blocks.runtime,
+        )
+        self._repairs = 0
+
+    async def run(self) -> QueryOutcome:
+        scope = self._scope
+        granted = _granted_calls(scope)
+        opened = await NativeOpener(
+            scope, self._agent, opening=self._opening(), policy=self._blocks.policy
+        ).open()
+        parts = self._first_parts(opened, granted)
+        while True:
+            rest, result = await self._turn(opened, parts, granted)
+            if rest == "denied":
+                return QueryOutcome(stop_reason="refusal", stop_detail=scope.denied_call)
+            if rest is not None:
+                return QueryOutcome(stop_reason=rest, stop_detail=scope.repeated_call)
+            outcome = _judge(scope, result, provider=self._agent.provider)
+            following = await self._following(outcome)
+            if following is None:
+                return outcome
+            parts = following
+
+    def _opening(self) -> NativeOpening:
+        scope, settings = self._scope, self._scope.settings
+        scope.tools = scope.registry.current()
+        offered = scope.tools.view(settings.allowed_tools, settings.denied_tools)
+        return NativeOpening(
+            model=self._model,
+            settings=settings,
+            tools=offered.wire_tools,
+            owner=scope.fold.opened.owner if scope.fold.opened is not None else "local",
+        )
+
+    def _first_parts(self, opened: Opened, granted: dict[str, JsonObject]) -> tuple[Part, ...]:
+        """Return what the agent is sent: the prompt, and what it must know before it."""
+        scope = self._scope
+        self._mirror.prompted()
+        before: list[Part] = [ReminderPart(text=note) for note in scope.input.reminders]
+        if opened.hand_over is not None:
+            before.insert(0, TextPart(text=opened.hand_over))
+        said = list(scope.native_prompt.parts) if scope.native_prompt is not None else []
+        if not any(isinstance(part, TextPart | MediaPart | ReminderPart) for part in said):
+            said = [TextPart(text=_carry_on(scope, granted))]
+        if scope.input.output is not None:
+            said.append(TextPart(text=_wanted_output(scope.input.output)))
+        return (*before, *said)
+
+    async def _turn(
+        self, opened: Opened, parts: Sequence[Part], granted: dict[str, JsonObject]
+    ) -> tuple[Literal["approval", "loop", "denied"] | None, NativeResult]:
+        """Send a prompt and record everything up to the result."""
+        live, mirror = opened.live, self._mirror
+        calls = NativeCalls(
+            self._scope,
+            agent=self._agent,
+            mirror=mirror,
+            dispatcher=self._blocks.dispatcher,
+            permissions=self._blocks.permissions,
+            granted=granted,
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                helpers = [group.create_task(self._save_regularly())]
+
+                def take(question: NativeQuestion) -> None:
+                    helpers.append(task := group.create_task(calls.answer(question)))
+                    # An agent that stops waiting has given up the call.
+                    question.answer.add_done_callback(
+                        lambda answer: task.cancel() if answer.cancelled() else None
+                    )
+
+                live.link.begin(take)
+                async with aclosing(self._messages(live, parts)) as stream:
+                    async for batch in stream:
+                        await mirror.take(batch)
+                        if calls.must_interrupt:
+                            calls.must_interrupt = False
+                            helpers.append(group.create_task(live.driver.session.interrupt()))
+                for helper in helpers:
+                    helper.cancel()
+        finally:
+            live.link.end()
+        if mirror.result is None:
+            raise RequestError(ErrorCode.STREAM_INTERRUPTED, "the agent ended without a result")
+        return calls.rest, mirror.result
+
+    def _messages(
+        self, live: NativeLive, parts: Sequence[Part]
+    ) -> AsyncGenerator[Sequence[NativeMessage], None]:
+        return live.driver.turn(parts, within=self._scope.input.timeout or None)
+
+    async def _save_regularly(self) -> None:
+        while True:
+            await self._blocks.clock.sleep(self._blocks.runtime.checkpoint_seconds)
+            await self._mirror.save()
+
+    async def _following(self, outcome: QueryOutcome) -> tuple[Part, ...] | None:
+        """Return what is to be said next in this query: what came meanwhile, or a correction."""
+        scope = self._scope
+        steers = [item for item in scope.session.waiting().values() if item.delivery == "steer"]
+        if steers:
+            scope.joined.update(item.message.query_id for item in steers)
+            await scope.recorder.record(
+                [InputPromoted(**scope.stamp(), input_id=item.input_id) for item in steers]
+            )
+            self._mirror.prompted()
+            return tuple(part for item in steers for part in item.message.parts)
+        output = scope.input.output
+        if output is None or outcome.stop_reason != "complete":
+            return None
+        tip = scope.fold.conversation.tip
+        try:
+            scope.output = output.parse(tip.text if isinstance(tip, AssistantMessage) else "")
+        except ValueError as error:
+            self._repairs += 1
+            if self._repairs > output.max_repairs:
+                raise ProviderError(
+                    ErrorCode.PROTOCOL,
+                    f"the answer does not fit {output.schema.name} after {self._repairs} tries: "
+                    f"{error}",
+                    provider=self._agent.provider,
+                ) from error
+            correction = f"Your answer does not fit the schema: {error}. Answer again."
+            message = await say(scope, correction)
+            self._mirror.prompted()
+            return message.parts
+        return None
+
+
+def _refuse_unsupported(scope: QueryScope) -> None:
+    if scope.input.require_tool is not None:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            "require_tool is not possible with an agent that chooses its own tools",
+        )
+
+
+def _granted_calls(scope: QueryScope) -> dict[str, JsonObject]:
+    """Return the calls that were approved while the query rested, by their digest."""
+    granted: dict[str, JsonObject] = {}
+    for record in scope.fold.calls.values() if scope.input.resumes is not None else ():
+        if record.state == "approved":
+            digest = arguments_hash(record.part.name, record.part.arguments)
+            granted[digest] = record.approved or record.part.arguments
+    return granted
+
+
+def _carry_on(scope: QueryScope, granted: dict[str, JsonObject]) -> str:
+    """Say what became of the calls that a query rested on; the agent makes them again."""
+    told: list[str] = []
+    for record in scope.fold.calls.values():
+        call = f"{record.part.name}({canonical_json(record.part.arguments).decode()})"
+        if arguments_hash(record.part.name, record.part.arguments) in granted:
+            told.append(f"The call {call} is approved now: make exactly this call again.")
+        elif record.state == "denied":
+            told.append(f"The call {call} was not approved: {record.reason or 'do without it'}.")
+    return "\n".join([*told, "Go on from where you stopped."])
+
+
+def _wanted_output(output: OutputSpec) -> str:
+    schema = canonical_json(output.schema.schema).decode()
+    return f"Answer with JSON only, without any other text, that fits this JSON Schema: {schema}"
+
+
+def _judge(scope: QueryScope, result: NativeResult, *, provider: str) -> QueryOutcome:
+    """Say how a turn ended; an error is one whatever its subtype.
+
+    Raises:
+        AgentError: what the agent failed with.
+
+    """
+    if limit := _LIMITS.get(result.subtype):
+        allowed = getattr(scope.settings.limits, limit)
+        return QueryOutcome(stop_reason="limit", stop_detail=f"{limit}={allowed}")
+    if result.stop_reason == "refusal":
+        return QueryOutcome(stop_reason="refusal")
+    if not result.is_error:
+        return QueryOutcome(stop_reason=_STOP_REASONS.get(result.stop_reason or "", "complete"))
+    raise _error_of(result, provider)
+
+
+def _error_of(result: NativeResult, provider: str) -> AgentError:
+    text = "; ".join(result.errors) or result.text or result.subtype
+    if result.terminal_reason is not None and result.terminal_reason.startswith("aborted"):
+        return RequestError(ErrorCode.ABORTED, "the agent was interrupted", provider=provider)
+    code = code_of_known_text(text)
+    if code is None and result.status is not None:
+        code = code_of_status(result.status)
+    word = result.error or ""
+    code = code or _AGENT_CODES.get(word) or TYPED_CODES.get(word) or ErrorCode.SERVER_ERROR
+    return error_of(code, f"the agent failed: {text}", status=result.status, provider=provider)

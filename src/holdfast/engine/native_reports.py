@@ -1,0 +1,109 @@
+"""What a native agent says of itself, as events: compactions, retries, sub-agents, notices."""
+
+from collections.abc import Sequence
+
+from holdfast.blocks.error_classification import code_of_status
+from holdfast.engine.query_scope import QueryScope
+from holdfast.vocabulary.entries import Compaction, RetryScheduled
+from holdfast.vocabulary.errors import ErrorCode, error_of
+from holdfast.vocabulary.events import (
+    Event,
+    NativeNoted,
+    Retrying,
+    SubagentChanged,
+    ToolProgress,
+)
+from holdfast.vocabulary.ids import CallId
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.native_messages import (
+    NativeAnswer,
+    NativeBoundary,
+    NativeNotice,
+    NativeRetry,
+    NativeSubagent,
+)
+from holdfast.vocabulary.stream_parts import PartOpened
+
+
+def report_events(
+    scope: QueryScope,
+    message: NativeBoundary | NativeRetry | NativeSubagent | NativeNotice,
+    *,
+    provider: str,
+) -> Sequence[Event]:
+    """Return the events that relay a report."""
+    match message:
+        case NativeBoundary():
+            return _boundary(scope, message)
+        case NativeRetry():
+            return _retry(scope, message, provider=provider)
+        case NativeSubagent():
+            return [_subagent(message)]
+        case NativeNotice(name=name, facts=facts):
+            return [NativeNoted(name=name, facts=_plain(facts))]
+
+
+def subagent_progress(message: NativeAnswer) -> Sequence[Event]:
+    """Return what is shown of a sub-agent's answer: which tools it calls, at the call it is for."""
+    return [
+        ToolProgress(
+            call_id=CallId(message.parent or ""),
+            tool="Task",
+            progress={"parent_tool_use_id": message.parent, "tool": part.name},
+        )
+        for part in message.parts
+        if isinstance(part, PartOpened) and part.kind == "tool_call"
+    ]
+
+
+def _boundary(scope: QueryScope, message: NativeBoundary) -> Sequence[Event]:
+    compaction = Compaction(
+        **scope.stamp(),
+        trigger=message.trigger,
+        strategy="native",
+        summary="",
+        tokens_before=message.pre_tokens,
+        tokens_after=message.post_tokens,
+    )
+    facts = NativeNoted(name="compact_metadata", facts=_plain(message.details))
+    return [compaction, facts]
+
+
+def _retry(scope: QueryScope, message: NativeRetry, *, provider: str) -> Sequence[Event]:
+    code = ErrorCode.SERVER_ERROR if message.status is None else code_of_status(message.status)
+    error = error_of(
+        code,
+        f"the agent's request failed: {message.error or message.status}",
+        status=message.status,
+        provider=provider,
+    ).report
+    next_at = scope.stamp.clock.time_ms() + int(message.delay * 1000)
+    scope.session.set_status(
+        Retrying(attempt=message.attempt, message=error.message, next_at=next_at)
+    )
+    return [
+        RetryScheduled(
+            **scope.turn_stamp(),
+            attempt=message.attempt,
+            delay=message.delay,
+            next_at=next_at,
+            error=error,
+        )
+    ]
+
+
+def _subagent(message: NativeSubagent) -> Event:
+    return SubagentChanged(
+        change=message.change,
+        agent=message.agent,
+        call_id=CallId(message.call_id) if message.call_id else None,
+        status=message.status,
+        description=message.description,
+    )
+
+
+def _plain(facts: JsonObject) -> JsonObject:
+    """Keep of an agent's facts what is a plain value."""
+    return {
+        name: value for name, value in facts.items() if isinstance(value, str | int | float | bool)
+    }

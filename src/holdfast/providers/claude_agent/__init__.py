@@ -1,0 +1,1 @@
+"""Claude Agent: the native agent `claude-agent/<model>` over the package claude-agent-sdk."""

@@ -1,0 +1,235 @@
+"""ClaudeAgent: the native agent `claude-agent`; implements `NativeAgent`."""
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.auth.token_sources import origin_of
+from holdfast.ports.clock import Clock
+from holdfast.ports.native_agent import (
+    CallResult,
+    NativeCall,
+    NativeHost,
+    NativeOpening,
+    NativeSession,
+    Permission,
+    Refuse,
+)
+from holdfast.ports.session_store import Store
+from holdfast.ports.token_source import TokenSource
+from holdfast.providers.claude_agent import sdk
+from holdfast.providers.claude_agent.agent_process import AgentProcess, Launch
+from holdfast.providers.claude_agent.callbacks import Callbacks, Extras
+from holdfast.providers.claude_agent.command_line import (
+    clean_environment,
+    command_line,
+    config_folder,
+    refuse_missing_credentials,
+)
+from holdfast.providers.claude_agent.connection import Connection
+from holdfast.providers.claude_agent.frames import PROVIDER
+from holdfast.providers.claude_agent.session import ClaudeSession, SessionLimits
+from holdfast.providers.claude_agent.transcripts import (
+    LocalTranscripts,
+    TranscriptStore,
+    is_native_id,
+    stored_transcripts,
+)
+from holdfast.vocabulary.errors import ErrorCode, ProviderError, SessionError
+from holdfast.vocabulary.native_messages import NativeMessage
+from holdfast.vocabulary.native_settings import ClaudeAgentSettings
+from holdfast.vocabulary.parts import Part, TextPart
+
+_USUAL_URL = "https://api.anthropic.com"
+
+
+class AgentPlace(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Where an agent runs, and what it may use there."""
+
+    environment: Mapping[str, str]
+    cwd: Path
+    clock: Clock
+    store: Callable[[], Store] | None = None
+    """Keeps the transcripts; without one they stay on this machine."""
+    tokens: TokenSource | None = None
+    base_url: str | None = None
+    extras: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """`mcp_servers`, `hooks` and `agents`, as claude-agent-sdk takes them."""
+    limits: SessionLimits = SessionLimits()
+
+
+class ClaudeAgent:
+    """Opens sessions of the Claude Code CLI. Keeps nothing of any session."""
+
+    provider = PROVIDER
+    owns_session: Literal[True] = True
+
+    def __init__(self, settings: ClaudeAgentSettings, place: AgentPlace) -> None:
+        self._settings = settings
+        self._place = place
+        self._extras = Extras(place.extras)
+        self._transcripts: dict[str, TranscriptStore] = {}
+
+    async def open(self, opening: NativeOpening) -> NativeSession:
+        """Open a session, or go on with an earlier one.
+
+        Raises:
+            ConfigError: CONFIG_MISSING or CONFIG_INVALID naming what is wrong.
+            SessionError: NOT_FOUND when there is no such session to go on with.
+            ProviderError: when the agent could not be started.
+
+        """
+        sdk.require()
+        environment = await self._environment()
+        refuse_missing_credentials(environment, platform=sys.platform)
+        transcripts = self._transcripts_of(opening.owner)
+        await self._bring_transcript(opening, environment, transcripts)
+        try:
+            return await self._start(opening, environment, transcripts)
+        except ProviderError as error:
+            # What is on this disk may be damaged; what is in the store need not be.
+            if error.code is not ErrorCode.BAD_REQUEST or not (opening.resume and transcripts):
+                raise
+            if not await self._local(environment).restore(transcripts, opening.resume):
+                raise
+            return await self._start(opening, environment, transcripts)
+
+    async def _start(
+        self,
+        opening: NativeOpening,
+        environment: dict[str, str],
+        transcripts: TranscriptStore | None,
+    ) -> NativeSession:
+        place = self._place
+        callbacks = Callbacks(opening, opening.host or _NoHost())
+        options = callbacks.options(
+            self._extras,
+            environment={"CLAUDE_CONFIG_DIR": str(config_folder(environment))},
+            cwd=str(place.cwd),
+            transcripts=transcripts,
+        )
+        # Where the CLI makes a copy it names it itself; a session of its own gets its name from us.
+        chosen = str(uuid4()) if opening.resume is None else None
+        servers: Any = options.mcp_servers
+        command = command_line(
+            self._executable(),
+            opening,
+            self._settings,
+            mcp_servers=servers,
+            session_id=chosen,
+            mirrors=transcripts is not None,
+        )
+        launch = Launch(command=command, environment=environment, cwd=str(place.cwd))
+        session = ClaudeSession(
+            lambda session: Connection(
+                AgentProcess(launch),
+                options,
+                take=session.take,
+                released=session.released,
+                ended=session.ended,
+            ),
+            known_id=chosen or (None if opening.fork else opening.resume),
+            limits=place.limits,
+        )
+        await session.start()
+        return session
+
+    async def resume_session(self, session_id: str, opening: NativeOpening) -> NativeSession:
+        """Open an earlier session; its id is known at once."""
+        return await self.open(msgspec.structs.replace(opening, resume=session_id))
+
+    async def prompt(self, text: str, opening: NativeOpening) -> Sequence[NativeMessage]:
+        """Open a session for one prompt, and return all messages up to the result."""
+        parts: tuple[Part, ...] = (TextPart(text=text),)
+        session = await self.open(opening)
+        try:
+            await session.send(parts)
+            return [message async for batch in session.stream() for message in batch]
+        finally:
+            await session.close(within=0)
+
+    async def can_resume(self, native_session_id: str, *, owner: str) -> bool:
+        """Whether the transcript is on this machine or in the store."""
+        environment = await self._environment()
+        if self._local(environment).has(native_session_id):
+            return True
+        transcripts = self._transcripts_of(owner)
+        if transcripts is None or not is_native_id(native_session_id):
+            return False
+        return bool(await transcripts.load({"project_key": "", "session_id": native_session_id}))
+
+    def starts_unasked(self, tool: str) -> bool:
+        """Whether a tool with effects may run without a question."""
+        settings = self._settings
+        if settings.bypass_permissions or settings.permission_mode == "accept_edits":
+            return True
+        return any(rule.partition("(")[0] == tool for rule in settings.preapproved_tools)
+
+    async def close(self) -> None:
+        """Close nothing: every session is its owner's."""
+
+    async def _environment(self) -> dict[str, str]:
+        place, own = self._place, {}
+        if place.tokens is not None:
+            origin = origin_of(place.base_url or _USUAL_URL)
+            own["ANTHROPIC_API_KEY"] = (await place.tokens.token(origin)).reveal()
+        if place.base_url is not None:
+            own["ANTHROPIC_BASE_URL"] = place.base_url
+        return clean_environment(place.environment, self._settings, own)
+
+    async def _bring_transcript(
+        self,
+        opening: NativeOpening,
+        environment: Mapping[str, str],
+        transcripts: TranscriptStore | None,
+    ) -> None:
+        """Put the transcript where the CLI looks for it, if it is not there."""
+        if opening.resume is None:
+            return
+        local = self._local(environment)
+        if local.has(opening.resume):
+            return
+        if transcripts is None or not await local.restore(transcripts, opening.resume):
+            raise SessionError(
+                ErrorCode.NOT_FOUND, f"{PROVIDER} has no session {opening.resume} any more"
+            )
+
+    def _local(self, environment: Mapping[str, str]) -> LocalTranscripts:
+        return LocalTranscripts(config_folder(environment), self._place.cwd)
+
+    def _transcripts_of(self, owner: str) -> TranscriptStore | None:
+        place = self._place
+        if place.store is None:
+            return None
+        if owner not in self._transcripts:
+            self._transcripts[owner] = stored_transcripts(place.store, owner, place.clock)
+        return self._transcripts[owner]
+
+    def _executable(self) -> str:
+        if self._settings.executable is not None:
+            return str(Path(self._settings.executable).expanduser())
+        found = importlib.util.find_spec("claude_agent_sdk")
+        folder = Path(found.origin).parent if found is not None and found.origin else Path()
+        return str(folder / "_bundled" / "claude")
+
+
+class _NoHost(NativeHost):
+    """The host of a session that was opened without one: what must be asked about is refused."""
+
+    async def announce(self, call: NativeCall) -> Permission | None:
+        """Leave it as it is."""
+        del call
+        return None
+
+    async def permit(self, call: NativeCall) -> Permission:
+        """Refuse."""
+        return Refuse(f"{call.tool} needs a permission, and nothing here can give it")
+
+    async def run_tool(self, call: NativeCall) -> CallResult:
+        """Have no tool."""
+        return CallResult((TextPart(text=f"there is no tool {call.tool}"),), is_error=True)

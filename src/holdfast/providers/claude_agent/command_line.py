@@ -1,0 +1,172 @@
+"""The command line and the environment of the Claude Code CLI."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.ports.native_agent import NativeOpening
+from holdfast.providers.claude_agent.frames import OWN_SERVER, PROVIDER
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.native_settings import ClaudeAgentSettings
+from holdfast.vocabulary.settings import Settings
+
+ALLOWED_VARIABLES = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "TZ", "LANG", "LANGUAGE", "TMPDIR"),
+        *("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"),
+        *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"),
+        *("ANTHROPIC_CUSTOM_HEADERS", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR"),
+    }
+)
+"""What the CLI gets of the process's own environment; also every `LC_…`."""
+
+FIXED_VARIABLES = {
+    "CLAUDE_CODE_ENTRYPOINT": "sdk-py",
+    "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+    "DISABLE_AUTOUPDATER": "1",
+}
+"""No telemetry, no updates; and it says when it is at rest."""
+
+_CREDENTIALS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN")
+_OTHER_CLOUDS = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
+_MODES = {
+    "default": "default",
+    "accept_edits": "acceptEdits",
+    "plan": "plan",
+    "dont_ask": "dontAsk",
+}
+_EFFORTS = {"minimal": "low"}
+"""Where the CLI has no word of its own for how much a model thinks."""
+
+
+def clean_environment(
+    variables: Mapping[str, str], settings: ClaudeAgentSettings, own: Mapping[str, str]
+) -> dict[str, str]:
+    """Return all that the CLI gets: what is allowed, what we set, and what the user adds."""
+    allowed = {
+        name: value
+        for name, value in variables.items()
+        if name in ALLOWED_VARIABLES or name.startswith("LC_")
+    }
+    retries = {"CLAUDE_CODE_MAX_RETRIES": str(settings.max_retries)}
+    return {**allowed, **FIXED_VARIABLES, **retries, **own, **settings.env}
+
+
+def config_folder(environment: Mapping[str, str]) -> Path:
+    """Return where the CLI keeps its transcripts and its login."""
+    given = environment.get("CLAUDE_CONFIG_DIR")
+    return Path(given) if given else Path(environment.get("HOME") or Path.home()) / ".claude"
+
+
+def refuse_missing_credentials(environment: Mapping[str, str], *, platform: str) -> None:
+    """Raise CONFIG_MISSING where the CLI has nothing to sign in with.
+
+    On macOS a login is kept in the keychain, where we do not look.
+    """
+    if any(environment.get(name) for name in (*_CREDENTIALS, *_OTHER_CLOUDS)):
+        return
+    if platform == "darwin" or (config_folder(environment) / ".credentials.json").exists():
+        return
+    raise ConfigError(
+        ErrorCode.CONFIG_MISSING,
+        f"{PROVIDER} has no credentials: set ANTHROPIC_API_KEY or pass api_key",
+        provider=PROVIDER,
+    )
+
+
+def command_line(
+    executable: str,
+    opening: NativeOpening,
+    settings: ClaudeAgentSettings,
+    *,
+    mcp_servers: Mapping[str, Any],
+    session_id: str | None,
+    mirrors: bool,
+) -> tuple[str, ...]:
+    """Return the command of one session.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when no model is named.
+
+    """
+    if not opening.model.strip():
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"{PROVIDER} needs a model, as in 'claude-agent/claude-sonnet-5'",
+            provider=PROVIDER,
+        )
+    streams = ["--output-format", "stream-json", "--input-format", "stream-json", "--verbose"]
+    return (
+        executable,
+        *streams,
+        "--include-partial-messages",
+        *("--model", opening.model),
+        *_permissions(opening, settings),
+        *_words(opening.settings, settings),
+        f"--setting-sources={','.join(settings.setting_sources)}",
+        *_servers(mcp_servers),
+        *_session(opening, session_id),
+        *(("--session-mirror",) if mirrors else ()),
+    )
+
+
+def _permissions(opening: NativeOpening, settings: ClaudeAgentSettings) -> list[str]:
+    command = ["--permission-prompt-tool", "stdio"]
+    if settings.bypass_permissions:
+        command += ["--permission-mode", "bypassPermissions", "--dangerously-skip-permissions"]
+    else:
+        command += ["--permission-mode", _MODES[settings.permission_mode]]
+    own = {tool.name for tool in opening.tools}
+    wanted, denied = opening.settings.allowed_tools, opening.settings.denied_tools
+    if wanted is not None:
+        command += ["--tools", ",".join(name for name in wanted if name not in own)]
+    preapproved = [*settings.preapproved_tools]
+    if own:
+        preapproved.append(f"mcp__{OWN_SERVER}")  # their approvals are ours
+    if preapproved:
+        command += ["--allowedTools", ",".join(preapproved)]
+    if refused := [name for name in denied if name not in own]:
+        command += ["--disallowedTools", ",".join(refused)]
+    return command
+
+
+def _words(settings: Settings, native: ClaudeAgentSettings) -> list[str]:
+    command: list[str] = []
+    if settings.system_prompts:
+        flag = "--append-system-prompt" if native.append_system_prompt else "--system-prompt"
+        command += [flag, "\n\n".join(settings.system_prompts)]
+    if settings.thinking == "off":
+        command += ["--thinking", "disabled"]
+    elif settings.thinking is not None:
+        command += ["--effort", _EFFORTS.get(settings.thinking, settings.thinking)]
+    if settings.limits.turns is not None:
+        command += ["--max-turns", str(settings.limits.turns)]
+    return command
+
+
+def _servers(servers: Mapping[str, Any]) -> Sequence[str]:
+    if not servers:
+        return ()
+    plain: JsonObject = {
+        name: {key: value for key, value in server.items() if key != "instance"}
+        for name, server in servers.items()
+    }
+    return ("--mcp-config", msgspec.json.encode({"mcpServers": plain}).decode())
+
+
+def _session(opening: NativeOpening, session_id: str | None) -> list[str]:
+    # `--flag=value`: a value that begins with a dash is never taken for another flag.
+    command = [f"--resume={opening.resume}"] if opening.resume else []
+    if opening.resume and opening.fork:
+        command.append("--fork-session")
+    if session_id is not None:
+        command.append(f"--session-id={session_id}")
+    return command

@@ -1,0 +1,198 @@
+"""Connection: the agent's process, and the control protocol of claude-agent-sdk over its pipes.
+
+The package's own reader hands control replies on only as long as its buffer of 100 messages has
+space, so a slow consumer would block an interrupt. Here the pipe is always drained: control lines
+go to the package, and all other lines go to the session that keeps them. A result travels both
+ways, because the package stores the transcript of a turn before it gives the result back.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from holdfast.ports.logs import scrubbed_logger
+from holdfast.providers.claude_agent import sdk
+from holdfast.providers.claude_agent.agent_process import AgentProcess
+from holdfast.providers.claude_agent.frames import PROVIDER, Head, read_head, read_object
+from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError, RequestError
+from holdfast.vocabulary.json_types import JsonObject
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient
+
+_logger = scrubbed_logger(__name__)
+
+_CONTROL = frozenset(
+    {"control_request", "control_response", "control_cancel_request", "transcript_mirror"}
+)
+_INTERRUPT_SECONDS = 10.0
+_GRACE_SECONDS = 5.0
+"""How long an agent whose input ended may take: it writes its transcript then."""
+
+
+class PipeTransport:
+    """What the package reads from and writes to; it has the methods of its `Transport`."""
+
+    def __init__(self, process: AgentProcess, take: Callable[[bytes, Head], None]) -> None:
+        self._process = process
+        self._take = take
+        self.grace = _GRACE_SECONDS
+        self.failure: AgentError | None = None
+        """What was wrong with the output."""
+
+    async def connect(self) -> None:
+        """Start the process."""
+        await self._process.start()
+
+    async def write(self, data: str) -> None:
+        """Hand over one line."""
+        await self._process.write(data.encode())
+
+    async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what is the package's, and hand everything else to the session."""
+        try:
+            while line := await self._process.read_line():
+                line = line.strip()
+                if not line.startswith(b"{"):
+                    continue  # some builds print notes for people
+                head = read_head(line)
+                if head.type not in _CONTROL:
+                    self._take(line, head)
+                if head.type in _CONTROL or head.type == "result":
+                    yield read_object(line)
+        except ProviderError as error:
+            self.failure = error
+            raise
+        if await self._process.wait():
+            raise self._process.ended_error()
+
+    async def close(self) -> None:
+        """End the process."""
+        await self._process.stop(grace=self.grace)
+
+    def is_ready(self) -> bool:
+        """Whether the process runs."""
+        return self._process.running
+
+    async def end_input(self) -> None:
+        """Close the input."""
+        self._process.end_input()
+
+
+class Connection:
+    """Opens, uses and closes one process of the agent. Does not know what its lines mean."""
+
+    def __init__(
+        self,
+        process: AgentProcess,
+        options: "ClaudeAgentOptions",
+        *,
+        take: Callable[[bytes, Head], None],
+        released: Callable[[], None],
+        ended: Callable[[AgentError | None], None],
+    ) -> None:
+        self.process = process
+        self._options = options
+        self._transport = PipeTransport(process, take)
+        self._released = released
+        self._ended = ended
+        self._client: ClaudeSDKClient | None = None
+        self._pump_task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Start the process and agree on the protocol.
+
+        Raises:
+            AgentError: what the agent said, or why it could not be started.
+
+        """
+        transport: Any = self._transport
+        self._client = client = sdk.ClaudeSDKClient(self._options, transport=transport)
+        try:
+            await client.connect()
+        except asyncio.CancelledError:
+            await self._stop_process()
+            raise
+        except Exception as error:  # noqa: BLE001 - the package raises all kinds
+            await self._stop_process()
+            raise self._error_of(error) from None
+        self._pump_task = asyncio.get_running_loop().create_task(
+            self._pump(client), name="holdfast-agent-results"
+        )
+
+    async def _stop_process(self) -> None:
+        stopping = asyncio.get_running_loop().create_task(
+            self.process.stop(grace=0), name="holdfast-agent-stop"
+        )
+        while not stopping.done():
+            with suppress(asyncio.CancelledError):  # nothing may be left behind
+                await asyncio.wait({stopping})
+
+    async def _pump(self, client: "ClaudeSDKClient") -> None:
+        """Take back the results whose transcripts are stored by now."""
+        failure: AgentError | None = None
+        try:
+            async for message in client.receive_messages():
+                if isinstance(message, sdk.ResultMessage):
+                    self._released()
+                elif isinstance(message, sdk.SystemMessage) and message.subtype == "mirror_error":
+                    # The local transcript has it all; what is in the store is only the copy.
+                    _logger.warning("a transcript was not stored: %s", message.data.get("error"))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the session ends with it
+            failure = self._error_of(error)
+        self._ended(failure)
+
+    async def send(self, message: JsonObject) -> None:
+        """Hand over a user message."""
+
+        async def only() -> AsyncIterator[JsonObject]:
+            yield message
+
+        await self._connected().query(only())
+
+    async def interrupt(self) -> None:
+        """Ask the agent to end the turn that runs.
+
+        Raises:
+            RequestError: TIMEOUT when it does not answer.
+
+        """
+        try:
+            async with asyncio.timeout(_INTERRUPT_SECONDS):
+                await self._connected().interrupt()
+        except TimeoutError as error:
+            raise RequestError(
+                ErrorCode.TIMEOUT, "the agent did not answer an interrupt", provider=PROVIDER
+            ) from error
+        except AgentError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the package raises all kinds
+            raise self._error_of(error) from None
+
+    async def close(self, *, grace: float | None = None) -> None:
+        """End the process and everything that waits for it."""
+        self._transport.grace = _GRACE_SECONDS if grace is None else grace
+        try:
+            if self._client is not None:
+                await self._client.disconnect()
+        finally:
+            await self.process.stop(grace=0)
+            if self._pump_task is not None:
+                self._pump_task.cancel()
+                await asyncio.wait({self._pump_task})
+
+    def _connected(self) -> "ClaudeSDKClient":
+        if self._client is None:
+            raise self.process.ended_error()
+        return self._client
+
+    def _error_of(self, error: Exception) -> AgentError:
+        """Return the error of ours that stands for one of the package's."""
+        if isinstance(error, AgentError):
+            return error
+        if self._transport.failure is not None:
+            return self._transport.failure
+        if not self.process.running:
+            return self.process.ended_error()
+        return ProviderError(ErrorCode.PROTOCOL, f"the agent failed: {error}", provider=PROVIDER)

@@ -1,0 +1,321 @@
+"""ClaudeSession: one live session of the Claude Code CLI; implements `NativeSession`."""
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from holdfast.providers.claude_agent.connection import Connection
+from holdfast.providers.claude_agent.frames import PROVIDER, Head, read_head, read_object
+from holdfast.providers.claude_agent.messages import MessageDecoder
+from holdfast.providers.claude_agent.prompts import user_message
+from holdfast.providers.claude_agent.spill_buffer import DEFAULT_BYTES, SpillBuffer
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ConfigError,
+    ErrorCode,
+    SessionError,
+)
+from holdfast.vocabulary.native_messages import NativeMessage, NativeResult
+from holdfast.vocabulary.parts import Part
+
+_BATCH = 256
+"""Lines that one step of a stream hands on at most."""
+_IDLE_SECONDS = 0.5
+"""How long a prompt waits until the agent is at rest after a result."""
+
+
+class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much a session holds back, and how long it takes to close."""
+
+    input_queue: int = 16
+    """Sends that may wait for each other."""
+    buffer_bytes: int = DEFAULT_BYTES
+    """Bytes of unread messages in memory; more wait in a file."""
+    drain_seconds: float = 15.0
+    """How long a close lets sends and the stream end by themselves."""
+
+
+class ClaudeSession:
+    """One live session. Owns what was read and not seen yet, its id, and the order of its ends."""
+
+    def __init__(
+        self,
+        connect: Callable[["ClaudeSession"], Connection],
+        *,
+        known_id: str | None = None,
+        limits: SessionLimits | None = None,
+    ) -> None:
+        self._limits = limits or SessionLimits()
+        self._phase: Literal["open", "closing", "closed"] = "open"
+        self._closing: asyncio.Task[None] | None = None
+        self._id: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        if known_id is not None:
+            self._id.set_result(known_id)
+        self._named = asyncio.Event()
+        """Set when the agent has named its session, or will never do so."""
+        self._buffer = SpillBuffer(self._limits.buffer_bytes)
+        self._arrived = asyncio.Event()
+        self._at_rest = asyncio.Event()
+        self._at_rest.set()
+        self._decoder = MessageDecoder()
+        self._sending = asyncio.Lock()
+        self._waiting_sends = 0
+        self._streaming = asyncio.Lock()
+        self._outstanding = 0
+        """Prompts whose result was not seen yet."""
+        self._discarding = False
+        """Whether what arrives belongs to a turn whose stream was left."""
+        self._results_seen = 0
+        self._results_released = 0
+        self._over: AgentError | None = None
+        """Why nothing more will come, once the agent has ended."""
+        self._input_closed = False
+        self.connection = connect(self)
+
+    async def start(self) -> None:
+        """Connect to the agent."""
+        await self.connection.open()
+
+    # The id.
+
+    async def session_id(self) -> str:
+        """Return the agent's id of the session, when it is known."""
+        return await asyncio.shield(self._id)
+
+    async def ensure_session_id(self) -> str:
+        """Return the id. The pipe is read all the time, so waiting is all it takes."""
+        return await self.session_id()
+
+    def _name(self, session_id: str) -> None:
+        failed = self._id.done() and self._id.exception() is not None
+        if self._id.done() and not failed and self._id.result() != session_id:
+            self._id = asyncio.get_running_loop().create_future()
+        if not self._id.done():
+            self._id.set_result(session_id)
+        self._named.set()
+
+    # What arrives.
+
+    def take(self, line: bytes, head: Head) -> None:
+        """Keep a line that the agent printed, unless it belongs to a turn that was left."""
+        if head.subtype == "session_state_changed":
+            self._note_state(head.state)
+            return
+        if head.session_id and (head.subtype == "init" or self._named.is_set()):
+            self._name(head.session_id)
+        if self._discarding:
+            if head.type == "result":
+                self._discarding = False
+                self._leave_result(line)
+            return
+        self._buffer.put(line)
+        self._arrived.set()
+
+    def released(self) -> None:
+        """Let one more result be seen."""
+        self._results_released += 1
+        self._arrived.set()
+
+    def ended(self, failure: AgentError | None) -> None:
+        """Take note that nothing more will come."""
+        self._over = failure or self.connection.process.ended_error()
+        self._at_rest.set()
+        self._wake()
+
+    def _note_state(self, state: str | None) -> None:
+        if state == "idle":
+            self._at_rest.set()
+            if self._discarding:
+                self._discarding = False  # it ended without a result
+                self._outstanding = 0
+        elif state is not None:
+            self._at_rest.clear()
+
+    def _wake(self) -> None:
+        self._arrived.set()
+        self._named.set()
+        if self._over is not None and not self._id.done():
+            self._id.set_exception(self._over)
+            self._id.exception()  # nothing may wait for it
+
+    def _pass_result(self) -> None:
+        self._results_seen += 1
+        self._outstanding = max(0, self._outstanding - 1)
+
+    # Prompts.
+
+    async def send(self, parts: Sequence[Part]) -> None:
+        """Hand over a prompt, after those that were sent before it.
+
+        Raises:
+            SessionError: CLOSED, or BUSY when too many sends wait already.
+
+        """
+        self._refuse_sending()
+        if self._waiting_sends >= self._limits.input_queue:
+            raise SessionError(ErrorCode.BUSY, "too many prompts wait to be sent")
+        self._waiting_sends += 1
+        try:
+            async with self._sending:
+                self._refuse_sending()
+                await self._until_at_rest()
+                self._refuse_sending()
+                self._outstanding += 1
+                await self.connection.send(user_message(parts))
+        finally:
+            self._waiting_sends -= 1
+
+    async def _until_at_rest(self) -> None:
+        """Wait for the end of the turn before, so that its last words are not the next one's."""
+        if self._outstanding or self._streaming.locked() or self._at_rest.is_set():
+            return
+        try:
+            async with asyncio.timeout(_IDLE_SECONDS):
+                await self._at_rest.wait()
+        except TimeoutError:
+            pass  # something of it goes on in the background; that is no reason not to send
+
+    def close_input(self) -> None:
+        """Send nothing more: the agent finishes what it has. The stream goes on."""
+        self._input_closed = True
+        self.connection.process.end_input()
+
+    async def interrupt(self) -> None:
+        """End the turn that runs; before the agent has named its session it waits for that."""
+        self._refuse_closed()
+        await self._named.wait()
+        self._refuse_closed()
+        if self._over is not None:
+            raise self._over
+        await self.connection.interrupt()
+
+    # What is read.
+
+    async def stream(self, *, wait: bool = False) -> AsyncGenerator[Sequence[NativeMessage], None]:
+        """Yield messages in batches until and including the next result.
+
+        Raises:
+            SessionError: CLOSED; STREAM_BUSY when it has a consumer already.
+
+        """
+        self._refuse_closed()
+        if self._streaming.locked() and not wait:
+            raise SessionError(ErrorCode.STREAM_BUSY, "the session's stream has a consumer already")
+        async with self._streaming:
+            self._refuse_closed()
+            finished = False
+            try:
+                while not finished:
+                    batch = await self._next_batch()
+                    finished = any(isinstance(message, NativeResult) for message in batch)
+                    if batch:
+                        yield batch
+            finally:
+                if not finished:
+                    self._leave_turn()
+
+    async def _next_batch(self) -> list[NativeMessage]:
+        """Wait for a line; return what it and those behind it say, up to the next result."""
+        while not self._buffer:
+            if self._over is not None:
+                raise self._over
+            if self._phase == "closed":
+                raise _closed()
+            self._arrived.clear()
+            await self._arrived.wait()
+        batch: list[NativeMessage] = []
+        for _ in range(_BATCH):
+            if not self._buffer:
+                break
+            line = self._buffer.get()
+            batch += self._decoder.feed(line)
+            if batch and isinstance(batch[-1], NativeResult):
+                await self._until_released()
+                self._pass_result()
+                break
+        return batch
+
+    async def _until_released(self) -> None:
+        """Wait until the transcript of the turn is stored, or nothing will store it any more."""
+        while self._results_released <= self._results_seen:
+            if self._over is not None or self._phase == "closed":
+                return
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def _leave_turn(self) -> None:
+        """Let nothing of the turn that runs be seen by the next stream."""
+        if not self._outstanding:
+            return
+        while self._buffer:
+            line = self._buffer.get()
+            if read_head(line).type == "result":
+                self._leave_result(line)
+                return
+        self._discarding = True
+
+    def _leave_result(self, line: bytes) -> None:
+        """Keep of the result of a turn that was left only what it has cost."""
+        self._pass_result()
+        self._decoder = MessageDecoder()
+        total = read_object(line).get("total_cost_usd")
+        notice = {"type": "system", "subtype": "turn_left", "total_cost_usd": total}
+        kept, self._buffer = self._buffer, SpillBuffer(self._limits.buffer_bytes)
+        self._buffer.put(msgspec.json.encode(notice))
+        while kept:
+            self._buffer.put(kept.get())
+        kept.close()
+
+    # The end.
+
+    async def close(self, *, within: float | None = None) -> None:
+        """Close the session; callers that close it at the same time share the outcome."""
+        seconds = self._limits.drain_seconds if within is None else within
+        if not math.isfinite(seconds) or seconds < 0:
+            raise ConfigError(ErrorCode.CONFIG_INVALID, f"within must be seconds, not {within!r}")
+        if self._closing is None:
+            self._phase = "closing"
+            self._fail_id()
+            self._closing = asyncio.get_running_loop().create_task(
+                self._close(seconds), name="holdfast-agent-close"
+            )
+        await asyncio.shield(self._closing)
+
+    async def _close(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                async with self._sending, self._streaming:
+                    pass
+        except TimeoutError:
+            pass
+        self._phase = "closed"
+        self._wake()
+        try:
+            resting = self._at_rest.is_set() and not self._outstanding
+            await self.connection.close(grace=None if resting else 0)
+        finally:
+            self._buffer.close()
+
+    def _fail_id(self) -> None:
+        if not self._id.done():
+            self._id.set_exception(_closed())
+            self._id.exception()  # nothing may wait for it
+        self._named.set()
+
+    def _refuse_closed(self) -> None:
+        if self._phase != "open":
+            raise _closed()
+
+    def _refuse_sending(self) -> None:
+        self._refuse_closed()
+        if self._input_closed:
+            raise SessionError(ErrorCode.CLOSED, "the input of the agent was closed")
+        if self._over is not None:
+            raise self._over
+
+
+def _closed() -> SessionError:
+    return SessionError(ErrorCode.CLOSED, "the native session is closed", provider=PROVIDER)

@@ -1,0 +1,212 @@
+"""Transcripts: what the CLI keeps of a session, kept in a store of ours, too.
+
+`TranscriptStore` is what the package calls a session store: it gets each line of a transcript after
+the CLI has written it to its own disk. A transcript is a log of its own in the store, one for the
+session and one for each sub-agent. With it a session can be gone on with on another machine.
+"""
+
+import asyncio
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from holdfast.ports.clock import Clock, Stamp
+from holdfast.ports.session_store import SessionRecord, Store
+from holdfast.providers.claude_agent import sdk
+from holdfast.vocabulary.entries import Entry, SessionOpened, TranscriptMirrored
+from holdfast.vocabulary.ids import new_id, new_session_id
+from holdfast.vocabulary.json_types import JsonObject
+
+_PROJECT = "claude-agent"
+_SCOPE = "sessions"
+_SAFE_STEP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class TranscriptStore:
+    """Keeps transcripts in a store; has the methods of the package's `SessionStore`.
+
+    With a `scope`, the package's key of a project (its folder on this machine) is not used: then a
+    transcript is found from any folder.
+    """
+
+    def __init__(
+        self, store: Callable[[], Store], *, owner: str, clock: Clock, scope: str | None = None
+    ) -> None:
+        self._store = store
+        self._owner = owner
+        self._clock = clock
+        self._scope = scope
+        self._locks: dict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._seen: dict[tuple[str, str], set[str]] = {}
+        """The ids of lines that are stored, by transcript, once one was appended to."""
+
+    async def append(self, key: Any, entries: Sequence[Any]) -> None:  # noqa: ANN401 - the package's
+        """Keep lines; one whose `uuid` is stored already is not stored again."""
+        if not entries:
+            return
+        project, name = self._place(key)
+        async with self._locks[project, name]:
+            record = await self._find(project, name)
+            seen = await self._stored_ids(project, name, record)
+            fresh = [line for line in entries if line.get("uuid") not in seen]
+            if fresh:
+                await self._write((project, name), record, fresh)
+                seen.update(line["uuid"] for line in fresh if line.get("uuid"))
+
+    async def load(self, key: Any) -> list[JsonObject] | None:  # noqa: ANN401 - the package's
+        """Return every line of a transcript; None when there is none."""
+        record = await self._find(*self._place(key))
+        return None if record is None else await self._lines(record)
+
+    async def list_sessions(self, project_key: str) -> list[JsonObject]:
+        """Return the sessions of a project, with when they changed."""
+        return [
+            {"session_id": record.name, "mtime": record.updated}
+            for record in await self._browse(project_key)
+            if record.name and "/" not in record.name
+        ]
+
+    async def list_session_summaries(self, project_key: str) -> list[JsonObject]:
+        """Return what the package derives from each transcript."""
+        summaries: list[JsonObject] = []
+        for record in await self._browse(project_key):
+            if record.name and "/" not in record.name:
+                key: Any = {"project_key": project_key, "session_id": record.name}
+                lines: Any = await self._lines(record)
+                summary: Any = sdk.fold_session_summary(None, key, lines)
+                summaries.append({**summary, "mtime": record.updated})
+        return summaries
+
+    async def delete(self, key: Any) -> None:  # noqa: ANN401 - the package's
+        """Remove a transcript; that of a session with those of its sub-agents."""
+        _, name = self._place(key)
+        for record in await self._browse(key["project_key"]):
+            below = not key.get("subpath") and (record.name or "").startswith(f"{name}/")
+            if record.name == name or below:
+                await self._store().log.delete(record.id)
+                self._seen.pop((self._project(key["project_key"]), record.name or ""), None)
+
+    async def list_subkeys(self, key: Any) -> list[str]:  # noqa: ANN401 - the package's
+        """Return the sub-agents of a session that have transcripts."""
+        prefix = f"{key['session_id']}/"
+        names = [record.name or "" for record in await self._browse(key["project_key"])]
+        return [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+
+    def _project(self, project_key: str) -> str:
+        return f"{_PROJECT}:{self._scope if self._scope is not None else project_key}"
+
+    def _place(self, key: Any) -> tuple[str, str]:  # noqa: ANN401 - the package's
+        subpath = key.get("subpath")
+        name = f"{key['session_id']}/{subpath}" if subpath else str(key["session_id"])
+        return self._project(key["project_key"]), name
+
+    async def _find(self, project: str, name: str) -> SessionRecord | None:
+        return await self._store().index.find(self._owner, project, name=name)
+
+    async def _browse(self, project_key: str) -> Sequence[SessionRecord]:
+        return await self._store().index.browse(self._owner, self._project(project_key))
+
+    async def _lines(self, record: SessionRecord) -> list[JsonObject]:
+        entries = await self._store().log.read(record.id)
+        mirrored = [entry for entry in entries if isinstance(entry, TranscriptMirrored)]
+        return [line for entry in mirrored for line in entry.lines]
+
+    async def _stored_ids(self, project: str, name: str, record: SessionRecord | None) -> set[str]:
+        if record is None:
+            self._seen[project, name] = set()
+        elif (project, name) not in self._seen:
+            lines = await self._lines(record)
+            self._seen[project, name] = {line["uuid"] for line in lines if line.get("uuid")}
+        return self._seen[project, name]
+
+    async def _write(
+        self,
+        place: tuple[str, str],
+        record: SessionRecord | None,
+        lines: Sequence[JsonObject],
+    ) -> None:
+        project, name = place
+        store, stamp = self._store(), Stamp(self._clock)
+        session_id = new_session_id() if record is None else record.id
+        lease = await store.leases.acquire(session_id, new_id("hld"), busy="wait")
+        try:
+            head = 0
+            opening: list[Entry] = []
+            if record is None:
+                opened = SessionOpened(
+                    **stamp(),
+                    seq=1,
+                    session_id=session_id,
+                    owner=self._owner,
+                    project=project,
+                    name=name,
+                )
+                opening, head = [opened], 1
+            else:
+                found = await self._find(project, name)  # another process may have gone on with it
+                head = found.head if found is not None else record.head
+            mirrored = TranscriptMirrored(**stamp(), seq=head + 1, lines=tuple(lines))
+            await store.log.append(lease, [*opening, mirrored])
+        finally:
+            await store.leases.release(lease)
+
+
+def stored_transcripts(store: Callable[[], Store], owner: str, clock: Clock) -> TranscriptStore:
+    """Return the transcripts of an owner's sessions, wherever they were written."""
+    return TranscriptStore(store, owner=owner, clock=clock, scope=_SCOPE)
+
+
+class LocalTranscripts:
+    """The transcripts on this machine, in the CLI's own folder."""
+
+    def __init__(self, config_folder: Path, cwd: Path) -> None:
+        self._projects = config_folder / "projects"
+        self._cwd = cwd
+
+    def has(self, native_session_id: str) -> bool:
+        """Whether the CLI finds the session by itself."""
+        return is_native_id(native_session_id) and any(
+            self._projects.glob(f"*/{native_session_id}.jsonl")
+        )
+
+    async def restore(self, transcripts: TranscriptStore, native_session_id: str) -> bool:
+        """Write what the store has of a session; False when it has nothing."""
+        if not is_native_id(native_session_id):
+            return False
+        key = {"project_key": "", "session_id": native_session_id}
+        lines = await transcripts.load(key)
+        if not lines:
+            return False
+        folder = self._projects / sdk.project_key_for_directory(str(self._cwd))
+        below = [(folder / f"{native_session_id}.jsonl", lines)]
+        for subpath in await transcripts.list_subkeys(key):
+            steps = subpath.split("/")
+            if all(_SAFE_STEP.fullmatch(step) for step in steps):
+                place = folder.joinpath(native_session_id, *steps[:-1], f"{steps[-1]}.jsonl")
+                below.append((place, await transcripts.load({**key, "subpath": subpath}) or []))
+        for path, content in below:
+            await asyncio.to_thread(_write_private, path, content)
+        return True
+
+
+def is_native_id(text: str) -> bool:
+    """Whether a text is an id of the CLI's; it becomes part of a path."""
+    try:
+        return str(UUID(text)) == text.lower()
+    except ValueError:
+        return False
+
+
+def _write_private(path: Path, lines: Iterable[JsonObject]) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        for line in lines:
+            if line.get("type") != "agent_metadata":
+                file.write(msgspec.json.encode(line) + b"\n")
