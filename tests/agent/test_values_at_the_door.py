@@ -70,7 +70,10 @@ ROUND: list[object] = []
 ROUND.append(ROUND)
 
 
-@pytest.mark.parametrize("value", [Handle(), {"inner": [Handle()]}, complex(1, 2), ROUND], ids=str)
+NO_JSON = {"object": Handle(), "inside": {"inner": [Handle()]}, "number": 1 + 2j, "round": ROUND}
+
+
+@pytest.mark.parametrize("value", NO_JSON.values(), ids=NO_JSON)
 async def test_a_result_without_a_json_form_is_a_failure_that_says_so(value: object) -> None:
     @tool
     async def give() -> object:

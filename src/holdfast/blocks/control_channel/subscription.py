@@ -34,12 +34,10 @@ class Subscription:
         self._lags = when_full == "lag"
         self._buffer: deque[Event] = deque()
         self._news: asyncio.Future[None] | None = None
-        """What the consumer waits for, if it does."""
+        """What the consumer waits for, if it does, until it goes on."""
         self._space: asyncio.Future[None] | None = None
         """What publishers wait for, if any does."""
         self._is_excused = False
-        self._is_late = False
-        """Whether the consumer had a turn of the loop with a full buffer, and left it full."""
         self._error: AgentError | None = None
         self.has_space = True
         """Whether publishers may go on. False only when the buffer is full and does not lag."""
@@ -55,7 +53,8 @@ class Subscription:
         if self.ended or self.abandoned or self.lagged:
             return
         buffer = self._buffer
-        if self._is_late and len(buffer) > self._limit:
+        # A consumer that was woken and has had no turn yet is not behind, however much comes.
+        if self._lags and len(buffer) > self._limit and self._news is None:
             self.lagged = True
             buffer.clear()
         elif self.has_space:
@@ -64,12 +63,8 @@ class Subscription:
             buffer.extend([event for event in events if not isinstance(event, _MOMENTARY)])
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
-        if len(buffer) > self._limit:
-            if self._lags:
-                # The consumer was woken before: by then it has taken what came at once.
-                asyncio.get_running_loop().call_soon(self._look_whether_late)
-            elif not self._is_excused:
-                self.has_space = False
+        if len(buffer) > self._limit and not (self._lags or self._is_excused):
+            self.has_space = False
 
     async def wait_for_space(self, *, unless: "Collection[asyncio.Future[None]]" = ()) -> None:
         """Wait until the consumer has caught up or left, or one of `unless` is done."""
@@ -113,6 +108,7 @@ class Subscription:
                 return []
             self._news = asyncio.get_running_loop().create_future()
             await self._news
+            self._news = None
         batch = list(self._buffer)
         self._buffer.clear()
         self._is_excused = False
@@ -131,9 +127,6 @@ class Subscription:
         elif not self._lags:
             self.has_space = False  # it may have been excused
         return event
-
-    def _look_whether_late(self) -> None:
-        self._is_late = len(self._buffer) > self._limit
 
     def _free_space(self) -> None:
         self.has_space = True
