@@ -72,17 +72,25 @@ if TYPE_CHECKING:
         pull_model,
         remove_local_model,
     )
+    from holdfast.administration.descriptions import (
+        ActiveContext,
+        SessionDescription,
+        SessionSummary,
+    )
+    from holdfast.agent.sessions import AgentSessions
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AbortController",
     "AbortSignal",
+    "ActiveContext",
     "Agent",
     "AgentError",
     "AgentRemote",
     "AgentResult",
     "AgentSession",
+    "AgentSessions",
     "ApprovalRequest",
     "ApprovalRequested",
     "ApprovalSettled",
@@ -109,8 +117,10 @@ __all__ = [
     "RequestError",
     "RetryScheduled",
     "RetrySettings",
+    "SessionDescription",
     "SessionError",
     "SessionState",
+    "SessionSummary",
     "Settings",
     "StatusChanged",
     "StoreError",
@@ -146,6 +156,10 @@ if not TYPE_CHECKING:
     __getattr__ = late_names(
         __name__,
         {
+            "ActiveContext": "holdfast.administration.descriptions",
+            "AgentSessions": "holdfast.agent.sessions",
+            "SessionDescription": "holdfast.administration.descriptions",
+            "SessionSummary": "holdfast.administration.descriptions",
             "list_local_models": "holdfast.administration",
             "pull_model": "holdfast.administration",
             "remove_local_model": "holdfast.administration",

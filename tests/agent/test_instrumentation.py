@@ -351,6 +351,28 @@ def test_a_slow_consumer_is_not_a_silent_provider() -> None:
     assert seen == []
 
 
+def test_heartbeats_do_not_pile_up_before_a_consumer_that_does_not_read() -> None:
+    read: list[Heartbeat] = []
+
+    async def consume() -> None:
+        gate = Gate()
+        asyncio.get_running_loop().call_later(5000, gate.open)
+        provider = ScriptedProvider([[gate, *says("late")]])
+        runtime: Any = {"buffer_size": 3, "heartbeat_seconds": 1}
+        options: dict[str, Any] = {"environment": {}, "clock": LoopClock()}
+        made = Agent("scripted/one", providers=[provider], runtime=runtime, **options)
+        async with made as agent, agent.session() as session:
+            async for event in session.stream("go"):
+                if event.kind == "turn.started":
+                    await LoopClock().sleep(4000)
+                if isinstance(event, Heartbeat):
+                    read.append(event)
+
+    run_seeded(consume, seed=1)
+    assert len([beat for beat in read if beat.silent_seconds < 3999]) <= 4
+    assert max(beat.silent_seconds for beat in read) > 4900  # those that it has time for are shown
+
+
 async def test_an_error_of_a_handler_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
     def fail(_event: Instrumented) -> None:
         raise RuntimeError("no")

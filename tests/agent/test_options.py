@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.telemetry import OpenTelemetry
 from holdfast.testing import FakeClock, Gate, ReplayClient, ScriptedProvider, calls, says
 from holdfast.testing.clocks import AutoClock
+from holdfast.vocabulary.entries import SessionChanged
 from holdfast.vocabulary.errors import ProviderError
 from holdfast.vocabulary.messages import Sender, UserMessage
 from holdfast.vocabulary.parts import ReminderPart
@@ -340,6 +342,23 @@ async def _(folder: Path) -> None:
 @observes("project")
 async def _(folder: Path) -> None:
     assert await _messages_seen_by(project="/elsewhere") == 0
+
+
+@observes("title_model")
+async def _(folder: Path) -> None:
+    small = ScriptedProvider([says("Made")], provider="small")
+    agent, _ = make_agent([says("a")], providers=[small], title_model="small/one")
+    async with agent, agent.session() as session:
+        await session.chat("go")
+        async with aclosing(session.events()) as events:
+            changed = await anext(each async for each in events if isinstance(each, SessionChanged))
+    assert changed.changes["title"] == "Made"
+
+
+@observes("recall")
+async def _(folder: Path) -> None:
+    _, provider = await run_script([says("a")], recall=True)
+    assert [spec.name for spec in provider.requests[0].tools] == ["recall"]
 
 
 async def _messages_seen_by(**options: Any) -> int:
@@ -901,6 +920,8 @@ WRONG: list[tuple[str, Any]] = [
     ("unanswered", "denny"),
     ("runtime", {"buffer_size": "big"}),
     ("owner", 7),
+    ("title_model", 7),
+    ("recall", "yes"),
     ("loop_threshold", "three"),
     ("model", 7),
     ("system_prompt", 7),

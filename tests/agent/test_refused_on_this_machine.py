@@ -27,14 +27,16 @@ def agent_at(url: str, **options: Any) -> Agent:
     return Agent("compatible/m", base_url=url, environment={}, clock=AutoClock(), **options)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.8.9.10"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.8.9.10", "[::1]"])
 async def test_a_port_of_this_machine_that_refuses_is_not_waited_for(host: str) -> None:
-    port = free_port(socket.AF_INET, "127.0.0.1")
+    is_six = host.startswith("[")
+    port = free_port(*((socket.AF_INET6, "::1") if is_six else (socket.AF_INET, "127.0.0.1")))
     clock = AutoClock()
     agent = Agent("compatible/m", base_url=f"http://{host}:{port}/v1", environment={}, clock=clock)
     async with agent, agent.session() as session:
         error = await failure_of(session.chat("go"))
         assert (error.code, error.refused_locally) == (ErrorCode.NETWORK, True)
+        assert f"{host}:{port} could not be reached" in error.message
         assert not [item for item in await events_of(session) if isinstance(item, RetryScheduled)]
     assert clock.sleeps == []
 

@@ -2,9 +2,10 @@
 
 import asyncio
 
-from holdfast import Agent, ErrorCode, RequestError, RetrySettings
-from holdfast.testing import FakeClock, Gate, ScriptedProvider, says
+from holdfast import Agent, ErrorCode, RequestError, RetrySettings, tool
+from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from holdfast.testing.clocks import AutoClock
+from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.errors import ProviderError
 from tests.scripted_agents import failure_of, playing
 
@@ -95,3 +96,42 @@ async def test_trouble_that_is_over_is_not_named() -> None:
         await session.chat("go")
         error = await failure_of(session.chat("on", total_timeout=5))
         assert error.message == "the query took longer than 5 s"
+
+
+async def test_a_query_that_times_out_while_a_tool_is_repeated_names_the_tool_and_the_code() -> (
+    None
+):
+    @tool(idempotent=True, retry=1)
+    async def fetch() -> str:
+        """Fetch something."""
+        raise ConnectionError("what it said")
+
+    clock, script = FakeClock(), [calls(("fetch", {}))]
+    async with playing(script, clock=clock, retry=STEADY, tools=[fetch]) as (session, _):
+        asked = asyncio.ensure_future(session.chat("go", total_timeout=1))
+        await clock.until_sleeping(2)
+        clock.advance(1)
+        assert (await failure_of(asked)).message == (
+            "the query took longer than 1 s while tool fetch was being retried after NETWORK"
+        )
+
+
+async def test_a_tool_that_is_no_longer_repeated_is_not_named() -> None:
+    tries = iter(range(9))
+
+    @tool(idempotent=True, retry=1)
+    async def fetch() -> str:
+        """Fetch something."""
+        if next(tries) == 0:
+            raise ConnectionError
+        return "fetched"
+
+    clock, gate = FakeClock(), Gate()
+    script: list[Step] = [calls(("fetch", {})), [gate]]
+    async with playing(script, clock=clock, retry=STEADY, tools=[fetch]) as (session, _):
+        asked = asyncio.ensure_future(session.chat("go", total_timeout=5))
+        await clock.until_sleeping(2)
+        clock.advance(2)
+        await gate.reached.wait()
+        clock.advance(3)
+        assert (await failure_of(asked)).message == "the query took longer than 5 s"

@@ -10,6 +10,7 @@ import pytest
 from holdfast import (
     ApprovalRequest,
     Approve,
+    Deny,
     ErrorCode,
     Limits,
     QueryStarted,
@@ -406,6 +407,34 @@ async def test_a_repeated_call_is_refused_without_asking_where_that_is_set() -> 
     script = [*[calls(("note", {"name": "a"}))] * 3, says("done")]
     result, _ = await run_script(script, tools=[note], approver=fail, on_loop="deny")
     assert (result.text, RAN) == ("done", ["a", "a"])
+
+
+@pytest.mark.parametrize("between", [(), (("note", {"name": "b"}),)], ids=["alone", "then-another"])
+async def test_a_repeated_call_that_the_approver_denied_does_not_run_when_the_model_insists(
+    between: tuple[tuple[str, dict[str, str]], ...],
+) -> None:
+    asked: list[str | None] = []
+
+    def deny(request: ApprovalRequest) -> Deny:
+        asked.append(request.reason)
+        return Deny("enough")
+
+    same = ("note", {"name": "a"})
+    script = [calls(same), calls(same), calls(same, *between), calls(same)]
+    script += [says("done")] if between else []
+    result, provider = await run_script(script, tools=[note], approver=deny)
+    assert asked == ["the same call had the same result several times"]
+    if between:  # another call came after it: the row is broken, and starts again
+        assert (result.text, RAN) == ("done", ["a", "a", "b", "a"])
+    else:
+        assert (result.stop_reason, len(provider.requests), RAN) == ("loop", 4, ["a", "a"])
+
+
+@pytest.mark.parametrize("wish", [("note", {"name": "a"}), ("nowhere", {})], ids=str)
+async def test_repeated_calls_go_on_where_they_are_allowed(wish: Any) -> None:
+    script = [*[calls(wish)] * 6, says("done")]
+    result, _ = await run_script(script, tools=[note], on_loop="allow")
+    assert (result.stop_reason, result.text, len(result.tool_calls)) == ("complete", "done", 6)
 
 
 @pytest.mark.parametrize(

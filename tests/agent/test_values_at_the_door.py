@@ -66,7 +66,11 @@ class Handle:
     """Something that has no JSON form."""
 
 
-@pytest.mark.parametrize("value", [Handle(), {"inner": [Handle()]}, complex(1, 2)])
+ROUND: list[object] = []
+ROUND.append(ROUND)
+
+
+@pytest.mark.parametrize("value", [Handle(), {"inner": [Handle()]}, complex(1, 2), ROUND], ids=str)
 async def test_a_result_without_a_json_form_is_a_failure_that_says_so(value: object) -> None:
     @tool
     async def give() -> object:
@@ -79,4 +83,4 @@ async def test_a_result_without_a_json_form_is_a_failure_that_says_so(value: obj
     ((_, outcome, text),) = outcomes_in(provider.requests[1])
     assert outcome == "error"
     assert "which has no JSON form" in text
-    assert "complex" in text or "Handle" in text
+    assert "complex" in text or "Handle" in text or "'list'" in text

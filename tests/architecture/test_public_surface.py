@@ -4,16 +4,18 @@ import inspect
 
 import holdfast
 
-MOST = 66
+MOST = 70
 
 NAMES = {
     "AbortController",
     "AbortSignal",
+    "ActiveContext",
     "Agent",
     "AgentError",
     "AgentRemote",
     "AgentResult",
     "AgentSession",
+    "AgentSessions",
     "ApprovalRequest",
     "ApprovalRequested",
     "ApprovalSettled",
@@ -40,8 +42,10 @@ NAMES = {
     "RequestError",
     "RetryScheduled",
     "RetrySettings",
+    "SessionDescription",
     "SessionError",
     "SessionState",
+    "SessionSummary",
     "Settings",
     "StatusChanged",
     "StoreError",

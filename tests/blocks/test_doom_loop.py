@@ -24,7 +24,7 @@ class Watched:
         call_id = CallId(f"call_{next(self._ids)}")
         verdict = self.detector.judge(call_id, arguments_hash(tool, arguments))
         if verdict == "repeated":
-            self.detector.refuse()
+            self.detector.refuse(call_id)
         self.detector.end(call_id, result)
         return verdict
 

@@ -15,7 +15,6 @@ from holdfast.vocabulary.settings import RuntimeSettings, Settings
 NOT_YET = "this version does not have it yet"
 RUNTIME: dict[str, Any] = {
     "auto_compaction": True,
-    "cross_session_context": True,
 }
 
 

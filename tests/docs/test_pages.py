@@ -34,6 +34,13 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [],
         [],
     ],
+    "docs/managing-sessions.md": [
+        [says("It was sent twice.")],
+        [],
+        [says("20 euros."), says("30 euros.")],
+        [says("Hello.")],
+        [],
+    ],
     "docs/building-blocks.md": [
         [calls(("temperature", {"city": "Lisbon"})), says("It is 21.5 degrees.")],
         [says("Hello."), says("Yes.")],

@@ -271,6 +271,23 @@ def test_the_name_of_the_model_comes_from_a_later_event_if_the_first_has_none() 
     assert gemini(silent, said).model == "gemini-2.5-flash"
 
 
+def test_the_name_of_the_model_may_come_after_the_first_words() -> None:
+    delta = response("output_text.delta", delta="Hi", output_index=0, content_index=0)
+    created = response("created", response={"id": "r"})
+    completed = response("completed", response={"id": "r", "model": "gpt-5", "status": "completed"})
+    reply = responses(created, delta, completed)
+    assert (reply.text, reply.model) == ("Hi", "gpt-5")
+
+    unnamed: JsonObject = {**chat_frame(content="Hi"), "model": None}
+    assert chat(unnamed, chat_frame("stop")).model == "m"
+    ended: JsonObject = {**chat_frame("stop"), "model": None}
+    usage: JsonObject = {"id": "c", "model": "m", "choices": [], "usage": {"prompt_tokens": 1}}
+    assert chat(unnamed, ended, usage).model == "m"
+
+    said = gemini_frame("Hi", "", modelVersion="")
+    assert gemini(said, gemini_frame("!", "STOP", modelVersion="gemini-2.5")).model == "gemini-2.5"
+
+
 def test_an_answer_whose_model_is_never_named_is_opened_all_the_same() -> None:
     unnamed: JsonObject = {**chat_frame(content="Hi"), "model": None}
     reply = chat(unnamed, {**chat_frame("stop"), "model": None})

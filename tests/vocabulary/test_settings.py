@@ -11,7 +11,6 @@ from holdfast.vocabulary.settings import (
 
 PLANNED = {
     "auto_compaction",
-    "cross_session_context",
 }
 
 
@@ -25,6 +24,7 @@ def test_the_defaults_of_a_runtime() -> None:
         "close_drain_seconds": 15.0,
         "max_concurrent_sessions": 10,
         "session_timeout": 1800.0,
+        "cross_session_context": True,
         **dict.fromkeys(PLANNED),
     }
 

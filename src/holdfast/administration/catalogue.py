@@ -21,6 +21,7 @@ from holdfast.administration.descriptions import (
 from holdfast.administration.finding import SessionFinder, refuse_unknown
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionFilter, SessionRecord
+from holdfast.session.notes import ProjectNote, project_notes
 from holdfast.vocabulary.commands import ChangeSession, new_command_id
 from holdfast.vocabulary.entries import SessionChanged
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
@@ -207,6 +208,29 @@ class Catalogue(SessionFinder):
         stamp = Stamp(self._composition.clock)()
         changed = SessionChanged(**stamp, seq=found.head + 1, changes=changes)
         await store.log.append(lease, [changed])
+
+
+class NotedSessions(Catalogue):
+    """The notes of a project, beside its sessions."""
+
+    async def notes(self) -> tuple[ProjectNote, ...]:
+        """List the notes of this project, the oldest first; a text comes once."""
+        return await project_notes(
+            self._composition.store, owner=self._owner, project=self._project
+        )
+
+    async def forget_note(self, note: ProjectNote) -> None:
+        """Take a note back, wherever its text was noted: new sessions do not hear of it any more.
+
+        Sessions that have heard of it keep it.
+        """
+        store, text = self._composition.store, note.text.strip()
+        for each in await project_notes(
+            store, owner=self._owner, project=self._project, is_each_text_once=False
+        ):
+            if each.text.strip() == text:
+                record = await self.record(each.session_id)
+                await self._change(record, {"forgotten_notes": [each.seq]})
 
 
 def changes_of(given: SessionChanges) -> JsonObject:

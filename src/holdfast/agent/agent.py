@@ -38,7 +38,6 @@ from holdfast.ports.abort import query_stopped
 from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionBindings, SessionRequest
 from holdfast.vocabulary.errors import AgentError, shortened
-from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult, OutputT
@@ -102,7 +101,8 @@ class Agent:
         self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
     ) -> QueryStream[OutputT]:
         """Answer one prompt in a session of its own, and watch the answer come."""
-        session = AgentSession(self._composition, self._new_session, closes_after_query=True)
+        request = replace(self._new_session, is_for_one_query=True)
+        session = AgentSession(self._composition, request, closes_after_query=True)
         return session.stream(prompt, **options)
 
     @takes(SessionOptions)
@@ -171,6 +171,7 @@ def run_agent_stream(
         return QueryStream(_start_nothing, None, checked)
     hide_key(agent_options)
     composition, request = _prepare(agent_options)
+    request = replace(request, is_for_one_query=True)
     session = AgentSession(composition, request, closes_after_query=True, closes_agent=True)
     return session.stream(prompt, **query_options)
 
@@ -208,7 +209,7 @@ def _joined(options: AgentOptions) -> "tuple[Composition, SessionRequest]":
     split_model(configuration.settings.model)
     request = SessionRequest(
         owner=resolved.agent.owner,
-        project=resolved.agent.project or writable(str(configuration.cwd)),
+        project=configuration.project,
         settings=configuration.settings,
         named_by_agent=named_settings(options, configuration),
     )

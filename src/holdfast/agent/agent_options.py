@@ -1,9 +1,7 @@
 """Options: what an agent, a session, a prompt and a query may be told. Each is declared once.
 
-A declaration is the type that callers may give, and an `Option` with its sentence, its default and
-its check. Options that are also settings, or can be set in the configuration file, have these in
-`holdfast.vocabulary.settings`; here is only the type. Checks, signatures, help and the page of
-options derive from both (`holdfast.agent.option_checks`).
+A declaration is a type and an `Option` with its sentence, default and check. What a file can set
+has these in `holdfast.vocabulary`, and only its type here. `option_checks` derives the rest.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -138,6 +136,8 @@ class AgentOptions(ScopedOptions, total=False):
     store: Annotated[str | Store, Option(fits=_is_store, wanted="a store")]
     owner: str
     project: str | None
+    title_model: str | None
+    recall: bool
     providers: Annotated[
         Iterable[ModelClient | NativeAgent],
         list_option(

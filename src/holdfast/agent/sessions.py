@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, Unpack
 from msgspec.structs import replace
 
 from holdfast.administration import transfer
-from holdfast.administration.catalogue import Catalogue, changes_of
+from holdfast.administration.catalogue import NotedSessions, changes_of
 from holdfast.administration.descriptions import SessionChanges, SessionDescription, describe
 from holdfast.administration.finding import refuse_unknown
 from holdfast.administration.maintenance import (
@@ -33,7 +33,7 @@ SessionFactory = Callable[["Composition", "SessionRequest"], AgentSession]
 """Makes the sessions that `create` and `switch_to` return."""
 
 
-class AgentSessions(Catalogue):
+class AgentSessions(NotedSessions):
     """The sessions of one owner and project: lists, changes, exports, imports and deletes them.
 
     Made by `agent.sessions`. A session is named by its id or its name.

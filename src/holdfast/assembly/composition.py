@@ -1,13 +1,14 @@
 """Composition: the blocks of one agent, each built once and joined, and its open sessions."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs, split_model
 from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
+from holdfast.assembly.side_questions import ask_for_title
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.blocks.token_estimate import estimate_tokens
 from holdfast.blocks.tool_registry.registry import ToolInput, ToolRegistry
@@ -34,7 +35,7 @@ from holdfast.vocabulary.errors import (
 from holdfast.vocabulary.events import Event, Instrumented
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.json_types import writable
-from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.parts import media_of
 from holdfast.vocabulary.requests import TokenCount
 
@@ -64,8 +65,11 @@ class Composition:
             ),
         )
         self.clock = inputs.clock
-        self.registry = ToolRegistry([*inputs.tools, *_tools_for(inputs, configuration)])
         self._inputs = inputs
+        self._title_model = configuration.title_model
+        self.registry = ToolRegistry(
+            [*inputs.tools, *_tools_for(inputs, configuration), *self._own_tools()]
+        )
         self._store: Store | None = None
         self._sessions: list[LiveSession] = []
         self._one_shots: set[SessionId] = set()
@@ -123,6 +127,16 @@ class Composition:
             blobs=lambda: self.store.blobs,
             refuses_path=self.configuration.permission_rules.refuses_path,
         )
+
+    def _own_tools(self) -> tuple[ToolInput, ...]:
+        if not self._inputs.recall:
+            return ()
+        if not self._inputs.runtime.cross_session_context:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID, "recall needs cross_session_context, which is off"
+            )
+        owner, project = self.configuration.resolved.agent.owner, self.configuration.project
+        return (late.recall_tool(lambda: self.store, owner=owner, project=project),)
 
     def begin_opening(self, request: SessionRequest) -> asyncio.Task[LiveSession]:
         """Begin to open a session, or to make it; the task raises what stands against it.
@@ -217,6 +231,16 @@ class Composition:
             deps=self._inputs.deps,
             cwd=self.configuration.cwd,
             telemetry=self._inputs.telemetry,
+            make_title=self._make_title if self._title_model else None,
+            title_model=self._title_model or "",
+        )
+
+    async def _make_title(self, messages: Sequence[Message]) -> str:
+        return await ask_for_title(
+            self.session_resources(),
+            self.configuration.settings,
+            messages,
+            model=self._title_model or "",
         )
 
     async def count_tokens(self, live: LiveSession, message: UserMessage | None) -> TokenCount:

@@ -33,7 +33,7 @@ from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.providers.catalogue import Catalogue, KnownModels
 from holdfast.providers.vendors import VENDORS, ollama_url
-from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.json_types import JsonObject, writable
 from holdfast.vocabulary.settings import Settings
 
 EMBEDDED_MODEL = "local/smollm2"
@@ -121,6 +121,22 @@ class Configuration(Places):
             replace(step, model=model_named(step.model, self.file)) for step in settings.fallbacks
         )
         return replace(settings, model=self.model, fallbacks=fallbacks, permission_mode=mode)
+
+    @property
+    def project(self) -> str:
+        """What new sessions belong to."""
+        return self.resolved.agent.project or writable(str(self.cwd))
+
+    @property
+    def title_model(self) -> str | None:
+        """The model that makes titles, by its full name.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when there is no such model.
+
+        """
+        named = self.resolved.agent.title_model
+        return None if named is None else model_named(named, self.file)
 
     def connection(self, provider: str) -> Connection:
         """Return the way to a provider."""

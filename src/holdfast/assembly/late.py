@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.stores.recording import RecordingClient
     from holdfast.stores.sqlite.store import SqliteStore
     from holdfast.tools import check_sandbox, coding_tools
+    from holdfast.tools.recall import recall_tool
     from holdfast.tools.sandbox_check import SandboxCheck
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "offered_client",
     "prepare_database",
     "pull_model",
+    "recall_tool",
     "remove_local_model",
     "stored_transcripts",
 ]
@@ -87,6 +89,7 @@ if not TYPE_CHECKING:
             "offered_client": _VENDOR_CLIENTS,
             "prepare_database": _POSTGRES_STORE,
             "pull_model": "holdfast.providers.local.download",
+            "recall_tool": "holdfast.tools.recall",
             "remove_local_model": _WEIGHT_FILES,
             "stored_transcripts": "holdfast.providers.claude_agent.transcripts",
         },

@@ -1,9 +1,10 @@
 """The loop detector: notices a model that repeats a tool call although its result never changes."""
 
 from collections.abc import Hashable
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from holdfast.vocabulary.ids import CallId
+from holdfast.vocabulary.settings import Settings
 
 LoopVerdict: TypeAlias = Literal["fresh", "repeated", "insisting"]
 """`repeated`: it would be the same call with the same result once too often. `insisting`: it was
@@ -27,6 +28,11 @@ class LoopDetector:
         self._same_results = 0
         self._is_refused = False
 
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the detector that a session's settings ask for."""
+        return cls(None if settings.on_loop == "allow" else settings.loop_threshold)
+
     def judge(self, call_id: CallId, arguments_hash: str) -> LoopVerdict:
         """Say what a call is in the row of calls so far; asking again changes nothing."""
         if arguments_hash != self._row:
@@ -37,9 +43,10 @@ class LoopDetector:
             return "fresh"
         return "insisting" if self._is_refused else "repeated"
 
-    def refuse(self) -> None:
-        """Note that the repeated call is not run."""
-        self._is_refused = True
+    def refuse(self, call_id: CallId) -> None:
+        """Note that a repeated call is not run, unless another call came after it."""
+        if call_id in self._call_ids:
+            self._is_refused = True
 
     def end(self, call_id: CallId, result: Hashable) -> None:
         """Take note of what a call came to; a refusal for being repeated is no result."""

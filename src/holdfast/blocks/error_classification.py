@@ -25,7 +25,7 @@ from holdfast.vocabulary.errors import (
     ToolError,
     error_of,
 )
-from holdfast.vocabulary.secrets import without_secrets
+from holdfast.vocabulary.secrets import error_text, without_secrets
 
 _CLIENT_ERRORS, _SERVER_ERRORS = range(400, 500), range(500, 600)
 _STATUS_CODES = {
@@ -299,8 +299,5 @@ def _typed_code_of(value: object) -> ErrorCode | None:
 def _message_of(value: object) -> str:
     """Return the text of an exception; never its attributes, which may hold secrets."""
     if isinstance(value, BaseException):
-        try:
-            return str(value) or type(value).__name__
-        except Exception:  # noqa: BLE001 - an error's own text is somebody else's code
-            return type(value).__name__
+        return error_text(value)
     return value if isinstance(value, str) else type(value).__name__

@@ -152,7 +152,7 @@ class HeldConversation:
             started_at=self._clock.now(),
             measurement=QueryMeasurement(begun, clock=self._clock, telemetry=None),
             registry=self._blocks.tool_registry,
-            loop=LoopDetector(self._fold.settings.loop_threshold),
+            loop=LoopDetector.of(self._fold.settings),
         )
 
     async def _drive(self, scope: QueryScope, running: "_Running") -> QueryOutcome:

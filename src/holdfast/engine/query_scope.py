@@ -102,8 +102,8 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     prompt: UserMessage | None = None
     """The prompt as the fold will have it."""
     trouble: str | None = None
-    """Why a model call is being repeated or made elsewhere, for the error of a query whose time is
-    up; None while nothing has failed."""
+    """Why a call of a model or a tool is being repeated or made elsewhere, for the error of a query
+    whose time is up; None while nothing has failed."""
     turn: Turn | None = None
     """The turn that runs, or ran last; None before the first one."""
     is_end_staged: bool = False

@@ -164,7 +164,7 @@ class ToolDispatcher:
         asked_for = call.arguments if call.invalid is None else call.invalid
         row = scope.loop.judge(call.call_id, arguments_hash(call.name, asked_for))
         if row == "repeated":
-            scope.loop.refuse()
+            scope.loop.refuse(call.call_id)
         return _loop_of(scope, call) if row == "insisting" else None
 
     async def _unless_other(
@@ -183,12 +183,12 @@ class ToolDispatcher:
         call = candidate.call
         action = judged.ruling.action
         row = scope.loop.judge(call.call_id, candidate.arguments_hash)
-        looping = row != "fresh"
+        if row == "insisting":
+            return _loop_of(scope, call)
+        looping = row == "repeated"
         is_asked = scope.session.approver is not None and scope.settings.on_loop == "ask"
         if looping and (action == "deny" or not is_asked):
-            if row == "insisting":
-                return _loop_of(scope, call)
-            scope.loop.refuse()
+            scope.loop.refuse(call.call_id)
             await self._refuse(scope, call, _REPEATED, source="loop")
             return None
         if action == "deny":
@@ -293,6 +293,8 @@ class ToolDispatcher:
             await self._refuse(scope, call, _ANOTHER_DENIED, source="on_deny")
             return
         if answer.decision != "approved":
+            if question.request.reason == _LOOPS:
+                scope.loop.refuse(call.call_id)
             await self._deny(scope, call, answer.reason)
             if _is_stopped(scope):
                 voided = scope.session.approvals.cancellations(_ANOTHER_DENIED)

@@ -100,6 +100,8 @@ class ToolExecution:
         measurement = scope.measurement.begin_tool(_begun(scope, call, ready))
         with measurement.span:
             outcome = await self._run_with_repeats(scope, call, ready)
+        if scope.trouble is not None and scope.trouble.startswith(_repeating(call)):
+            scope.trouble = None
         duration_ms = int((self._clock.now() - started_at) * 1000)
         if isinstance(outcome, Succeeded):
             ended = ToolEnded(
@@ -181,6 +183,7 @@ class ToolExecution:
             tool=call.name,
         )
         await scope.recorder.record([scheduled])
+        scope.trouble = f"{_repeating(call)} {cause.code}"
         await self._clock.sleep(decision.seconds)
 
     async def _run_once(
@@ -219,6 +222,11 @@ class ToolExecution:
         if isinstance(outcome, FunctionFailed):
             return _Failure(ToolError(ErrorCode.TOOL_FAILED, outcome.message), outcome.error)
         return outcome
+
+
+def _repeating(call: ToolCallPart) -> str:
+    """Say which tool is being repeated; the code of its error follows."""
+    return f"while tool {call.name} was being retried after"
 
 
 async def record_end(

@@ -62,6 +62,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     status: SessionPhase = "idle"
     error: str | None = None
     """What the last query failed with; None when it did not fail."""
+    notes: tuple[int, ...] = ()
+    """The `seq` of each note for the project that was made in it and not taken back."""
 
 
 class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +75,8 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     spawned_by: SessionId | None = None
     archived: bool | None = None
     deleted: bool | None = False
+    noted: bool | None = None
+    """Whether notes for the project were made in it."""
     updated_after: int | None = None
     updated_before: int | None = None
 
@@ -85,6 +89,7 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
             and self.spawned_by in {None, record.spawned_by}
             and self.archived in {None, record.archived is not None}
             and self.deleted in {None, record.deleted is not None}
+            and self.noted in {None, bool(record.notes)}
             and (self.updated_after is None or record.updated > self.updated_after)
             and (self.updated_before is None or record.updated < self.updated_before)
         )

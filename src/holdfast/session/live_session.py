@@ -33,6 +33,7 @@ from holdfast.session.query_driver import QueryDriver
 from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
 from holdfast.session.session_descriptions import SessionBindings
+from holdfast.session.titles import MakeTitle, SessionTitle
 from holdfast.vocabulary.approvals import Approve, Decision
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import (
@@ -78,6 +79,8 @@ class SessionResources(msgspec.Struct, frozen=True, kw_only=True):
     deps: object = None
     cwd: Path = Path()
     telemetry: Telemetry | None = None
+    make_title: MakeTitle | None = None
+    title_model: str = ""
 
 
 class LiveSession:
@@ -146,6 +149,13 @@ class LiveSession:
             stamp=self.stamp,
         )
         self.commands = self._new_commands()
+        self._title = self._new_title()
+
+    def _new_title(self) -> SessionTitle:
+        make, model = self._resources.make_title, self._resources.title_model
+        return SessionTitle(
+            make, model=model, recorder=self.recorder, stamp=self.stamp, tasks=self._tasks
+        )
 
     def _new_scope(self, fold: SessionFold, bindings: SessionBindings) -> SessionScope:
         resources = self._resources
@@ -364,6 +374,7 @@ class LiveSession:
             current.phase = "connected"
         if current is not None and isinstance(events[-1], QueryEnded):
             current.detach()  # nothing comes after its terminal event
+            self._title.after(events[-1])
         self._approvals.wake(events)
         if not self.queue.busy:
             self._show_status()  # what the session rests on, or what waits behind it, may be others

@@ -14,6 +14,7 @@ from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionRecord
 from holdfast.session.branching import fold_log
 from holdfast.session.live_session import LiveSession, SessionResources
+from holdfast.session.notes import inherited_notes
 from holdfast.session.query_handle import waiting_for_caller
 from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.entries import Entry, SessionOpened
@@ -75,11 +76,13 @@ async def _open(
         _refuse_restoring_over(entries, request)
         is_new = not entries
         if is_new:
-            entries = [await _append_opening(resources, lease, request)]
+            entries = await _append_opening(resources, lease, request)
         fold = await fold_log(resources.store.log, entries)
     except BaseException:
         await _to_its_end(resources.store.leases.release(lease))
         raise
+    if request.is_for_one_query:
+        resources = msgspec.structs.replace(resources, make_title=None)
     live = LiveSession(resources, lease, fold, bindings=request.bindings)
     try:
         if not is_new and (changes := _changes_at_opening(fold, request)):
@@ -180,12 +183,24 @@ async def find_session(
 
 async def _append_opening(
     resources: SessionResources, lease: Lease, request: SessionRequest
-) -> SessionOpened:
+) -> list[Entry]:
+    """Begin a log, with the notes of the project unless they come with what is forked."""
+    stamp, entries = Stamp(resources.clock), list[Entry]()
+    if resources.runtime.cross_session_context and request.fork is None:
+        entries += await inherited_notes(
+            resources.store, owner=request.owner, project=request.project, stamp=stamp
+        )
+    entries.insert(0, _opening_of(request, lease.session_id, stamp))
+    entries = [msgspec.structs.replace(each, seq=seq) for seq, each in enumerate(entries, 1)]
+    await resources.store.log.append(lease, entries)
+    return entries
+
+
+def _opening_of(request: SessionRequest, session_id: SessionId, stamp: Stamp) -> SessionOpened:
     is_name = request.reference is not None and parse_session_id(request.reference) is None
-    opened = SessionOpened(
-        **Stamp(resources.clock)(),
-        seq=1,
-        session_id=lease.session_id,
+    return SessionOpened(
+        **stamp(),
+        session_id=session_id,
         owner=request.owner,
         project=request.project,
         name=request.reference if is_name else None,
@@ -198,5 +213,3 @@ async def _append_opening(
         configured=request.fork.configured if request.fork else (),
         history=request.history,
     )
-    await resources.store.log.append(lease, [opened])
-    return opened

@@ -101,7 +101,7 @@ class QueryDriver:
                 begun, clock=self._clock, telemetry=self._session.telemetry
             ),
             registry=registry_of(handle.query.tools, self._session.registry),
-            loop=LoopDetector(settings.loop_threshold),
+            loop=LoopDetector.of(settings),
         )
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:

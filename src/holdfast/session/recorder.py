@@ -32,6 +32,7 @@ from holdfast.vocabulary.entries import (
     InputPromoted,
     InputQueued,
     QueryEnded,
+    SessionChanged,
     UnknownEntry,
 )
 from holdfast.vocabulary.entry_kinds import KnownEntry
@@ -131,6 +132,14 @@ class SessionRecorder:
             elif isinstance(item, InputPromoted | InputDrained):
                 inputs.pop(item.input_id, None)
         return inputs
+
+    def is_titled(self) -> bool:
+        """Whether the session has a title, in the log or on its way there."""
+        given = self.fold.title
+        for item in self._staged:
+            if isinstance(item, SessionChanged):
+                given = item.changes.get("title", given)
+        return given is not None
 
     def show(self, events: Sequence[Event]) -> None:
         """Show events at once: live-only ones, or an end that no store would take."""

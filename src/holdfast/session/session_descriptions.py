@@ -95,6 +95,8 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = "local"
     project: str = ""
     settings: Settings = msgspec.field(default_factory=Settings)
+    is_for_one_query: bool = False
+    """Whether it is closed after its first query; no title is made for it then."""
     named_by_agent: NamedSettings = NamedSettings()
     """What wins over what a session was opened with, but not over what `configure` set."""
     named_here: NamedSettings = NamedSettings()

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.ports.session_store import SessionFilter, SessionPhase, SessionRecord
 from holdfast.vocabulary.entries import (
+    ContextNoted,
     Entry,
     QueryEnded,
     QueryStarted,
@@ -30,11 +31,11 @@ _CHANGEABLE = {
     "deleted": int | None,
 }
 """The fields of a record that `session.changed` sets, and their types."""
-_DESCRIBING = (SessionOpened, SessionChanged)
+_DESCRIBING = (SessionOpened, SessionChanged, ContextNoted)
 _OF_QUERIES = (QueryStarted, QueryEnded)
 RECORDED = _DESCRIBING + _OF_QUERIES
 """The kinds that change more of a record than its time and head."""
-_DETAILS = ("spawned_by", "tags", "archived", "deleted", "metadata", "status", "error")
+_DETAILS = ("spawned_by", "tags", "archived", "deleted", "metadata", "status", "error", "notes")
 """The fields of a record that stores keep together, as JSON: nothing is looked up by them."""
 
 
@@ -127,6 +128,8 @@ def changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:
     if isinstance(entry, QueryEnded):
         error = entry.error.message if entry.error and entry.stop_reason == "error" else None
         return {"status": phase_after(entry), "error": error}
+    if isinstance(entry, ContextNoted):
+        return {"notes": (*record.notes, entry.seq)} if entry.source is None else {}
     changes = entry.changes if isinstance(entry, SessionChanged) else {}
     named: dict[str, Any] = {}
     for name, kind in _CHANGEABLE.items():
@@ -137,6 +140,8 @@ def changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:
     if isinstance(metadata := changes.get("metadata"), dict):
         merged = record.metadata | metadata
         named["metadata"] = {key: value for key, value in merged.items() if value is not None}
+    if isinstance(forgotten := changes.get("forgotten_notes"), list):
+        named["notes"] = tuple(seq for seq in record.notes if seq not in forgotten)
     if "model" in (settings := changes.get("settings") or {}):
         named["model"] = settings["model"]
     return named

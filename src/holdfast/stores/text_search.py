@@ -26,6 +26,7 @@ from holdfast.vocabulary.entries import (
 )
 from holdfast.vocabulary.ids import MessageId, PartId, SessionId
 from holdfast.vocabulary.json_types import writable
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.part_texts import PartTexts
 from holdfast.vocabulary.parts import TextPart
 
@@ -150,8 +151,7 @@ class TextQuery:
     """
 
     def __init__(self, query: str) -> None:
-        import apsw  # noqa: PLC0415 - memory and jsonl stores load it only when they are searched
-
+        apsw = late_module("apsw")  # memory and jsonl stores load it only when they are searched
         self._connection = apsw.Connection(":memory:")
         # What a tokenizer returns depends on its options, in a way that types cannot tell.
         self._tokenizer: Any = self._connection.fts5_tokenizer("unicode61", [])
@@ -168,12 +168,18 @@ class TextQuery:
 
     def score(self, text: str) -> float:
         """Return how well a text fits: 0 unless it holds every phrase."""
+        if text.isascii() and not self._may_hold(text.lower()):
+            return 0.0  # most texts: they need not be split into words
         words = self.words_of(text)
         length = 1 - _LENGTH_WEIGHT + _LENGTH_WEIGHT * len(words) / _TYPICAL_WORDS
         counts = [len(_places(words, phrase)) for phrase in self.phrases]
         if not counts or not all(counts):
             return 0.0
         return sum(count * (_SATURATION + 1) / (count + _SATURATION * length) for count in counts)
+
+    def _may_hold(self, lowered: str) -> bool:
+        """Whether a text of ASCII holds every word somewhere, perhaps inside another word."""
+        return all(word in lowered for phrase in self.phrases for word in phrase)
 
     def snippet(self, text: str) -> str:
         """Return the piece of a text around the first phrase that it holds, on one line."""

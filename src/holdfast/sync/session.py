@@ -8,6 +8,7 @@ from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, Sett
 from holdfast.agent.option_checks import takes
 from holdfast.agent.query_stream import QueryStream as AsyncQueryStream
 from holdfast.agent.session import AgentSession as AsyncAgentSession
+from holdfast.agent.session_memory import IncludedAs
 from holdfast.agent.verbs import AgentRemote as AsyncAgentRemote
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import SessionView, Unfinished
@@ -235,6 +236,14 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
     def configure(self, **options: Unpack[SettingsOptions]) -> None:
         """Change settings, from the next turn on."""
         self._access.call(self._inner.configure(**options))
+
+    def note(self, text: str) -> None:
+        """Keep a note for every session of this project."""
+        self._access.call(self._inner.note(text))
+
+    def include(self, other: str, *, as_: IncludedAs = "summary") -> None:
+        """Tell this session's model of another session, with its next prompt."""
+        self._access.call(self._inner.include(other, as_=as_))
 
     def fork(self, *, after: str | None = None, name: str | None = None) -> "AgentSession":
         """Go on from a message (itself included) in a new session, which the caller closes."""

@@ -18,6 +18,7 @@ from holdfast.administration.descriptions import (
 from holdfast.administration.maintenance import SessionHealth
 from holdfast.administration.transfer import Imported
 from holdfast.agent.sessions import AgentSessions as AsyncAgentSessions
+from holdfast.session.notes import ProjectNote
 from holdfast.sync.background_loop import LoopAccess
 from holdfast.sync.session import AgentSession
 
@@ -72,6 +73,10 @@ class FoundSessions:
         """Return the summary of a session, when one was made."""
         return self._access.call(self._inner.summary(reference))
 
+    def notes(self) -> tuple[ProjectNote, ...]:
+        """List the notes of this project, the oldest first; a text comes once."""
+        return self._access.call(self._inner.notes())
+
     def verify(self, reference: str) -> SessionHealth:
         """Read a whole session and say what cannot be read, and whether it can be opened."""
         return self._access.call(self._inner.verify(reference))
@@ -111,6 +116,10 @@ class ChangedSessions(FoundSessions):
     def set_summary(self, reference: str, summary: SessionSummary) -> None:
         """Keep a summary of a session."""
         self._access.call(self._inner.set_summary(reference, summary))
+
+    def forget_note(self, note: ProjectNote) -> None:
+        """Take a note back: new sessions do not hear of it any more."""
+        self._access.call(self._inner.forget_note(note))
 
     def delete(self, reference: str) -> None:
         """Delete a session with everything that belongs to it."""

@@ -43,6 +43,22 @@ class AgentDefaults(
             variable="PROJECT",
         ),
     ] = None
+    recall: Annotated[
+        bool,
+        Option(
+            "Whether the model gets the tool `recall`, which searches the other sessions of the "
+            "same owner and project.",
+            variable="RECALL",
+        ),
+    ] = False
+    title_model: Annotated[
+        str | None,
+        Option(
+            "A small model that gives sessions a title after their first exchange, in the "
+            "background; None makes none.",
+            variable="TITLE_MODEL",
+        ),
+    ] = None
     log: Annotated[
         LogLevel | None,
         Option("Level of the logger `holdfast`; None leaves it as it is.", variable="LOG"),

@@ -300,10 +300,7 @@ class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
 
 
 class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
-    """From here on something shorter is sent instead of what came before.
-
-    One of a native agent (strategy `native`) is its own: the log keeps the whole conversation.
-    """
+    """From here on something shorter is sent instead; not after a native agent's (`native`)."""
 
     survives_rewind: ClassVar[bool] = False
     trigger: Literal["auto", "manual", "provider"]
@@ -356,11 +353,14 @@ class HistoryEdited(Entry, frozen=True, kw_only=True, tag="history.edited"):
 
 
 class ContextNoted(Entry, frozen=True, kw_only=True, tag="context.noted"):
-    """A note from another session."""
+    """A note for all sessions of the project, or what a session was told of another one."""
 
     survives_rewind: ClassVar[bool] = False
     text: str
     source: SessionId | None = None
+    """The session that the text comes from; None for a note that was made in this one."""
+    included: Literal["summary", "full"] | None = None
+    """What of the source the text is, when a session was included; None for a note."""
 
 
 class HookMessage(Entry, frozen=True, kw_only=True, tag="hook.message"):

@@ -147,6 +147,15 @@ class ScrubbedError(Exception):
     """
 
 
+def error_text(error: BaseException) -> str:
+    """Return what an exception says, or its type where it says nothing or cannot."""
+    name = type(error).__name__
+    try:
+        return str(error) or name
+    except Exception:  # noqa: BLE001 - an exception's own text is its author's code
+        return name
+
+
 def without_secrets(raised: BaseException) -> BaseException:
     """Return `raised` if neither it nor what caused it shows a secret, else a stand-in for it.
 

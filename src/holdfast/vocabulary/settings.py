@@ -13,7 +13,7 @@ from holdfast.vocabulary.option_declarations import Option
 
 Thinking: TypeAlias = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 CacheTtl: TypeAlias = Literal["5m", "1h"]
-OnLoop: TypeAlias = Literal["ask", "deny"]
+OnLoop: TypeAlias = Literal["ask", "deny", "allow"]
 Delivery: TypeAlias = Literal["queue", "steer", "reject", "interrupt"]
 ApprovalRule: TypeAlias = Literal["by_tool", "ask"]
 PermissionMode: TypeAlias = Literal["default", "accept_edits", "plan", "dont_ask", "ask"]
@@ -266,9 +266,9 @@ class Settings(_Values, frozen=True, kw_only=True):
     on_loop: Annotated[
         OnLoop,
         Option(
-            'What happens to that call: "ask" asks the approver where there is one; otherwise, and '
-            'with "deny", it is not run and the model is told so. If the model insists, the query '
-            "ends with the stop reason `loop`."
+            'What happens to that call: "allow" runs it, "ask" asks the approver where there is '
+            'one. If that denies it, without one and with "deny", it is not run and the model is '
+            "told so. If the model insists, the query ends with the stop reason `loop`."
         ),
     ] = "ask"
     permission_mode: Annotated[
@@ -373,5 +373,10 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
         bool | None, Option("Whether long conversations are compacted.", planned=True)
     ] = None
     cross_session_context: Annotated[
-        bool | None, Option("Whether sessions hear of each other.", planned=True)
-    ] = None
+        bool,
+        Option(
+            "Whether sessions hear of each other: new ones of the notes of their project, any of "
+            "sessions that they include, and models of what `recall` finds.",
+            variable="CROSS_SESSION_CONTEXT",
+        ),
+    ] = True

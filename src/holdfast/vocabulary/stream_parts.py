@@ -72,6 +72,8 @@ class StreamFinished(msgspec.Struct, frozen=True, kw_only=True):
     cost: Decimal | None = None
     """What the provider says it billed, where it says so."""
     native: JsonObject | None = None
+    model: str = ""
+    """The model that answered, if it was not known yet when the stream was opened."""
 
 
 StreamPart: TypeAlias = (

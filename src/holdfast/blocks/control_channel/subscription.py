@@ -6,11 +6,15 @@ from collections.abc import Collection, Sequence
 from typing import Literal, TypeAlias
 
 from holdfast.vocabulary.errors import AgentError
-from holdfast.vocabulary.events import Event, ToolProgress
+from holdfast.vocabulary.events import Event, Heartbeat, ToolProgress
 
 WhenFull: TypeAlias = Literal["wait", "lag"]
 """What happens when a consumer is `limit` events behind: the publisher waits for it, or the
 consumer loses its buffer and is told so."""
+
+_MOMENTARY = (ToolProgress, Heartbeat)
+"""Events that are worth nothing later, and whose publisher does not wait for space: a consumer that
+is behind gets the next."""
 
 
 class Subscription:
@@ -34,6 +38,8 @@ class Subscription:
         self._space: asyncio.Future[None] | None = None
         """What publishers wait for, if any does."""
         self._is_excused = False
+        self._is_late = False
+        """Whether the consumer had a turn of the loop with a full buffer, and left it full."""
         self._error: AgentError | None = None
         self.has_space = True
         """Whether publishers may go on. False only when the buffer is full and does not lag."""
@@ -49,18 +55,21 @@ class Subscription:
         if self.ended or self.abandoned or self.lagged:
             return
         buffer = self._buffer
-        if self._lags and len(buffer) > self._limit:
+        if self._is_late and len(buffer) > self._limit:
             self.lagged = True
             buffer.clear()
         elif self.has_space:
             buffer.extend(events)
         else:
-            # A tool's progress is worth nothing later: a consumer that is behind gets the next.
-            buffer.extend([event for event in events if type(event) is not ToolProgress])
+            buffer.extend([event for event in events if not isinstance(event, _MOMENTARY)])
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
-        if len(buffer) > self._limit and not (self._lags or self._is_excused):
-            self.has_space = False
+        if len(buffer) > self._limit:
+            if self._lags:
+                # The consumer was woken before: by then it has taken what came at once.
+                asyncio.get_running_loop().call_soon(self._look_whether_late)
+            elif not self._is_excused:
+                self.has_space = False
 
     async def wait_for_space(self, *, unless: "Collection[asyncio.Future[None]]" = ()) -> None:
         """Wait until the consumer has caught up or left, or one of `unless` is done."""
@@ -122,6 +131,9 @@ class Subscription:
         elif not self._lags:
             self.has_space = False  # it may have been excused
         return event
+
+    def _look_whether_late(self) -> None:
+        self._is_late = len(self._buffer) > self._limit
 
     def _free_space(self) -> None:
         self.has_space = True

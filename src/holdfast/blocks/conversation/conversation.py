@@ -5,10 +5,11 @@ from typing import Protocol, Self
 
 import msgspec
 
+from holdfast.vocabulary.entries import ContextNoted
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import CompactionPart, ReasoningPart, ToolResultPart
+from holdfast.vocabulary.parts import CompactionPart, ReasoningPart, ReminderPart, ToolResultPart
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.usage import Usage, add_costs
 
@@ -36,6 +37,39 @@ class SentCounts:
 
 
 _MESSAGES = (UserMessage, AssistantMessage)
+
+
+class UntoldNotes:
+    """Notes and included sessions: what of them leads the next prompt."""
+
+    def __init__(self) -> None:
+        self._untold: tuple[ReminderPart, ...] = ()
+        self._notes: tuple[ReminderPart, ...] = ()
+        """All notes, told or not."""
+
+    def take(self, entry: ContextNoted) -> None:
+        """Take in what was noted."""
+        is_note = entry.included is None
+        text = f"A note for this project: {entry.text}" if is_note else entry.text
+        reminder = ReminderPart(text=text, persisted=True)
+        self._untold += (reminder,)
+        self._notes += (reminder,) if is_note else ()
+
+    def lead(self, prompt: UserMessage) -> UserMessage:
+        """Return a prompt with what is untold before it."""
+        if not self._untold:
+            return prompt
+        return msgspec.structs.replace(prompt, parts=self._untold + prompt.parts)
+
+    def tell(self, prompt: UserMessage) -> UserMessage:
+        """Return a prompt that leads with what is untold; it is told by that."""
+        prompt, self._untold = self.lead(prompt), ()
+        return prompt
+
+    def tell_again(self) -> None:
+        """Have notes told again: a summary stands for what they led, and for included sessions."""
+        others = tuple(part for part in self._untold if part not in self._notes)
+        self._untold = self._notes + others
 
 
 class ConversationInterface(Protocol):

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.blocks.conversation.conversation import Conversation, end_last, joined, merged
 from holdfast.blocks.conversation.conversation import ConversationInterface as Messages
+from holdfast.blocks.conversation.conversation import UntoldNotes as Notes
 from holdfast.blocks.conversation.native_place import NativePlace
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.paths import current_path
@@ -97,6 +98,7 @@ class SessionFold:
         """The answer that the tip went on with; it stays when what was added is discarded."""
         self.standing = StandingApprovals()
         self.inputs: dict[InputId, InputQueued] = {}
+        self.notes = Notes()
         self.usage = Usage()
         self.cost: Decimal | None = Decimal(0)
 
@@ -125,7 +127,7 @@ class SessionFold:
         With a `prompt`, what would be sent if it were said now.
         """
         view = self.conversation.wire_view()
-        for message in (*self._unsettled(), *((prompt,) if prompt else ())):
+        for message in (*self._unsettled(), *((self.notes.lead(prompt),) if prompt else ())):
             view = joined(view, message)
         if view and isinstance(view[0], AssistantMessage):
             # A provider compacts inside its own answer, and no provider hears an answer first.
@@ -225,7 +227,7 @@ class SessionFold:
     def _push_prompt(self, message: UserMessage, *, time: int) -> None:
         """Let a prompt in; what waited for something is settled by it."""
         self._settle()
-        self._push(said_at(message, time))
+        self._push(said_at(self.notes.tell(message), time))
 
     def _tip_assistant(self) -> AssistantMessage | None:
         tip = self.conversation.tip
@@ -338,6 +340,7 @@ class SessionFold:
             UserMessage(id=message_id, parts=(summary,), time=entry.time),
             kept_from=entry.kept_from,
         )
+        self.notes.tell_again()
 
     def _on_rewound(self, entry: Rewound) -> None:
         for call in self.calls.values():
@@ -378,9 +381,10 @@ class SessionFold:
         Compaction: _on_compaction,
         Rewound: _on_rewound,
         HistoryEdited: _on_history_edited,
+        ContextNoted: lambda fold, entry: fold.notes.take(entry),
         UsageReported: _on_usage_reported,
         **dict.fromkeys(
-            (RetryScheduled, Snapshot, ContextNoted, HookMessage, TranscriptMirrored, UnknownEntry),
+            (RetryScheduled, Snapshot, HookMessage, TranscriptMirrored, UnknownEntry),
             _change_nothing,
         ),
     }

@@ -260,6 +260,8 @@ class AnswerAssembler:
                 self._carry(payload, out)
             case StreamFinished():
                 self.finished = part
+                if part.model and self.opened is not None:
+                    self.opened = msgspec.structs.replace(self.opened, model=part.model)
                 self.close(out)
             case StreamOpened():
                 self.opened = part

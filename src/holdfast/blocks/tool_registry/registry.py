@@ -14,6 +14,7 @@ from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.parts import ResultContent, ToolCallPart
+from holdfast.vocabulary.secrets import error_text
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
 
 ToolInput: TypeAlias = AnyTool | Callable[..., object] | ToolSource
@@ -81,7 +82,7 @@ class Ready(msgspec.Struct, frozen=True):
                 value = transform(self.tool.spec.name, value)
             return Succeeded(to_content(value))
         except Exception as error:  # noqa: BLE001 - a tool may raise anything; the model hears of it
-            return FunctionFailed(_message_of(error), error)
+            return FunctionFailed(f"{type(error).__name__}: {error_text(error)}", error)
 
 
 class NotFound(msgspec.Struct, frozen=True):
@@ -202,11 +203,3 @@ def registry_of(own: ToolSource | None, inherited: ToolRegistryInterface) -> Too
 
 def _is_other(first: object, second: object) -> bool:
     return first is not second
-
-
-def _message_of(error: Exception) -> str:
-    """Return what an error says, if it can say anything at all."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001 - an error's own text is the user's code, too
-        return type(error).__name__

@@ -137,6 +137,11 @@ def _to_json(value: object) -> str:
         # Escapes can say what UTF-8 cannot: file names that are no text, for example.
         plain = msgspec.to_builtins(value, enc_hook=_encode_foreign)
         return str(late_module("json").dumps(plain))
+    except RecursionError:
+        raise TypeError(
+            f"the tool returned a {type(value).__qualname__!r} which has no JSON form: "
+            "it contains itself, or is nested too deeply"
+        ) from None
 
 
 def _encode_foreign(value: object) -> object:

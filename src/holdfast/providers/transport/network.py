@@ -151,7 +151,10 @@ def host_of(url: str) -> str:
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
         port = ""
-    return f"{parts.hostname}{port}" if parts.hostname else url
+    if not parts.hostname:
+        return url
+    name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{name}{port}"
 
 
 def _reason(error: OSError) -> str:

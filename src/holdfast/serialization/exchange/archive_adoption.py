@@ -17,6 +17,7 @@ from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.serialization.exchange.archive_reading import ArchiveSummary
 from holdfast.vocabulary.entries import (
     ApprovalSettled,
+    ContextNoted,
     Entry,
     Rewound,
     SessionChanged,
@@ -135,6 +136,9 @@ class Adoption:
             fields["changes"] = kept
         elif isinstance(entry, ApprovalSettled):
             fields.pop("scope", None)
+        elif isinstance(entry, ContextNoted):
+            # With a source it is told in the imported session only, and in no other of the project.
+            fields.setdefault("source", self._ids.sessions[log])
         return decode_entry(msgspec.json.encode(_without_mode(fields)))
 
     def _opening(self, fields: JsonObject, log: SessionId) -> JsonObject:

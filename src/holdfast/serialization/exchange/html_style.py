@@ -24,7 +24,7 @@ h2 { display: inline; margin: 0; font-size: .95rem; }
 .assistant h2 { color: var(--model); }
 h3 { margin: .6rem 0 .2rem; color: var(--soft); font-size: .8rem; font-weight: 600; }
 .facts { display: inline; margin: 0 0 0 .6rem; color: var(--soft); font-size: .8rem; }
-.facts span::after { content: " \\00b7 "; }
+.facts span::after { content: " \\00b7  "; }
 .facts a { color: inherit; text-decoration: none; }
 p { margin: .6rem 0; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; }
 .heading { font-weight: 700; }

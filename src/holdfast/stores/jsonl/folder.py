@@ -9,6 +9,7 @@
     takeovers/<id>.*        files that are about to replace others
     index.json              a cache of what the logs say; deleting it loses nothing
     index.lock              locked while a name is taken
+    lookup.jsonl            which sessions took which name, to be verified against their logs
 
 Files are created 0600 and folders 0700. A new file is durable only once its folder is synced.
 """
@@ -43,10 +44,11 @@ class SessionFolder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.sessions = root / "sessions"
 
     def log(self, session_id: SessionId) -> Path:
         """Return the path of a session's log."""
-        return self.root / "sessions" / f"{_checked(session_id)}.jsonl"
+        return self.sessions / f"{_checked(session_id)}.jsonl"
 
     def lease(self, session_id: SessionId) -> Path:
         """Return the path of a session's lock file."""
@@ -91,7 +93,7 @@ class SessionFolder:
     def logs(self) -> dict[SessionId, os.stat_result]:
         """Return the `stat` of every log, by session."""
         found: dict[SessionId, os.stat_result] = {}
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.root / "sessions") as files:
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.sessions) as files:
             for file in files:
                 with contextlib.suppress(FileNotFoundError):
                     found[SessionId(file.name.removesuffix(".jsonl"))] = file.stat(

@@ -4,13 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.ports.session_store import ANY_SESSION, SearchHit, SessionFilter, SessionRecord
 from holdfast.stores.append_rules import is_visible, page_of
+from holdfast.stores.jsonl.lookup import notes_key
 from holdfast.stores.jsonl.resources import JsonlResources
 from holdfast.stores.private_files import translated_os_errors
 from holdfast.stores.text_search import SEARCHABLE_KINDS, TextScan
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import SessionId, parse_session_id
-
-_PAGE = 256
 
 
 class JsonlIndex:
@@ -42,9 +41,13 @@ class JsonlIndex:
         after: SessionId | None = None,
     ) -> Sequence[SessionRecord]:
         """List sessions, the last updated first."""
-        return await self._resources.threads.read(
-            lambda: page_of(self._owned(owner, project), matching, limit=limit, after=after)
-        )
+
+        def list_records() -> list[SessionRecord]:
+            noted = self._noted(owner, project) if matching.noted else None
+            records = self._owned(owner, project) if noted is None else noted
+            return page_of(records, matching, limit=limit, after=after)
+
+        return await self._resources.threads.read(list_records)
 
     async def rebuild(self) -> int:
         """Derive the index again from the logs."""
@@ -59,12 +62,13 @@ class JsonlIndex:
                 return record
         if name is None:
             return None
-        # A session that had the name at the last look most likely still has it.
-        for known in self._resources.summaries.named(name):
-            record = self._record(known)
-            if record is not None and record.name == name and is_visible(record, *owned):
-                return record
-        page = page_of(self._owned(*owned), SessionFilter(name=name), limit=1, after=None)
+        owner, project = owned
+        if project is None:
+            records = self._owned(owner, None)
+        else:
+            with translated_os_errors(self._resources.folder.root):
+                records = self._resources.named(owner, project, name)
+        page = page_of(records, SessionFilter(name=name), limit=1, after=None)
         return page[0] if page else None
 
     def _record(self, session_id: SessionId) -> SessionRecord | None:
@@ -80,10 +84,24 @@ class JsonlIndex:
             if record.owner == owner and project in {None, record.project}
         ]
 
+    def _noted(self, owner: str, project: str | None) -> list[SessionRecord] | None:
+        """Return the sessions that may have notes; None when all sessions have to be asked."""
+        if project is None:
+            return None
+        with translated_os_errors(self._resources.folder.root):
+            ids = self._resources.lookup.sessions(notes_key(owner, project))
+        found = None if ids is None else [self._record(each) for each in ids]
+        return None if found is None else [each for each in found if each is not None]
+
     def _rebuild(self) -> int:
         with translated_os_errors(self._resources.folder.root):
-            self._resources.summaries.forget()
-            return len(self._resources.summaries.records())
+            if not self._resources.folder.sessions.is_dir():
+                return 0
+            with self._resources.lookup.locked():
+                self._resources.summaries.forget()
+                records = self._resources.summaries.records()
+                self._resources.lookup.write_all(records)
+            return len(records)
 
 
 class JsonlSearch:
@@ -111,11 +129,5 @@ class JsonlSearch:
         return await self._resources.threads.read(scan)
 
     def _searchable_entries(self, session_id: SessionId) -> Iterator[Entry]:
-        after, is_last = 0, False
-        while not is_last:
-            page = self._resources.summaries.read_entries(
-                session_id, after=after, limit=_PAGE, kinds=SEARCHABLE_KINDS
-            )
+        for page in self._resources.summaries.pages(session_id, kinds=SEARCHABLE_KINDS):
             yield from page
-            is_last = len(page) < _PAGE
-            after = page[-1].seq if page else after

@@ -1,30 +1,32 @@
 """The logs of a jsonl store: appending, reading, following, inspecting and deleting."""
 
-import contextlib
 import os
 import shutil
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from holdfast.ports.session_store import Damage, Lease, SessionRecord
 from holdfast.stores.append_rules import fenced_error, name_taken_error
-from holdfast.stores.jsonl.folder import blob_finder, locked, try_lock
+from holdfast.stores.jsonl.folder import blob_finder, try_lock
 from holdfast.stores.jsonl.lines import DamagedBytes, damaged_commands, quarantined_in
 from holdfast.stores.jsonl.lock_file import read_lease_state
 from holdfast.stores.jsonl.log_file import LogFile
+from holdfast.stores.jsonl.lookup import Key, keys_of
 from holdfast.stores.jsonl.resources import JsonlResources
 from holdfast.stores.jsonl.scan import decode_entries, scan_log
 from holdfast.stores.jsonl.session_writer import SessionWriter
 from holdfast.stores.notifications import follow_log
 from holdfast.stores.private_files import (
-    open_or_create,
     read_or_empty,
     remove_durably,
     sync_folder,
     translated_os_errors,
 )
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import Entry, SessionChanged, SessionOpened
+from holdfast.vocabulary.entries import ContextNoted, Entry, SessionChanged, SessionOpened
 from holdfast.vocabulary.ids import SessionId
+
+_LOOKED_UP_BY = (SessionOpened, SessionChanged, ContextNoted)
+"""The kinds that can give a session a name, or notes for its project."""
 
 
 class JsonlLog:
@@ -88,41 +90,38 @@ class JsonlLog:
             if writer is None:
                 holder = read_lease_state(self._folder.lease(lease.session_id)).holder
                 raise fenced_error(lease.session_id, holder)
-            renamed = self._record_of_new_name(writer, lease, entries)
-            if renamed is None:
+            taken = self._newly_looked_up_by(writer, lease, entries)
+            if not taken:
                 writer.append(lease.epoch, entries, consumed)
                 return
             # Names are taken only under this lock, so the name stays free until it is written.
-            with self._name_lock():
-                self._refuse_taken_name(renamed)
+            lookup = self._resources.lookup
+            with lookup.locked():
+                after = writer.record_after(writer.fresh(entries))
+                before = writer.record.name if writer.record else None
+                if after is not None and after.name not in {None, before}:
+                    self._refuse_taken_name(after)
+                for key in sorted(taken):
+                    if lookup.sessions(key) is None:
+                        lookup.write_all(self._resources.summaries.records())
+                    lookup.add(key, lease.session_id)
                 writer.append(lease.epoch, entries, consumed)
 
-    def _record_of_new_name(
+    def _newly_looked_up_by(
         self, writer: SessionWriter, lease: Lease, entries: Sequence[Entry]
-    ) -> SessionRecord | None:
-        """Return the record of a session that takes another name with these entries."""
-        if not any(isinstance(entry, SessionOpened | SessionChanged) for entry in entries):
-            return None
+    ) -> set[Key]:
+        """Return what a session is to be looked up by from these entries on."""
+        if not any(isinstance(entry, _LOOKED_UP_BY) for entry in entries):
+            return set()
         # First: a writer that was taken over gets FENCED, not a CONFLICT with the newer log.
         writer.renew(lease.epoch)
-        after = writer.record_after(writer.fresh(entries))
-        before = writer.record.name if writer.record else None
-        return None if after is None or after.name in {None, before} else after
-
-    @contextlib.contextmanager
-    def _name_lock(self) -> Iterator[None]:
-        descriptor = open_or_create(self._folder.index_lock, os.O_RDWR)
-        try:
-            with locked(descriptor, self._folder.index_lock):
-                yield
-        finally:
-            os.close(descriptor)
+        return keys_of(writer.record_after(writer.fresh(entries))) - keys_of(writer.record)
 
     def _refuse_taken_name(self, record: SessionRecord) -> None:
-        wanted = (record.owner, record.project, record.name)
-        for other in self._resources.summaries.records():
-            if other.id != record.id and (other.owner, other.project, other.name) == wanted:
-                raise name_taken_error(str(record.name))
+        name = str(record.name)
+        for other in self._resources.named(record.owner, record.project, name):
+            if other.id != record.id:
+                raise name_taken_error(name)
 
     def _inspect(self, session_id: SessionId) -> tuple[Damage, ...]:
         path = self._folder.log(session_id)

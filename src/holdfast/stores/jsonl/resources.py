@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from holdfast.ports.session_store import SessionRecord
 from holdfast.stores.jsonl.folder import SessionFolder
+from holdfast.stores.jsonl.lookup import Lookup, name_key
 from holdfast.stores.jsonl.session_writer import SessionWriter
 from holdfast.stores.jsonl.summaries import Summaries
 from holdfast.stores.notifications import ChangeNotifier
 from holdfast.stores.processes import ForkGuard
 from holdfast.vocabulary.errors import ErrorCode, SessionError
-from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.ids import SessionId, parse_session_id
 
 T = TypeVar("T")
 
@@ -86,6 +88,7 @@ class JsonlResources:
 
     folder: SessionFolder
     summaries: Summaries
+    lookup: Lookup
     notifier: ChangeNotifier
     """Wakes those who wait for entries or a lease."""
     inbox_notifier: ChangeNotifier
@@ -100,11 +103,37 @@ class JsonlResources:
     tickets: set[Path] = field(default_factory=set)
     """The files of callers of this store that wait for a lease."""
 
+    def named(self, owner: str, project: str, name: str) -> list[SessionRecord]:
+        """Return the sessions that have a name, as their logs say, without looking at all logs.
+
+        Looked at are those that took the name, those that had it at the last look, and those that
+        neither the file of names nor this process knows: logs that were copied into the folder.
+        """
+        wanted = (owner, project, name)
+        led_to = self.lookup.sessions(name_key(*wanted))
+        if led_to is None:
+            return [each for each in self.summaries.records() if _bears(each, wanted)]
+        found = self._bearers({*led_to, *self.summaries.named(name)}, wanted)
+        if not found:
+            unseen = {each for each in self.summaries.unseen() if each not in self.lookup}
+            found = self._bearers(unseen, wanted)
+        return found
+
+    def _bearers(
+        self, ids: Collection[SessionId], wanted: tuple[str, str, str]
+    ) -> list[SessionRecord]:
+        records = [self.summaries.of(each).record for each in ids if parse_session_id(each)]
+        return [each for each in records if each is not None and _bears(each, wanted)]
+
     def remove_ticket(self, path: Path) -> None:
         """Remove the ticket of a caller of this store; a file that stays behind is no error."""
         self.tickets.discard(path)
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def _bears(record: SessionRecord, wanted: tuple[str, str, str]) -> bool:
+    return (record.owner, record.project, record.name) == wanted
 
 
 def make_resources(root: Path, *, lease_seconds: float) -> JsonlResources:
@@ -113,6 +142,7 @@ def make_resources(root: Path, *, lease_seconds: float) -> JsonlResources:
     return JsonlResources(
         folder=folder,
         summaries=Summaries(folder),
+        lookup=Lookup(folder),
         notifier=ChangeNotifier(FileSizes(folder.log).changed),
         inbox_notifier=ChangeNotifier(FileSizes(folder.inbox).changed),
         lease_seconds=lease_seconds,

@@ -35,6 +35,10 @@ from holdfast.vocabulary.ids import SessionId, parse_session_id
 
 _LANDMARK_DISTANCE = 256
 _SAVE_AFTER = 100
+_PAGE = 4096
+"""How many entries are read at a time when all are wanted."""
+_PIECE = 4 * 1024 * 1024
+"""How many bytes of a log are scanned at a time."""
 
 
 class LogSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -58,11 +62,9 @@ class LogSummary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         landmark = self.landmarks[max(place, 0)]
         return max(landmark, self.last_growth) if self.last_growth[0] <= after else landmark
 
-    def stop_for(self, last: int | None) -> tuple[int, int]:
+    def stop_for(self, last: int) -> tuple[int, int]:
         """Return the first landmark behind entry `last`; head and end when there is none."""
-        place = len(self.landmarks)
-        if last is not None:
-            place = bisect.bisect_left(self.landmarks, (last, 0))
+        place = bisect.bisect_left(self.landmarks, (last, 0))
         return self.landmarks[place] if place < len(self.landmarks) else (self.head, self.end)
 
 
@@ -120,21 +122,33 @@ class Summaries:
         kinds: Collection[str] | None = None,
     ) -> list[Entry]:
         """Read entries after `after`, up to `limit` that can be read, all or of some kinds."""
+        entries: list[Entry] = []
+        for page in self.pages(session_id, after=after, limit=limit, kinds=kinds):
+            entries += page
+            if limit is not None and len(entries) >= limit:
+                break
+        return entries[:limit]
+
+    def pages(
+        self,
+        session_id: SessionId,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        kinds: Collection[str] | None = None,
+    ) -> Iterator[list[Entry]]:
+        """Read entries after `after` in pages; `limit` says how many are wanted at first."""
         path = self._folder.log(session_id)
         with translated_os_errors(path):
             summary = self.of(session_id)
             try:
                 descriptor = _open_to_read(path)
             except FileNotFoundError:
-                return []
+                return
             try:
                 find_blob = blob_finder(self._folder.blobs(session_id))
-                entries: list[Entry] = []
                 for scan in _scans(descriptor, summary, after=after, limit=limit):
-                    entries += decode_entries(scan, find_blob, after=after, kinds=kinds)
-                    if limit is not None and len(entries) >= limit:
-                        break
-                return entries[:limit]
+                    yield decode_entries(scan, find_blob, after=after, kinds=kinds)
             finally:
                 os.close(descriptor)
 
@@ -156,6 +170,13 @@ class Summaries:
         if self._unsaved >= _SAVE_AFTER:
             self.save()
         return [record for record in records if record is not None]
+
+    def unseen(self) -> set[SessionId]:
+        """Return the sessions whose logs were never read, by this process or one that saved it."""
+        known, found = self._load(), set[SessionId]()
+        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder.sessions) as files:
+            found = {SessionId(file.name.removesuffix(".jsonl")) for file in files}
+        return found - known.keys()
 
     def named(self, name: str) -> list[SessionId]:
         """Return the sessions that had a name when they were last read."""
@@ -218,7 +239,7 @@ def _scans(
     """
     seq, offset = summary.start_for(after)
     while offset < summary.end and after < summary.head:
-        last = None if limit is None else max(seq, after) + max(limit, 1)
+        last = max(seq, after) + max(_PAGE if limit is None else limit, 1)
         next_seq, stop = summary.stop_for(last)
         yield scan_log(read_range(descriptor, offset, stop=stop), offset=offset, after=seq)
         seq, offset = next_seq, stop
@@ -231,23 +252,40 @@ def _refreshed(summary: LogSummary, descriptor: int, find_blob: FindBlob) -> Log
         return summary
     if summary.inode != found.st_ino or found.st_size <= summary.size:
         summary = LogSummary()
-    content = read_range(descriptor, summary.end, stop=found.st_size)
-    scan = scan_log(content, offset=summary.end, after=summary.head)
-    record, consumed = summary.record, set(summary.consumed)
-    for line in (found_line.line for found_line in scan.lines):
-        record = _record_after(record, line, find_blob)
-        consumed.update(line.consumed)
+    record, consumed, landmarks = summary.record, set(summary.consumed), summary.landmarks
+    end, head = summary.end, summary.head
+    for scan in _pieces(descriptor, (end, found.st_size), after=head):
+        for line in (found_line.line for found_line in scan.lines):
+            record = _record_after(record, line, find_blob)
+            consumed.update(line.consumed)
+        landmarks = _landmarks_after(landmarks, scan)
+        end, head = scan.end, scan.head
     return LogSummary(
         inode=found.st_ino,
         size=found.st_size,
         modified=found.st_mtime_ns,
-        end=scan.end,
-        head=scan.head,
+        end=end,
+        head=head,
         record=record,
         consumed=frozenset(consumed),
-        landmarks=_landmarks_after(summary.landmarks, scan),
+        landmarks=landmarks,
         last_growth=(summary.head, summary.end),
     )
+
+
+def _pieces(descriptor: int, span: tuple[int, int], *, after: int) -> Iterator[LogScan]:
+    """Scan a log from one offset to another, a few megabytes at a time, in whole appends."""
+    (start, size), length = span, _PIECE
+    while start < size:
+        stop = min(start + length, size)
+        scan = scan_log(read_range(descriptor, start, stop=stop), offset=start, after=after)
+        if scan.end == start and stop < size:
+            length *= 2  # one append is longer than this
+            continue
+        yield scan
+        if stop == size:
+            return
+        start, after, length = scan.end, scan.head, _PIECE
 
 
 def _record_after(
@@ -257,7 +295,7 @@ def _record_after(
     header = entry_header(line) if line.has_entry else None
     if header is None:
         return record
-    if header.kind.startswith("session.") or header.kind == "query.ended":
+    if header.kind.startswith("session.") or header.kind in {"query.ended", "context.noted"}:
         with contextlib.suppress(StoreError):
             return updated_record(record, [from_stored_body(bytes(line.entry), find_blob)])
         return record

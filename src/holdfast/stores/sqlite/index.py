@@ -56,6 +56,8 @@ class SqliteIndex:
     ) -> Sequence[SessionRecord]:
         """List sessions, the last updated first."""
         where = _OWNED if after is None else _OWNED + _AFTER
+        if matching.noted:
+            where += " AND noted IS NOT NULL"
         values = (owner, project) if after is None else (owner, project, after)
 
         def list_records(connection: apsw.Connection) -> list[SessionRecord]:

@@ -126,12 +126,21 @@ def _add_details(connection: apsw.Connection) -> None:
     connection.execute("ALTER TABLE session ADD COLUMN deleted INTEGER")
 
 
+def _add_noted(connection: apsw.Connection) -> None:
+    """Let sessions with notes for their project be found without looking at the others."""
+    connection.execute("ALTER TABLE session ADD COLUMN noted INTEGER")
+    connection.execute(
+        "CREATE INDEX session_noted ON session (owner, project) WHERE noted IS NOT NULL"
+    )
+
+
 MIGRATIONS: tuple[Callable[[apsw.Connection], None], ...] = (
     _make_tables,
     _add_native_session_id,
     _make_text_index,
     _make_waiters,
     _add_details,
+    _add_noted,
 )
 
 

@@ -268,7 +268,7 @@ def save_record(connection: apsw.Connection, key: int, record: SessionRecord) ->
     connection.execute(
         "UPDATE session SET id = ?, owner = ?, project = ?, name = ?, title = ?, model = ?,"
         " parent = ?, native_session_id = ?, created = ?, updated = ?, head = ?,"
-        " deleted = ?, details = ? WHERE key = ?",
+        " deleted = ?, noted = ?, details = ? WHERE key = ?",
         (
             record.id,
             record.owner,
@@ -282,6 +282,7 @@ def save_record(connection: apsw.Connection, key: int, record: SessionRecord) ->
             record.updated,
             record.head,
             record.deleted,
+            1 if record.notes else None,
             encode_details(record),
             key,
         ),

@@ -18,9 +18,9 @@ from holdfast.testing.store_conformance.samples import (
     opening,
     seqs_of,
 )
-from holdfast.vocabulary.entries import QueryEnded, QueryStarted
+from holdfast.vocabulary.entries import ContextNoted, QueryEnded, QueryStarted
 from holdfast.vocabulary.errors import ErrorCode, ErrorReport
-from holdfast.vocabulary.ids import EntryId, new_session_id
+from holdfast.vocabulary.ids import EntryId, new_entry_id, new_session_id
 
 
 async def check_a_session_is_found_by_id_and_by_name(open_store: OpenStore) -> None:
@@ -234,6 +234,26 @@ async def check_the_record_says_how_the_last_query_went(open_store: OpenStore) -
             require_same(await shown(), expected, f"after {fields['stop_reason']}")
 
 
+async def check_sessions_with_notes_for_their_project_are_listed(open_store: OpenStore) -> None:
+    """Listed are those in which a note was made and not taken back, also after a rebuild."""
+    async with opened(open_store) as store, opened(open_store) as other:
+        lease = await new_session(store)
+        await new_session(store, name="without")
+        noted = ContextNoted(id=new_entry_id(), time=2, seq=2, text="Use tabs.")
+        heard = ContextNoted(id=new_entry_id(), time=3, seq=3, text="Ask.", source=new_session_id())
+        await store.log.append(lease, [noted, heard])
+        wanted = SessionFilter(noted=True)
+        for project in (PROJECT, None):
+            found = await other.index.browse(OWNER, project, matching=wanted)
+            require_same([(each.id, each.notes) for each in found], [(lease.session_id, (2,))], "")
+        elsewhere = await store.index.browse(OWNER, "/elsewhere", matching=wanted)
+        require(not elsewhere, "notes of another project are not listed")
+        await other.index.rebuild()
+        require(len(await store.index.browse(OWNER, PROJECT, matching=wanted)) == 1, "rebuilt")
+        await store.log.append(lease, [change(4, forgotten_notes=[2])])
+        require(not await other.index.browse(OWNER, PROJECT, matching=wanted), "taken back")
+
+
 INDEX_CHECKS = (
     check_a_session_is_found_by_id_and_by_name,
     check_owners_and_projects_are_kept_apart,
@@ -245,4 +265,5 @@ INDEX_CHECKS = (
     check_lists_are_filtered,
     check_a_deleted_session_is_hidden,
     check_the_record_says_how_the_last_query_went,
+    check_sessions_with_notes_for_their_project_are_listed,
 )

@@ -53,6 +53,8 @@ class ChatDecoder:
         self._cost: CostField = cost
         self._is_open = False
         self._model = ""
+        self._opened_as = ""
+        """The name of the model as the opening has it."""
         self._is_ended = False
         self._kind: _Kind | None = None
         """The kind of the open part; None if none is open. `_key` is its key."""
@@ -121,6 +123,7 @@ class ChatDecoder:
                 usage=read_usage(self._usage),
                 cost=read_cost(self._usage, self._cost),
                 native=self._native(),
+                model="" if self._opened_as else self._model,
             )
         )
         return out
@@ -144,6 +147,8 @@ class ChatDecoder:
                 if parts or self._model:
                     self._open(out)
                 out.extend(parts)
+        if self._is_open and not self._model:
+            self._model = piece.model or ""
         if piece.usage:
             self._usage = piece.usage
         elif piece.x_groq is not None and piece.x_groq.usage:
@@ -152,7 +157,7 @@ class ChatDecoder:
             self._keep_sources(piece)
 
     def _open(self, out: list[StreamPart]) -> None:
-        self._is_open = True
+        self._is_open, self._opened_as = True, self._model
         response_id = self._calls.response_id or None
         out.append(StreamOpened(model=self._model, response_id=response_id))
 

@@ -63,6 +63,9 @@ class GeminiDecoder:
     def __init__(self) -> None:
         self._out: list[StreamPart] = []
         self._is_open = False
+        self._opened_as = ""
+        """The name of the model as the opening has it; `_late_model` is one that came later."""
+        self._late_model = ""
         self._count = 0
         self._open: PartOpened | None = None
         self._arguments: JsonObject | None = None
@@ -107,6 +110,7 @@ class GeminiDecoder:
                 reason=self._blocked or self._reason or "",
                 usage=_read_usage(self._usage),
                 native=self._sources or None,
+                model=self._late_model,
             )
         )
         return out
@@ -133,6 +137,8 @@ class GeminiDecoder:
             # Without content there is time to wait for a frame that names the model.
             if reply.model_version or reply.candidates:
                 self._open_stream(reply.model_version or "")
+        elif reply.model_version and not self._opened_as:
+            self._late_model = reply.model_version
         if (usage := reply.usage_metadata) is not None:
             is_whole = usage.prompt_token_count is not None
             self._usage = usage if is_whole else _later_usage(self._usage, usage)
@@ -142,7 +148,7 @@ class GeminiDecoder:
             self._on_candidate(reply.candidates[0], data)
 
     def _open_stream(self, model: str) -> None:
-        self._is_open = True
+        self._is_open, self._opened_as = True, model
         self._out.append(StreamOpened(model=model, response_id=self._response_id))
 
     def _on_candidate(self, candidate: Candidate, data: bytes) -> None:

@@ -53,6 +53,8 @@ class ResponsesDecoder:
         self._is_background = False
         self._is_open = False
         self._model = ""
+        self._opened_as = ""
+        """The name of the model as the opening has it."""
         self._is_finished = False
 
     def feed(self, frames: Sequence[Frame], out: list[StreamPart]) -> None:
@@ -177,7 +179,7 @@ class ResponsesDecoder:
         self._is_background = self._is_background or response.get("background") is True
 
     def _open(self) -> None:
-        self._is_open = True
+        self._is_open, self._opened_as = True, self._model
         self._items.out.append(StreamOpened(model=self._model, response_id=self.response_id))
 
     def _finished(self, status: str, response: JsonObject) -> StreamFinished:
@@ -192,6 +194,7 @@ class ResponsesDecoder:
             usage=usage_of(response),
             cost=cost_of(response),
             native=native,
+            model="" if self._opened_as else self._model,
         )
 
     def _kind_of(self, status: str, reason: str) -> FinishKind:

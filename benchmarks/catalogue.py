@@ -1,0 +1,272 @@
+"""Many sessions and a long one: finding, listing, searching and opening, per store.
+
+`python -m benchmarks.catalogue [--sessions N] [--entries N] [--store jsonl|sqlite]` fills a store
+with generated sessions, then measures each operation in a fresh process: wall time, CPU of all
+threads, and by how much the peak memory exceeds that of a process with an open store.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import ROOT
+from holdfast import Agent, SessionError
+from holdfast.assembly.composition import make_store
+from holdfast.ports.session_store import Lease, Store
+from holdfast.testing import ScriptedProvider
+from holdfast.vocabulary.entries import (
+    Entry,
+    PartEnded,
+    PartStarted,
+    QueryEnded,
+    QueryStarted,
+    SessionOpened,
+    TurnEnded,
+    TurnStarted,
+)
+from holdfast.vocabulary.ids import (
+    MessageId,
+    PartId,
+    QueryId,
+    SessionId,
+    TurnId,
+    new_entry_id,
+    new_session_id,
+)
+from holdfast.vocabulary.messages import UserMessage
+from holdfast.vocabulary.parts import TextPart
+from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.usage import Usage
+
+PROJECT = "bench"
+_EXCHANGES = 3
+"""In each of the many sessions; an exchange is six entries."""
+_AT_ONCE = 64
+_BATCH = 6_000
+_LONG = "long"
+_RARE = "quokka"
+"""A word in every thousandth session."""
+
+_SYLLABLES = ("ba", "ce", "di", "fo", "gu", "ha", "ke", "li", "mo", "nu", "pa", "re")
+_WORDS = tuple(f"{one}{two}r{three}" for one in _SYLLABLES for two in _SYLLABLES for three in "aeo")
+
+
+def exchange(chance: random.Random, number: int, *, seq: int, word: str = "") -> list[Entry]:
+    """Make the six entries of a prompt and its answer, beginning with `seq`."""
+    query, turn = QueryId(f"qry_{number}"), TurnId(f"trn_{number}")
+    message, part = MessageId(f"msg_{number}a"), PartId(f"prt_{number}")
+    asked = " ".join(chance.choices(_WORDS, k=12)) + f" {word}".rstrip()
+    said = TextPart(text=" ".join(chance.choices(_WORDS, k=60)))
+    prompt = UserMessage(id=MessageId(f"msg_{number}u"), parts=(TextPart(text=asked),))
+    usage = Usage(input=100, output=60)
+
+    def stamp(place: int) -> dict[str, Any]:
+        return {"id": new_entry_id(), "time": number, "seq": seq + place, "query_id": query}
+
+    return [
+        QueryStarted(**stamp(0), message=prompt),
+        TurnStarted(**stamp(1), turn_id=turn, message_id=message, provider="x", model="y"),
+        PartStarted(**stamp(2), turn_id=turn, part_id=part, part_kind="text"),
+        PartEnded(**stamp(3), turn_id=turn, part_id=part, part=said),
+        TurnEnded(**stamp(4), turn_id=turn, message_id=message, finish="stop", usage=usage),
+        QueryEnded(**stamp(5), stop_reason="complete", turns=1, message_id=message),
+    ]
+
+
+async def _begin(store: Store, name: str) -> tuple[Lease, SessionOpened]:
+    session_id = new_session_id()
+    lease = await store.leases.acquire(session_id, "bench")
+    opened = SessionOpened(
+        id=new_entry_id(),
+        time=1,
+        seq=1,
+        session_id=SessionId(session_id),
+        project=PROJECT,
+        name=name,
+        settings=Settings(model="scripted/one"),
+    )
+    return lease, opened
+
+
+async def fill(location: str, *, sessions: int, entries: int) -> None:
+    """Write many short sessions and a long one."""
+    store = make_store(location, owner="local")
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def write(number: int) -> None:
+        chance, word = random.Random(number), _RARE if number % 1000 == 0 else ""
+        async with slots:
+            lease, opened = await _begin(store, f"session-{number}")
+            written: list[Entry] = [opened]
+            for place in range(_EXCHANGES):
+                written += exchange(chance, place, seq=2 + 6 * place, word=word)
+            await store.log.append(lease, written)
+            await store.leases.release(lease)
+
+    await asyncio.gather(*(write(number) for number in range(sessions)))
+    if entries:
+        await _write_long(store, entries)
+    await store.close()
+
+
+async def _write_long(store: Store, entries: int) -> None:
+    chance = random.Random(0)
+    lease, opened = await _begin(store, _LONG)
+    batch: list[Entry] = [opened]
+    for number in range((entries - 1) // 6):
+        batch += exchange(chance, number, seq=2 + 6 * number)
+        if len(batch) >= _BATCH:
+            await store.log.append(lease, batch)
+            batch = []
+    await store.log.append(lease, batch)
+    await store.leases.release(lease)
+
+
+Operation = Callable[[Agent], Awaitable[object]]
+
+
+async def _listed(agent: Agent) -> object:
+    return len(await agent.sessions.list(limit=50))
+
+
+async def _listed_twice(agent: Agent) -> object:
+    page = await agent.sessions.list(limit=50)
+    return len(await agent.sessions.list(limit=50, after=page[-1].id))
+
+
+async def _found(agent: Agent) -> object:
+    return (await agent.sessions.get("session-77")).name
+
+
+async def _not_found(agent: Agent) -> object:
+    try:
+        return await agent.session("unheard-of", must_exist=True).open()
+    except SessionError as error:
+        return error.code.name
+
+
+async def _searched(agent: Agent) -> object:
+    return len(await agent.sessions.search(_RARE))
+
+
+async def _searched_often(agent: Agent) -> object:
+    return len(await agent.sessions.search("bacera", limit=20))
+
+
+async def _made(agent: Agent) -> object:
+    async with agent.session("fresh-one") as session:
+        return bool(session.session_id)
+
+
+async def _opened_long(agent: Agent) -> object:
+    async with agent.session(_LONG) as session:
+        return len(session.messages)
+
+
+async def _read_long(agent: Agent) -> object:
+    return len(await agent.sessions.messages(_LONG, limit=50))
+
+
+async def _counted_long(agent: Agent) -> object:
+    return (await agent.sessions.stats(_LONG)).messages
+
+
+MANY: dict[str, Operation] = {
+    "list 50, first process": _listed,
+    "list 50": _listed,
+    "the second page": _listed_twice,
+    "find a name": _found,
+    "a name that there is none of": _not_found,
+    "a new named session": _made,
+    "search a rare word, first time": _searched,
+    "search a rare word": _searched,
+    "search a common word": _searched_often,
+}
+LONG: dict[str, Operation] = {
+    "open the long session": _opened_long,
+    "its first 50 messages": _read_long,
+    "its statistics": _counted_long,
+}
+OPERATIONS = MANY | LONG
+
+
+async def measure(location: str, name: str) -> dict[str, Any]:
+    """Run one operation in this process, on a store that was opened and not used."""
+    provider = ScriptedProvider([])
+    async with Agent(
+        "scripted/one", store=location, project=PROJECT, providers=[provider], environment={}
+    ) as agent:
+        agent.sessions.on(print)()  # loads the code, and asks nothing
+        memory = _forget_peak()
+        wall, cpu = time.perf_counter(), time.process_time()
+        result = await OPERATIONS[name](agent)
+        return {
+            "wall": (time.perf_counter() - wall) * 1e3,
+            "cpu": (time.process_time() - cpu) * 1e3,
+            "memory": _peak() - memory,
+            "result": result,
+        }
+
+
+def _peak() -> float:
+    """Return the peak memory of this process in MB; the one of `getrusage` may be its parent's."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+def _forget_peak() -> float:
+    """Let the peak begin anew, and return it."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return _peak()
+
+
+def _in_a_process(arguments: Sequence[str]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.catalogue", *arguments]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    measured: dict[str, Any] = json.loads(output)
+    return measured
+
+
+def _run(kind: str, *, sessions: int, entries: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        location = f"{kind}:{folder}/{'store.db' if kind == 'sqlite' else 'store'}"
+        start = time.perf_counter()
+        asyncio.run(fill(location, sessions=sessions, entries=entries))
+        seconds = time.perf_counter() - start
+        size = sum(path.stat().st_size for path in Path(folder).rglob("*") if path.is_file())
+        print(f"\n{kind}: filled in {seconds:.0f} s, {size / 1e6:,.0f} MB", flush=True)
+        if kind == "jsonl":
+            Path(folder, "store", "index.json").unlink(missing_ok=True)  # a cache: begin without
+        print("| operation | wall ms | CPU ms | memory MB | result |\n|---|---|---|---|---|")
+        for name in OPERATIONS if entries else MANY:
+            row = _in_a_process(["--measure", name, "--at", location])
+            numbers = f"{row['wall']:,.0f} | {row['cpu']:,.0f} | {row['memory']:,.0f}"
+            print(f"| {name} | {numbers} | {row['result']} |", flush=True)
+
+
+def main() -> None:
+    """Fill and measure, or (with `--measure`) measure one operation and print it as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.catalogue", description=__doc__)
+    parser.add_argument("--sessions", type=int, default=10_000)
+    parser.add_argument("--entries", type=int, default=1_000_000, help="of the long session")
+    parser.add_argument("--store", choices=("jsonl", "sqlite"), action="append")
+    parser.add_argument("--measure", choices=OPERATIONS, help=argparse.SUPPRESS)
+    parser.add_argument("--at", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        print(json.dumps(asyncio.run(measure(options.at, options.measure))))
+        return
+    for kind in options.store or ("jsonl", "sqlite"):
+        _run(kind, sessions=options.sessions, entries=options.entries)
+
+
+if __name__ == "__main__":
+    main()

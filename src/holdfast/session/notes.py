@@ -1,0 +1,101 @@
+"""Notes of a project: found in the logs of its sessions, merged, and written into new sessions."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.ports.clock import Stamp
+from holdfast.ports.session_store import SessionFilter, SessionRecord, Store
+from holdfast.vocabulary.entries import ContextNoted
+from holdfast.vocabulary.ids import SessionId
+from holdfast.vocabulary.messages import AssistantMessage, Message
+from holdfast.vocabulary.parts import MediaPart, Part, TextPart, ToolCallPart, ToolResultPart
+
+_MOST_SESSIONS = 200
+"""How many sessions are asked for their notes, the last updated ones."""
+_MOST_NOTES = 100
+_MOST_CHARACTERS = 20_000
+"""How much of a project's notes a new session begins with, the newest ones."""
+
+
+class ProjectNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A note that was made for all sessions of a project."""
+
+    text: str
+    session_id: SessionId
+    """The session that it was made in."""
+    seq: int
+    time: int
+    """Milliseconds since 1970."""
+
+
+async def project_notes(
+    store: Store, *, owner: str, project: str, is_each_text_once: bool = True
+) -> tuple[ProjectNote, ...]:
+    """Return the notes of a project, the oldest first; of the same text only the last one."""
+    records = await store.index.browse(
+        owner, project, matching=SessionFilter(noted=True), limit=_MOST_SESSIONS
+    )
+    found = [note for record in records for note in await _notes_of(store, record)]
+    found.sort(key=lambda note: (note.time, note.session_id, note.seq))
+    last = {note.text.strip(): note for note in found}
+    return tuple(note for note in found if not is_each_text_once or last[note.text.strip()] is note)
+
+
+async def _notes_of(store: Store, record: SessionRecord) -> list[ProjectNote]:
+    notes: list[ProjectNote] = []
+    for seq in record.notes:
+        notes += [
+            ProjectNote(text=entry.text, session_id=record.id, seq=seq, time=entry.time)
+            for entry in await store.log.read(record.id, after=seq - 1, limit=1)
+            if isinstance(entry, ContextNoted) and entry.seq == seq
+        ]
+    return notes
+
+
+async def inherited_notes(
+    store: Store, *, owner: str, project: str, stamp: Stamp
+) -> list[ContextNoted]:
+    """Return the entries by which a new session gets the newest notes of its project."""
+    kept: list[ProjectNote] = []
+    characters = 0
+    for note in reversed(await project_notes(store, owner=owner, project=project)):
+        characters += len(note.text)
+        if len(kept) == _MOST_NOTES or characters > _MOST_CHARACTERS:
+            break
+        kept.append(note)
+    return [
+        ContextNoted(**stamp(), text=note.text, source=note.session_id) for note in reversed(kept)
+    ]
+
+
+def transcript_of(messages: Sequence[Message]) -> str:
+    """Write a conversation down as text, without reasoning and reminders."""
+    lines: list[str] = []
+    for message in messages:
+        speaker = "Assistant" if isinstance(message, AssistantMessage) else "User"
+        lines += [_told(part, speaker) for part in message.parts]
+    return "\n\n".join(line for line in lines if line)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text without its middle when it is too long: the end matters more."""
+    if len(text) <= most:
+        return text
+    start = most // 4
+    return f"{text[:start]}\n\n[…]\n\n{text[start - most :]}"
+
+
+def _told(part: Part, speaker: str) -> str:
+    match part:
+        case TextPart(text=text):
+            return f"{speaker}: {text}" if text.strip() else ""
+        case ToolCallPart(name=name, arguments=arguments):
+            return f"{speaker} called {name}: {msgspec.json.encode(arguments).decode()}"
+        case ToolResultPart(content=content):
+            texts = (_told(each, "Tool") for each in content)
+            return "\n".join(text for text in texts if text)
+        case MediaPart(mime=mime):
+            return f"{speaker}: [{mime}]"
+        case _:
+            return ""

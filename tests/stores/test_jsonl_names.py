@@ -1,0 +1,169 @@
+"""A jsonl store finds a session by its name without reading the logs of the others."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.ports.session_store import Lease, SessionFilter
+from holdfast.stores.jsonl.store import JsonlStore
+from holdfast.testing.store_conformance.samples import OWNER, PROJECT, change, new_session
+from holdfast.vocabulary.entries import ContextNoted
+from holdfast.vocabulary.errors import StoreError
+from holdfast.vocabulary.ids import new_entry_id
+
+OWNED = (OWNER, PROJECT)
+
+FIND = """
+import asyncio, json, sys
+from pathlib import Path
+from holdfast.stores.jsonl.store import JsonlStore
+
+opened = []
+sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
+
+async def main():
+    store = JsonlStore(Path(sys.argv[1]))
+    record = await store.index.find(*sys.argv[3:], name=sys.argv[2])
+    read = sorted(Path(path).name for path in opened if "/sessions/" in path)
+    print(json.dumps([record and record.id, read]))
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+async def rename(store: JsonlStore, lease: Lease, name: str | None, *, seq: int) -> None:
+    await store.log.append(lease, [change(seq, name=name)])
+
+
+async def found(store: JsonlStore, name: str) -> str | None:
+    record = await store.index.find(*OWNED, name=name)
+    return None if record is None else record.id
+
+
+def found_elsewhere(folder: Path, name: str) -> tuple[str | None, list[str]]:
+    """Look a name up in another process; return what it found and the logs that it opened."""
+    command = [sys.executable, "-c", FIND, str(folder), name, *OWNED]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    session_id, read = json.loads(output)
+    return session_id, read
+
+
+async def test_another_process_opens_only_the_log_that_has_the_name(tmp_path: Path) -> None:
+    store = JsonlStore(tmp_path)
+    leases = [await new_session(store, name=f"s{number}") for number in range(5)]
+    await rename(store, leases[1], "renamed", seq=2)
+    ids = [lease.session_id for lease in leases]
+    assert await asyncio.to_thread(found_elsewhere, tmp_path, "s3") == (
+        ids[3],
+        [f"{ids[3]}.jsonl"],
+    )
+    assert (await asyncio.to_thread(found_elsewhere, tmp_path, "renamed"))[0] == ids[1]
+    session_id, read = await asyncio.to_thread(found_elsewhere, tmp_path, "s1")
+    assert (session_id, set(read)) == (None, {f"{ids[1]}.jsonl"})
+    assert await asyncio.to_thread(found_elsewhere, tmp_path, "unheard-of") == (None, [])
+    await store.close()
+
+
+async def test_a_name_is_taken_given_back_and_taken_again_between_two_stores(
+    tmp_path: Path,
+) -> None:
+    one, two = JsonlStore(tmp_path), JsonlStore(tmp_path)
+    first, second = await new_session(one, name="x"), await new_session(two)
+    with pytest.raises(StoreError, match="taken"):
+        await rename(two, second, "x", seq=2)
+    await rename(one, first, None, seq=2)
+    assert await found(two, "x") is None
+    await rename(two, second, "x", seq=2)
+    assert await found(one, "x") == second.session_id
+    with pytest.raises(StoreError, match="taken"):
+        await rename(one, first, "x", seq=3)
+    await two.log.delete(second.session_id)
+    assert await found(one, "x") is None
+    await rename(one, first, "x", seq=3)
+    assert await found(two, "x") == first.session_id
+    await one.close()
+    await two.close()
+
+
+async def test_names_of_a_folder_from_before_are_found_and_stay_taken(tmp_path: Path) -> None:
+    store = JsonlStore(tmp_path)
+    old = await new_session(store, name="old")
+    await store.close()
+    (tmp_path / "lookup.jsonl").unlink()
+    store = JsonlStore(tmp_path)
+    assert await found(store, "old") == old.session_id
+    assert not (tmp_path / "lookup.jsonl").exists()
+    with pytest.raises(StoreError, match="taken"):
+        await new_session(store, name="old")
+    new = await new_session(store, name="new")
+    assert await found(store, "old") == old.session_id
+    assert await found(store, "new") == new.session_id
+    assert (await asyncio.to_thread(found_elsewhere, tmp_path, "old"))[0] == old.session_id
+    await store.close()
+
+
+@pytest.mark.parametrize("left", [0, 1, 20])
+async def test_a_line_that_a_crash_cut_off_spoils_no_other(tmp_path: Path, left: int) -> None:
+    store = JsonlStore(tmp_path)
+    first = await new_session(store, name="first")
+    await store.close()
+    with (tmp_path / "lookup.jsonl").open("ab") as file:
+        file.write(b'00000000 ["ana","","name torn","x"]\n'[:left])
+    store = JsonlStore(tmp_path)
+    second = await new_session(store, name="second")
+    for name, lease in (("first", first), ("second", second)):
+        assert (await asyncio.to_thread(found_elsewhere, tmp_path, name))[0] == lease.session_id
+    await store.close()
+
+
+async def test_a_line_whose_append_never_came_takes_no_name(tmp_path: Path) -> None:
+    store = JsonlStore(tmp_path)
+    keeper = await new_session(store, name="kept")
+    lookup = tmp_path / "lookup.jsonl"
+    before = lookup.read_bytes()
+    gone = await new_session(store, name="wanted")
+    await store.log.delete(gone.session_id)
+    assert lookup.read_bytes() != before
+    assert await found(store, "wanted") is None
+    again = await new_session(store, name="wanted")
+    assert await found(store, "wanted") == again.session_id
+    assert await found(store, "kept") == keeper.session_id
+    await store.close()
+
+
+async def test_a_log_that_was_copied_into_the_folder_is_found_by_its_name(tmp_path: Path) -> None:
+    other = JsonlStore(tmp_path / "backup")
+    lease = await new_session(other, name="saved")
+    await other.close()
+    store = JsonlStore(tmp_path / "live")
+    await new_session(store, name="own")
+    name = f"{lease.session_id}.jsonl"
+    (tmp_path / "backup/sessions" / name).rename(tmp_path / "live/sessions" / name)
+    assert await found(store, "saved") == lease.session_id
+    with pytest.raises(StoreError, match="taken"):
+        await new_session(store, name="saved")
+    await store.close()
+
+
+async def test_a_damaged_file_of_names_is_made_again_by_a_rebuild(tmp_path: Path) -> None:
+    store = JsonlStore(tmp_path)
+    lease = await new_session(store, name="named")
+    await store.log.append(
+        lease, [ContextNoted(id=new_entry_id(), time=1, seq=2, text="Use tabs.")]
+    )
+    await store.close()
+    (tmp_path / "index.json").unlink()
+    (tmp_path / "lookup.jsonl").write_bytes(b"\xff\x00 damaged\n" * 3)
+    store = JsonlStore(tmp_path)
+    assert await found(store, "named") == lease.session_id
+    assert await store.index.browse(*OWNED, matching=SessionFilter(noted=True)) == []
+    await store.index.rebuild()
+    noted = await store.index.browse(*OWNED, matching=SessionFilter(noted=True))
+    assert [record.id for record in noted] == [lease.session_id]
+    assert (await asyncio.to_thread(found_elsewhere, tmp_path, "named"))[0] == lease.session_id
+    await store.close()
