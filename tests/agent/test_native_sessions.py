@@ -463,6 +463,19 @@ async def test_an_agent_is_no_fallback_of_a_model(tmp_path: Path) -> None:
             await agent.run("Hi")
 
 
+async def test_notes_of_other_sessions_lead_the_prompt(tmp_path: Path) -> None:
+    child = Child(tmp_path, turn("Yes."))
+    wire = ScriptedProvider([says("Noted.")], provider="wire")
+    async with agent_of(child, providers=[wire]) as agent:
+        async with agent.session("other", model="wire/any") as other:
+            await other.chat("Hi")
+            await other.note("The build is red.")
+        async with agent.session("ana") as session:
+            await session.chat("How is the build?")
+    assert "The build is red." in child.of("user")[0]
+    assert child.of("user")[0].endswith("How is the build?")
+
+
 async def test_a_steer_joins_the_query_that_runs(tmp_path: Path) -> None:
     steps = [USER, init(), {"gate": "x"}, *text("One"), result("One")]
     child = Child(tmp_path, [*steps, USER, *text("Shorter", "msg_2"), result("Shorter")])

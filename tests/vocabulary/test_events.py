@@ -92,6 +92,7 @@ ENTRY_KINDS = {
     "context.noted",
     "hook.message",
     "usage.reported",
+    "transcript.mirrored",
 }
 
 LIVE_KINDS = {
@@ -101,6 +102,8 @@ LIVE_KINDS = {
     "tool.input.delta",
     "tool.progress",
     "tool.failed",
+    "subagent",
+    "native.notice",
     "session.status",
     "session.deleted",
     "stream.heartbeat",

@@ -95,10 +95,9 @@ class NativeQueryRunner:
             queued = scope.fold.inputs.get(InputId(scope.input.input_id))
             scope.native_prompt = queued.message if queued is not None else None
         if scope.native_prompt is not None:
-            reminders = scope.settings.cached_reminders
-            scope.native_prompt = lead_with_reminders(
-                scope.native_prompt, reminders, scope.fold.sent_view()
-            )
+            reminders, fold = scope.settings.cached_reminders, scope.fold
+            led = lead_with_reminders(scope.native_prompt, reminders, fold.sent_view())
+            scope.native_prompt = fold.notes.lead(led)
 
     async def run(self, scope: QueryScope) -> QueryOutcome:
         """Answer it.

@@ -300,10 +300,7 @@ class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
 
 
 class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
-    """From here on something shorter is sent instead of what came before.
-
-    One of a native agent (strategy `native`) is its own: the log keeps the whole conversation.
-    """
+    """From here on something shorter is sent instead; not after a native agent's (`native`)."""
 
     survives_rewind: ClassVar[bool] = False
     trigger: Literal["auto", "manual", "provider"]
