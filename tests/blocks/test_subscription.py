@@ -174,15 +174,16 @@ async def test_a_consumer_that_takes_in_time_does_not_lag() -> None:
     assert not stream.lagged
 
 
-async def test_lagging_wakes_a_consumer_that_waits() -> None:
+async def test_a_consumer_that_was_woken_does_not_lag_before_it_had_a_turn() -> None:
     stream = Subscription(limit=0, when_full="lag")
-    stream.publish(many(1))
-    await stream.next_batch()
     waiting = asyncio.ensure_future(stream.next_batch())
     await asyncio.wait([waiting], timeout=0)
     stream.publish(many(1))
     stream.publish(many(1))
-    assert await waiting == []
+    assert (len(await waiting), stream.lagged) == (2, False)
+    stream.publish(many(1))
+    stream.publish(many(1))
+    assert (await stream.next_batch(), stream.lagged) == ([], True)
 
 
 async def test_a_cancelled_consumer_loses_nothing() -> None:

@@ -265,7 +265,6 @@ def inputs_of(options: AgentOptions, resolved: "Resolved") -> AgentInputs:
             "tools": () if options["tools"] is None else options["tools"],
             "store": options.get("store", resolved.agent.store),
             "runtime": resolved.runtime,
-            "recall": resolved.agent.recall,
             "approver": None if approver is None else _as_async(approver),
             "own_access": OwnAccess(**pick(options, OwnAccess)),
         }

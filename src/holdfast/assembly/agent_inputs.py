@@ -77,7 +77,6 @@ class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What the blocks of an agent are made from; the options of an agent have the defaults."""
 
     tools: Iterable[ToolInput]
-    recall: bool
     workspace: PathInput | None
     deps: object
     providers: Iterable[ModelClient | NativeAgent]

@@ -129,7 +129,7 @@ class Composition:
         )
 
     def _own_tools(self) -> tuple[ToolInput, ...]:
-        if not self._inputs.recall:
+        if not self.configuration.resolved.agent.recall:
             return ()
         if not self._inputs.runtime.cross_session_context:
             raise ConfigError(

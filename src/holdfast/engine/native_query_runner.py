@@ -1,9 +1,9 @@
 """NativeQueryRunner: one prompt, answered by an agent that keeps its own session."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -99,13 +99,21 @@ class NativeQueryRunner:
             led = lead_with_reminders(scope.native_prompt, reminders, fold.sent_view())
             scope.native_prompt = fold.notes.lead(led)
 
-    async def run(self, scope: QueryScope) -> QueryOutcome:
+    def run(self, scope: QueryScope) -> Coroutine[Any, Any, QueryOutcome]:
         """Answer it.
+
+        Not a coroutine function itself: it would be one more call for every delta of a model.
 
         Raises:
             AgentError: when the query cannot go on.
 
         """
+        never_native = scope.fold.native.session_id is None and scope.session.native.live is None
+        if never_native and not self._blocks.is_native(scope.settings.model):
+            return self._wire.run(scope)
+        return self._run(scope)
+
+    async def _run(self, scope: QueryScope) -> QueryOutcome:
         found = await self._blocks.route(scope.settings.model)
         if found is None:
             await scope.session.native.clear()

@@ -1,7 +1,7 @@
 """The port to a runner of queries: what it is given, where it records, and what it promises."""
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -111,6 +111,6 @@ class Runner(Protocol[ScopeT_contra]):
         """Record the prompt."""
         ...
 
-    async def run(self, scope: ScopeT_contra) -> QueryOutcome:
+    def run(self, scope: ScopeT_contra) -> Coroutine[Any, Any, QueryOutcome]:
         """Answer it."""
         ...

@@ -107,8 +107,10 @@ class Subscription:
             if self.ended or self.lagged:
                 return []
             self._news = asyncio.get_running_loop().create_future()
-            await self._news
-            self._news = None
+            try:
+                await self._news
+            finally:
+                self._news = None
         batch = list(self._buffer)
         self._buffer.clear()
         self._is_excused = False
