@@ -340,3 +340,11 @@ async def test_a_failed_query_shows_in_the_list(store: Store) -> None:
         await failure_of(session.chat("hi"))
     info = await agent.sessions.get("one")
     assert (info.status, bool(info.error_message)) == ("failed", True)
+
+
+async def test_a_closed_agent_opens_no_store_again(tmp_path: Path) -> None:
+    agent, _ = make_agent([], store=f"sqlite:{tmp_path / 'chats.db'}")
+    assert await agent.sessions.list() == ()
+    await agent.close()
+    for attempt in (agent.sessions.list(), agent.sessions.get("x"), agent.remote("x")):
+        assert (await failure_of(attempt)).code is ErrorCode.CLOSED
