@@ -15,7 +15,7 @@ docs/custom-providers.md.
 """
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Self, TypedDict, Unpack
 
 from holdfast.assembly.agent_inputs import (
@@ -57,6 +57,7 @@ from holdfast.blocks.tool_registry.registry import (
     ToolRegistryInterface,
     ToolSet,
 )
+from holdfast.blocks.tool_registry.running import as_approver
 from holdfast.engine.agent_blocks import AgentBlocks, BlockInputs, join_blocks
 from holdfast.engine.held_conversation import HeldConversation
 from holdfast.engine.query_runner import QueryRunner
@@ -66,6 +67,7 @@ from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelCatalogue, ModelClient
 from holdfast.ports.runner import QueryInput, QueryOutcome, Recorder, Runner
 from holdfast.ports.tools import Approver, BeforeTool
+from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.commands import (
     AbortQuery,
     ApproveCall,
@@ -74,6 +76,8 @@ from holdfast.vocabulary.commands import (
     SendPrompt,
     new_command_id,
 )
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.option_declarations import unknown_name
 from holdfast.vocabulary.parts import (
     CompactionPart,
     MediaPart,
@@ -219,7 +223,7 @@ class Blocks:
         *,
         settings: Settings | None = None,
         channel: ControlChannelInterface | None = None,
-        approver: Approver | None = None,
+        approver: Approver | Callable[[ApprovalRequest], Decision] | None = None,
     ) -> HeldConversation:
         """Join the blocks with a conversation and a channel that the caller holds.
 
@@ -232,7 +236,7 @@ class Blocks:
             clock=self._clock,
             conversation=conversation,
             channel=channel,
-            approver=approver,
+            approver=None if approver is None else as_approver(approver),
         )
 
     async def __aenter__(self) -> Self:
@@ -256,6 +260,7 @@ def make_blocks(model: str | ModelClient = "", /, **options: Unpack[BlockOptions
         ConfigError: CONFIG_INVALID or CONFIG_MISSING naming what is wrong.
 
     """
+    _refuse_unknown(options)
     given = () if isinstance(model, str) else (model,)
     name = model if isinstance(model, str) else f"{model.provider}/default"
     configuration = Configuration({"model": name} if name else {}, ConfigurationSources())
@@ -280,3 +285,16 @@ def make_blocks(model: str | ModelClient = "", /, **options: Unpack[BlockOptions
         )
     )
     return Blocks(joined, clients=clients, settings=configuration.settings, clock=clock)
+
+
+def _refuse_unknown(options: BlockOptions) -> None:
+    settings = {*Settings.__struct_fields__, "system_prompt"}
+    for name in options:
+        if name not in BlockOptions.__annotations__:
+            told = f"make_blocks(): the option {name!r} is "
+            told += (
+                "a setting; pass it as blocks.hold(settings=Settings(...))"
+                if name in settings
+                else unknown_name(name, BlockOptions.__annotations__)
+            )
+            raise ConfigError(ErrorCode.CONFIG_INVALID, told)

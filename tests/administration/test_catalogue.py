@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Agent, ErrorCode, ProviderError, SessionError, StoreError
+from holdfast import Agent, AgentSession, ErrorCode, ProviderError, SessionError, StoreError
 from holdfast.administration.descriptions import (
     ActiveContext,
     SessionEvent,
@@ -340,3 +340,25 @@ async def test_a_failed_query_shows_in_the_list(store: Store) -> None:
         await failure_of(session.chat("hi"))
     info = await agent.sessions.get("one")
     assert (info.status, bool(info.error_message)) == ("failed", True)
+
+
+async def test_a_closed_agent_opens_no_store_again(tmp_path: Path) -> None:
+    agent, _ = make_agent([], store=f"sqlite:{tmp_path / 'chats.db'}")
+    assert await agent.sessions.list() == ()
+    await agent.close()
+    for attempt in (agent.sessions.list(), agent.sessions.get("x"), agent.remote("x")):
+        assert (await failure_of(attempt)).code is ErrorCode.CLOSED
+
+
+async def test_sessions_are_made_by_the_factory_that_was_set(store: Store) -> None:
+    class Watched(AgentSession):
+        """A session of the program's own kind."""
+
+    agent = agent_on(store, [says("a")])
+    agent.sessions.factory = Watched
+    async with await agent.sessions.create(name="one") as made:
+        assert isinstance(made, Watched)
+    switched = await agent.sessions.switch_to("one")
+    assert isinstance(switched, Watched)
+    assert (await switched.chat("hi")).text == "a"
+    await agent.close()

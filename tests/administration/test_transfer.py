@@ -161,6 +161,7 @@ async def test_a_file_is_written_once_and_only_for_a_session_that_exists(
     path = tmp_path / "fjord.html"
     await agent.sessions.export_to(path, "fjord", to="html")
     assert b"383 m deep" in path.read_bytes()
+    assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(FileExistsError):
         await agent.sessions.export_to(path, "fjord", to="html")
     missing = tmp_path / "missing.html"

@@ -121,6 +121,8 @@ async def test_what_cannot_be_edited_is_refused() -> None:
             assert (await failure_of(attempt)).code is ErrorCode.MESSAGE_NOT_FOUND
         for wrong in (
             session.add_message([]),
+            session.add_message(""),
+            session.replace_message(session.messages[0].id, session.messages[0]),  # type: ignore[arg-type]
             session.add_message([7]),  # type: ignore[list-item]
             session.add_message("x", role="system"),  # type: ignore[arg-type]
         ):

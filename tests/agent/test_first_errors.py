@@ -84,7 +84,7 @@ async def test_a_name_like_nothing_is_not_guessed() -> None:
         ({"thinking": "hihg"}, "'hihg' is not allowed (did you mean 'high'?); use 'off'"),
         ({"cache_ttl": "2h"}, "cache_ttl: '2h' is not allowed"),
         ({"unanswered": "stp"}, "'stp' is not allowed (did you mean 'stop'?); use 'stop' or 'deny"),
-        ({"on_loop": "ignore"}, "on_loop: 'ignore' is not allowed; use 'ask' or 'deny'"),
+        ({"on_loop": "ignore"}, "on_loop: 'ignore' is not allowed; use 'ask', 'deny' or 'allow'"),
     ],
 )
 async def test_a_word_that_is_not_allowed_is_told_which_ones_are(

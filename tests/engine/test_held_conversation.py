@@ -42,7 +42,7 @@ from holdfast.building_blocks import (
 )
 from holdfast.testing import AutoClock, EventRecorder, Gate, ScriptedProvider, calls, says
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.errors import ErrorCode
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import new_input_id, new_message_id
 from tests.messages_by_hand import assistant, call, user
 
@@ -296,3 +296,22 @@ def test_every_public_name_of_the_module_is_there_and_explained() -> None:
     values = {name: getattr(building_blocks, name) for name in names}
     mute = [n for n, value in values.items() if isinstance(value, type) and not value.__doc__]
     assert mute == []
+
+
+async def test_a_plain_function_can_approve() -> None:
+    blocks, _ = _blocks(calls(("pay", {"amount": 3})), says("done"), tools=[pay])
+    conversation = Conversation()
+    outcome = await blocks.hold(conversation, approver=lambda request: Approve()).run("Pay 3.")
+    assert outcome.stop_reason == "complete"
+    assert "paid 3" in str(conversation.messages)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("system_prompt", "blocks.hold(settings="), ("tool", "did you mean 'tools'"), ("colour", "")],
+)
+def test_an_option_that_there_is_none_of_is_refused(name: str, told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        _blocks(**{name: "x"})
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
+    assert told in caught.value.message

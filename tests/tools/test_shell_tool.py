@@ -192,7 +192,8 @@ async def test_many_commands_leave_no_process_and_no_descriptor(tools: Toolbox) 
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(10):
         await asyncio.gather(*(tools.call("shell", command="echo hi") for _ in range(3)))
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    # Fewer is fine: what earlier tests left may be collected meanwhile.
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 async def test_commands_get_only_the_variables_on_the_list(tmp_path: Path) -> None:

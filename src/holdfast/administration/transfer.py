@@ -5,6 +5,7 @@ anything is stored. An archive is written page by page and imported log by log.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -140,10 +141,16 @@ async def import_session(
     return Imported(session=info, format=session.format, report=session.report)
 
 
+def _create(path: Path) -> BinaryIO:
+    """Make a new file that only its owner can read: it holds a whole conversation."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o600), "wb")
+
+
 async def write_pieces(path: Path, pieces: AsyncGenerator[bytes, None]) -> None:
     """Write pieces to a new file; one that cannot be completed is removed."""
     first = await anext(pieces, b"")  # what fails before it, leaves no file behind
-    file = await asyncio.to_thread(path.open, "xb")
+    file = await asyncio.to_thread(_create, path)
     try:
         with file:
             file.write(first)

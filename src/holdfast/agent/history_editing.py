@@ -5,7 +5,7 @@ Nothing is rewritten: the log keeps what was said, and a rewind behind an edit t
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec.structs import replace
 
@@ -93,8 +93,12 @@ class HistoryEditing(ABC):
         raise SessionError(ErrorCode.MESSAGE_NOT_FOUND, told)
 
 
-def _parts_of(content: str | Sequence[Part]) -> tuple[Part, ...]:
-    parts = (TextPart(text=content),) if isinstance(content, str) else tuple(content)
+def _parts_of(content: object) -> tuple[Part, ...]:
+    parts: tuple[object, ...] = ()
+    if isinstance(content, str):
+        parts = (TextPart(text=content),) if content else ()
+    elif isinstance(content, Sequence):
+        parts = tuple(content)
     if not parts or not all(isinstance(part, Part) for part in parts):
         raise ConfigError(ErrorCode.CONFIG_INVALID, "a message is a text, or parts of a message")
-    return parts
+    return cast("tuple[Part, ...]", parts)

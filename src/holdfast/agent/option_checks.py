@@ -4,7 +4,6 @@ Everything here derives from the declarations of options: which names a door kno
 fit, what holds without them, and which part of an agent each of them is for.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,11 +18,10 @@ from holdfast.agent.agent_options import (
     SettingsOptions,
 )
 from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
-from holdfast.blocks.tool_registry.running import run_in_thread
-from holdfast.ports.tools import Approver
+from holdfast.blocks.tool_registry.running import as_approver
 from holdfast.session.session_descriptions import NamedSettings
 from holdfast.vocabulary.agent_defaults import AgentDefaults
-from holdfast.vocabulary.approvals import ApprovalRequest, Decision, DecisionT, check_decision
+from holdfast.vocabulary.approvals import DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject, plain_value, writable
 from holdfast.vocabulary.option_declarations import (
@@ -265,7 +263,7 @@ def inputs_of(options: AgentOptions, resolved: "Resolved") -> AgentInputs:
             "tools": () if options["tools"] is None else options["tools"],
             "store": options.get("store", resolved.agent.store),
             "runtime": resolved.runtime,
-            "approver": None if approver is None else _as_async(approver),
+            "approver": None if approver is None else as_approver(approver),
             "own_access": OwnAccess(**pick(options, OwnAccess)),
         }
     )
@@ -279,20 +277,6 @@ def sources_of(options: AgentOptions) -> ConfigurationSources:
 def pick(options: Mapping[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
     """Return those options that are fields of a struct."""
     return {name: value for name, value in options.items() if name in kind.__struct_fields__}
-
-
-def _as_async(approver: Callable[[ApprovalRequest], Any]) -> Approver:
-    """Let a plain function approve, too: it runs in a thread, because it may wait for a person."""
-    call = type(approver).__call__  # an object may be called, too
-    if inspect.iscoroutinefunction(approver) or inspect.iscoroutinefunction(call):
-        return approver
-
-    async def ask(request: ApprovalRequest) -> Decision:
-        answer: Any = await run_in_thread(lambda: approver(request))
-        decision: Decision = await answer if inspect.isawaitable(answer) else answer
-        return decision
-
-    return ask
 
 
 # Arguments that are no options.

@@ -39,16 +39,12 @@ class AgentSessions(NotedSessions):
     Made by `agent.sessions`. A session is named by its id or its name.
     """
 
-    def __init__(
-        self,
-        composition: "Composition",
-        request: "SessionRequest",
-        *,
-        factory: SessionFactory = AgentSession,
-    ) -> None:
+    def __init__(self, composition: "Composition", request: "SessionRequest") -> None:
         super().__init__(composition, owner=request.owner, project=request.project)
         self._request = request
-        self._factory = factory
+        self.factory: SessionFactory = AgentSession
+        """What makes the sessions that `create` and `switch_to` open: set it to a subclass of
+        `AgentSession`, or to a function that returns one."""
         self._active: AgentSession | None = None
 
     @property
@@ -67,7 +63,7 @@ class AgentSessions(NotedSessions):
         name = fields.pop("name", None)
         if name is not None and await self._is_taken(name):
             raise StoreError(ErrorCode.CONFLICT, f"the name {name!r} is taken")
-        session = await self._factory(
+        session = await self.factory(
             self._composition, replace(self._request, reference=name)
         ).open()
         live = self._composition.held(session.session_id or SessionId(""))
@@ -90,7 +86,7 @@ class AgentSessions(NotedSessions):
         request = replace(
             self._request, reference=record.id, project=record.project, must_exist=True
         )
-        session = await self._factory(self._composition, request).open()
+        session = await self.factory(self._composition, request).open()
         if before is not None:
             await before.close()
         self._active = session

@@ -212,6 +212,8 @@ class Composition:
     @property
     def store(self) -> Store:
         """The store of the sessions; it is made when it is first needed."""
+        if self._store is None and self._closed:
+            raise SessionError(ErrorCode.CLOSED, "the agent is closed")
         if self._store is None:
             given = self._inputs.store
             owner = self.configuration.resolved.agent.owner

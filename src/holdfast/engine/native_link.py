@@ -19,6 +19,10 @@ Asked: TypeAlias = Literal["announce", "permit", "run_tool"]
 _CANCELLED = "cancelled: the query has ended"
 
 
+Answered: TypeAlias = Any
+"""What a question is answered with; each kind of question has its own type of answer."""
+
+
 class NativeQuestion(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Something that an agent waits for."""
 
@@ -68,7 +72,7 @@ class NativeLink:
         answer: CallResult = await self._ask("run_tool", call)
         return answer
 
-    async def _ask(self, asked: Asked, call: NativeCall) -> Any:  # noqa: ANN401 - by what was asked
+    async def _ask(self, asked: Asked, call: NativeCall) -> Answered:
         if self._take is None:
             return _refusal(asked)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -54,15 +54,15 @@ class AbortSignal:
     @staticmethod
     def timeout(seconds: float) -> "AbortSignal":
         """Return a signal that aborts itself after `seconds`."""
-        controller = AbortController()
-        expire = _weakly(controller.signal, f"timed out after {seconds:g} s")
+        signal = AbortSignal()
+        expire = signal._stopper(f"timed out after {seconds:g} s")
         try:
             asyncio.get_running_loop().call_later(seconds, expire)
         except RuntimeError:
             timer = threading.Timer(seconds, expire)
             timer.daemon = True
             timer.start()
-        return controller.signal
+        return signal
 
     @staticmethod
     def any(*signals: "AbortSignal") -> "AbortSignal":
@@ -70,7 +70,7 @@ class AbortSignal:
         merged = AbortSignal()
         merged._sources = signals
         for signal in signals:
-            forget = signal.add_listener(_weakly(merged, signal))
+            forget = signal.add_listener(merged._stopper(signal))
             # A source may outlive many that follow it.
             weakref.finalize(merged, forget).atexit = False
         return merged
@@ -89,16 +89,15 @@ class AbortSignal:
             except Exception:
                 _logger.exception("a listener to an abort failed")
 
+    def _stopper(self, reason: "str | AbortSignal") -> Callable[[], None]:
+        """Make a function that aborts this signal, without keeping it alive."""
+        abort = weakref.WeakMethod(self._abort)
 
-def _weakly(signal: AbortSignal, reason: "str | AbortSignal") -> Callable[[], None]:
-    """Make a function that aborts `signal`, without keeping it alive."""
-    target = weakref.ref(signal)
+        def stop() -> None:
+            if (alive := abort()) is not None:
+                alive(reason if isinstance(reason, str) else reason.reason)
 
-    def abort() -> None:
-        if (alive := target()) is not None:
-            alive._abort(reason if isinstance(reason, str) else reason.reason)  # noqa: SLF001 - only this module may abort a signal
-
-    return abort
+        return stop
 
 
 class AbortController:

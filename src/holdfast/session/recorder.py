@@ -93,7 +93,10 @@ class SessionRecorder:
             return
         self._stage(events)
         self._consumed.extend(consumed)
+        last = self._seq
         async with self._lock:
+            if has_entries and self.fold.head >= last:
+                return  # another call's append held them, perhaps the last one of a closing session
             # The store may have failed, or the session been given up, while the lock was another's.
             if (over := self._refusal or self._failure) is not None:
                 raise over

@@ -1,6 +1,5 @@
 """Titles: a session without one is given a title in the background, after an exchange."""
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
@@ -13,6 +12,7 @@ from holdfast.ports.logs import scrubbed_logger
 from holdfast.session.notes import shortened, transcript_of
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.entries import QueryEnded, SessionChanged
+from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.settings import Settings
 
@@ -66,9 +66,7 @@ class SessionTitle:
             if title and not self._recorder.is_titled():
                 changes = {"title": title, "title_made_by": self._model}
                 await self._recorder.commit([SessionChanged(**self._stamp(), changes=changes)])
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:  # noqa: BLE001 - a title is never worth a failure
+        except AgentError as error:  # a title is never worth a failure
             _logger.info("no title was made: %s: %s", type(error).__name__, error)
 
 

@@ -7,14 +7,30 @@ import contextvars
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.ports.tools import ToolContext
+from holdfast.ports.tools import Approver, ToolContext
+from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.json_types import Json, writable
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.parts import MediaPart, ResultContent, TextPart, check_content
+
+
+def as_approver(approver: Callable[[ApprovalRequest], Any]) -> Approver:
+    """Let a plain function approve, too: it runs in a thread, because it may wait for a person."""
+    call = type(approver).__call__  # an object may be called, too
+    if inspect.iscoroutinefunction(approver) or inspect.iscoroutinefunction(call):
+        return approver
+
+    async def ask(request: ApprovalRequest) -> Decision:
+        answer: Any = await run_in_thread(lambda: approver(request))
+        decision: Decision = await answer if inspect.isawaitable(answer) else answer
+        return decision
+
+    return ask
 
 
 async def call_function(

@@ -6,7 +6,7 @@ the model's calls it is; the hook before it does, so the two are put together by
 
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.ports.native_agent import Allow, CallResult, NativeCall, NativeHost, NativeOpening
 from holdfast.providers.claude_agent import sdk
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 _HOOK_SECONDS = 24 * 3600.0
 """A hook of ours waits for the log and for a slow consumer; the CLI's default is a minute."""
+
+
+FromPackage: TypeAlias = Any
+"""A value of the package's own types, which cannot be imported before they are needed."""
 
 
 class Extras:
@@ -48,7 +52,7 @@ class Callbacks:
         *,
         environment: dict[str, str],
         cwd: str,
-        transcripts: Any,  # noqa: ANN401 - the package's protocol, which we may not import here
+        transcripts: FromPackage,
     ) -> "ClaudeAgentOptions":
         """Return the options of the package's client."""
         matcher = sdk.HookMatcher(hooks=[self._before_tool], timeout=_HOOK_SECONDS)
@@ -76,10 +80,10 @@ class Callbacks:
 
     async def _before_tool(
         self,
-        said: Any,  # noqa: ANN401 - the package's
+        said: FromPackage,
         call_id: str | None,
         _context: object,
-    ) -> Any:  # noqa: ANN401 - the package's
+    ) -> FromPackage:
         tool, arguments = str(said.get("tool_name", "")), said.get("tool_input") or {}
         call = NativeCall(
             call_id=call_id or said.get("tool_use_id"),
@@ -104,7 +108,7 @@ class Callbacks:
 
     async def _may_use(
         self, tool: str, arguments: JsonObject, context: "ToolPermissionContext"
-    ) -> Any:  # noqa: ANN401 - one of two classes of the package
+    ) -> FromPackage:
         call = NativeCall(
             call_id=context.tool_use_id,
             tool=own_name(tool),

@@ -7,8 +7,8 @@ ways, because the package stores the transcript of a turn before it gives the re
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.ports.logs import scrubbed_logger
@@ -110,13 +110,11 @@ class Connection:
         transport: Any = self._transport
         self._client = client = sdk.ClaudeSDKClient(self._options, transport=transport)
         try:
-            await client.connect()
-        except asyncio.CancelledError:
+            with self._translated():
+                await client.connect()
+        except BaseException:
             await self._stop_process()
             raise
-        except Exception as error:  # noqa: BLE001 - the package raises all kinds
-            await self._stop_process()
-            raise self._error_of(error) from None
         self._pump_task = asyncio.get_running_loop().create_task(
             self._pump(client), name="holdfast-agent-results"
         )
@@ -133,15 +131,29 @@ class Connection:
         """Take back the results whose transcripts are stored by now."""
         failure: AgentError | None = None
         try:
-            async for message in client.receive_messages():
-                if isinstance(message, sdk.ResultMessage):
-                    self._released()
-                elif isinstance(message, sdk.SystemMessage) and message.subtype == "mirror_error":
-                    # The local transcript has it all; what is in the store is only the copy.
-                    _logger.warning("a transcript was not stored: %s", message.data.get("error"))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the session ends with it
-            failure = self._error_of(error)
+            with self._translated():
+                await self._receive(client)
+        except AgentError as error:  # whatever it is, the session ends with it
+            failure = error
         self._ended(failure)
+
+    async def _receive(self, client: "ClaudeSDKClient") -> None:
+        async for message in client.receive_messages():
+            if isinstance(message, sdk.ResultMessage):
+                self._released()
+            elif isinstance(message, sdk.SystemMessage) and message.subtype == "mirror_error":
+                # The local transcript has it all; what is in the store is only the copy.
+                _logger.warning("a transcript was not stored: %s", message.data.get("error"))
+
+    @contextmanager
+    def _translated(self) -> Generator[None, None, None]:
+        """Raise what the package raises as an error of ours."""
+        try:
+            yield
+        except AgentError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the package raises all kinds
+            raise self._error_of(error) from None
 
     async def send(self, message: JsonObject) -> None:
         """Hand over a user message."""
@@ -158,17 +170,14 @@ class Connection:
             RequestError: TIMEOUT when it does not answer.
 
         """
-        try:
-            async with asyncio.timeout(_INTERRUPT_SECONDS):
-                await self._connected().interrupt()
-        except TimeoutError as error:
-            raise RequestError(
-                ErrorCode.TIMEOUT, "the agent did not answer an interrupt", provider=PROVIDER
-            ) from error
-        except AgentError:
-            raise
-        except Exception as error:  # noqa: BLE001 - the package raises all kinds
-            raise self._error_of(error) from None
+        with self._translated():
+            try:
+                async with asyncio.timeout(_INTERRUPT_SECONDS):
+                    await self._connected().interrupt()
+            except TimeoutError as error:
+                raise RequestError(
+                    ErrorCode.TIMEOUT, "the agent did not answer an interrupt", provider=PROVIDER
+                ) from error
 
     async def close(self, *, grace: float | None = None) -> None:
         """End the process and everything that waits for it."""

@@ -89,7 +89,7 @@ class ResultFrame(msgspec.Struct):
     stop_reason: str | None = None
     terminal_reason: str | None = None
     usage: JsonObject | None = None
-    modelUsage: dict[str, JsonObject] | None = None  # noqa: N815 - the CLI's own name
+    model_usage: dict[str, JsonObject] | None = msgspec.field(default=None, name="modelUsage")
     total_cost_usd: float | None = None
     api_error_status: int | None = None
     errors: Json = None

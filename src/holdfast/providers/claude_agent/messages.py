@@ -7,7 +7,7 @@ where there are none, as after a failed stream that the CLI repeats without stre
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -228,7 +228,7 @@ class MessageDecoder:
         self._streams.clear()
         said = convert_leniently(frame, ResultFrame)
         total = said.total_cost_usd
-        bases = [as_text(used.get("costBasis")) for used in (said.modelUsage or {}).values()]
+        bases = [as_text(used.get("costBasis")) for used in (said.model_usage or {}).values()]
         errors = said.errors if isinstance(said.errors, list) else ()
         out.append(
             NativeResult(
@@ -244,7 +244,7 @@ class MessageDecoder:
                 if said.usage is None
                 else read_usage(convert_leniently(said.usage, WireUsage)),
                 raw_usage=said.usage,
-                model_usage=said.modelUsage,
+                model_usage=said.model_usage,
                 total_cost_usd=None if total is None else Decimal(str(total)),
                 cost_is_known="unknown" not in bases,
                 status=said.api_error_status,
@@ -260,7 +260,7 @@ class MessageDecoder:
             whole.finish(parts)
             out.append(_answer(whole.message_id, parts, parent, whole=True))
 
-    _steps: dict[str, Callable[..., None]] = {  # noqa: RUF012 - a table, never changed
+    _steps: ClassVar[dict[str, Callable[..., None]]] = {
         "assistant": _take_answer,
         "user": _take_user,
         "system": _take_system,

@@ -82,13 +82,26 @@ def _end(status: int) -> None:
     os._exit(status)
 
 
+def _read_all(descriptor: int) -> bytes:
+    pieces = []
+    while piece := os.read(descriptor, 65536):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
 def _descendants(pid: int) -> Iterable[int]:
     """Find the children of a process and theirs, as the kernel lists them."""
     try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as listing:  # noqa: PTH123 - imports cost time here
-            children = [int(word) for word in listing.read().split()]
+        # A Path would be one more import, and this program starts with every session.
+        listing = os.open(f"/proc/{pid}/task/{pid}/children", os.O_RDONLY)
     except OSError:
         return
+    try:
+        children = [int(word) for word in _read_all(listing).split()]
+    except OSError:
+        return
+    finally:
+        os.close(listing)
     for child in children:
         yield child
         yield from _descendants(child)

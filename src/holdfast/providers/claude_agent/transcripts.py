@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -26,6 +26,10 @@ from holdfast.vocabulary.json_types import JsonObject
 _PROJECT = "claude-agent"
 _SCOPE = "sessions"
 _SAFE_STEP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+TranscriptKey: TypeAlias = Any
+"""The package's `SessionKey`, which cannot be imported before it is needed."""
 
 
 class TranscriptStore:
@@ -46,7 +50,7 @@ class TranscriptStore:
         self._seen: dict[tuple[str, str], set[str]] = {}
         """The ids of lines that are stored, by transcript, once one was appended to."""
 
-    async def append(self, key: Any, entries: Sequence[Any]) -> None:  # noqa: ANN401 - the package's
+    async def append(self, key: TranscriptKey, entries: Sequence[Any]) -> None:
         """Keep lines; one whose `uuid` is stored already is not stored again."""
         if not entries:
             return
@@ -59,7 +63,7 @@ class TranscriptStore:
                 await self._write((project, name), record, fresh)
                 seen.update(line["uuid"] for line in fresh if line.get("uuid"))
 
-    async def load(self, key: Any) -> list[JsonObject] | None:  # noqa: ANN401 - the package's
+    async def load(self, key: TranscriptKey) -> list[JsonObject] | None:
         """Return every line of a transcript; None when there is none."""
         record = await self._find(*self._place(key))
         return None if record is None else await self._lines(record)
@@ -83,7 +87,7 @@ class TranscriptStore:
                 summaries.append({**summary, "mtime": record.updated})
         return summaries
 
-    async def delete(self, key: Any) -> None:  # noqa: ANN401 - the package's
+    async def delete(self, key: TranscriptKey) -> None:
         """Remove a transcript; that of a session with those of its sub-agents."""
         _, name = self._place(key)
         for record in await self._browse(key["project_key"]):
@@ -92,7 +96,7 @@ class TranscriptStore:
                 await self._store().log.delete(record.id)
                 self._seen.pop((self._project(key["project_key"]), record.name or ""), None)
 
-    async def list_subkeys(self, key: Any) -> list[str]:  # noqa: ANN401 - the package's
+    async def list_subkeys(self, key: TranscriptKey) -> list[str]:
         """Return the sub-agents of a session that have transcripts."""
         prefix = f"{key['session_id']}/"
         names = [record.name or "" for record in await self._browse(key["project_key"])]
@@ -101,7 +105,7 @@ class TranscriptStore:
     def _project(self, project_key: str) -> str:
         return f"{_PROJECT}:{self._scope if self._scope is not None else project_key}"
 
-    def _place(self, key: Any) -> tuple[str, str]:  # noqa: ANN401 - the package's
+    def _place(self, key: TranscriptKey) -> tuple[str, str]:
         subpath = key.get("subpath")
         name = f"{key['session_id']}/{subpath}" if subpath else str(key["session_id"])
         return self._project(key["project_key"]), name
