@@ -1,5 +1,8 @@
 """Settings and fixtures for all tests; the fixtures themselves are in fixtures_<topic>.py."""
 
+import logging
+from collections.abc import Iterator
+
 import hypothesis
 import pytest
 
@@ -19,6 +22,15 @@ hypothesis.settings.load_profile("default")
 
 REAL_SERVERS = {"model_folder", "smollm2", "warm_pool", "local_client", "llama", "postgres"}
 """Fixtures that start a real model or database on this machine."""
+
+
+@pytest.fixture(autouse=True)
+def _log_level_of_each_test() -> Iterator[None]:
+    """Undo what a test does to the level of our logger: it is the process's."""
+    logger = logging.getLogger("holdfast")
+    level = logger.level
+    yield
+    logger.setLevel(level)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
