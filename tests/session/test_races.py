@@ -30,8 +30,7 @@ def play_on_seeded_loop(seed: int, theme: str | None = None) -> tuple[Story, byt
         schedule = f"{story.happenings} {loop.schedule}".encode()
         return story, hashlib.blake2b(schedule, digest_size=8).digest()
     finally:
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
+        loop.end()
 
 
 def _play_chunk(first: int) -> tuple[set[bytes], Counter[tuple[str, str]]]:
