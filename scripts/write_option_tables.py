@@ -10,15 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.agent.agent_options import (
-    AgentOptions,
-    CreateSessionOptions,
-    QueryOnlyOptions,
-    ScopedOptions,
-    SendOptions,
-    SettingsOptions,
-)
+from holdfast.agent.agent_options import AgentOptions, ScopedOptions, SettingsOptions
 from holdfast.agent.option_checks import options_of
+from holdfast.agent.query_options import CreateSessionOptions, QueryOnlyOptions, SendOptions
 from holdfast.blocks.tool_registry.tool import TOOL_OPTIONS
 from holdfast.config.environment import PREFIX, VARIABLES, Variable
 from holdfast.vocabulary.agent_defaults import AgentDefaults

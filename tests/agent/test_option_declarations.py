@@ -12,16 +12,15 @@ import pytest
 import holdfast
 import holdfast.sync
 from holdfast import Agent, ConfigError, ErrorCode
-from holdfast.agent.agent_options import (
-    AgentOptions,
+from holdfast.agent.agent_options import AgentOptions, SettingsOptions
+from holdfast.agent.option_checks import STORED_AS, check_options, options_of, takes
+from holdfast.agent.query_options import (
     CreateSessionOptions,
     OneCallOptions,
     QueryOptions,
     SendOptions,
     SessionOptions,
-    SettingsOptions,
 )
-from holdfast.agent.option_checks import STORED_AS, check_options, options_of, takes
 from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
 from holdfast.config.environment import Variable
 from holdfast.config.schema import checked

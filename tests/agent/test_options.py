@@ -38,7 +38,8 @@ from holdfast import (
     run_agent_stream,
     tool,
 )
-from holdfast.agent.agent_options import AgentOptions, QueryOptions, SessionOptions, SettingsOptions
+from holdfast.agent.agent_options import AgentOptions, SettingsOptions
+from holdfast.agent.query_options import QueryOptions, SessionOptions
 from holdfast.ports.tools import Block, Proceed
 from holdfast.providers.transport.protocol import HttpRequest, Reply
 from holdfast.stores.memory import MemoryStore

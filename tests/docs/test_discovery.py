@@ -13,14 +13,14 @@ import pytest
 
 import holdfast.sync
 from holdfast import Agent, AgentSession, create_agent_session, run_agent, run_agent_stream, tool
-from holdfast.agent.agent_options import (
-    AgentOptions,
+from holdfast.agent.agent_options import AgentOptions
+from holdfast.agent.option_checks import options_of
+from holdfast.agent.query_options import (
     CreateSessionOptions,
     OneCallOptions,
     QueryOptions,
     SessionOptions,
 )
-from holdfast.agent.option_checks import options_of
 from holdfast.blocks.tool_registry.tool import TOOL_OPTIONS
 from holdfast.vocabulary.option_declarations import Declared
 

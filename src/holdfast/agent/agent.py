@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from msgspec.structs import replace
 
 from holdfast import assembly
-from holdfast.agent.agent_options import (
-    AgentOptions,
-    CreateSessionOptions,
-    OneCallOptions,
-    OpeningOptions,
-    Prompt,
-    QueryOnlyOptions,
-    QueryOptions,
-    SessionOptions,
-)
+from holdfast.agent.agent_options import AgentOptions
 from holdfast.agent.option_checks import (
     arguments_of,
     check_names,
@@ -28,6 +19,15 @@ from holdfast.agent.option_checks import (
     options_of,
     sources_of,
     takes,
+)
+from holdfast.agent.query_options import (
+    CreateSessionOptions,
+    OneCallOptions,
+    OpeningOptions,
+    Prompt,
+    QueryOnlyOptions,
+    QueryOptions,
+    SessionOptions,
 )
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session import AgentSession

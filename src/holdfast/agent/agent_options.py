@@ -1,15 +1,15 @@
-"""Options: what an agent, a session, a prompt and a query may be told. Each is declared once.
+"""Options of agents, and those that sessions and queries share. Each is declared once.
 
 A declaration is a type and an `Option` with its sentence, default and check. What a file can set
-has these in `holdfast.vocabulary`, and only its type here. `option_checks` derives the rest.
+has these in `holdfast.vocabulary`, and only its type here. `query_options` has those of
+prompts, queries and openings; `option_checks` derives the rest.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import (
-    AttachmentInput,
     PathInput,
     SystemClock,
     TokenFunction,
@@ -17,19 +17,16 @@ from holdfast.assembly.agent_inputs import (
     is_credential,
 )
 from holdfast.blocks.tool_registry.registry import ToolInput
-from holdfast.ports.abort import AbortSignal
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.native_agent import NativeAgent
 from holdfast.ports.session_store import Store
 from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.token_source import TokenSource
-from holdfast.ports.tools import Approver, BeforeTool, OutputTransform, Unanswered
-from holdfast.serialization.session_state import SessionState
+from holdfast.ports.tools import Approver, BeforeTool, Unanswered
 from holdfast.vocabulary.agent_defaults import Permissions
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.events import Instrumented
-from holdfast.vocabulary.messages import Sender, UserMessage
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings, ClaudeOptions
 from holdfast.vocabulary.option_declarations import (
     Option,
@@ -38,14 +35,11 @@ from holdfast.vocabulary.option_declarations import (
     list_option,
     path_option,
 )
-from holdfast.vocabulary.parts import Part
-from holdfast.vocabulary.results import OutputT
 from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import (
     ApprovalRule,
     CacheTtl,
     CompactionSettings,
-    Delivery,
     Limits,
     ModelStep,
     OnDeny,
@@ -57,9 +51,6 @@ from holdfast.vocabulary.settings import (
     Timeouts,
 )
 
-Prompt: TypeAlias = str | Sequence[Part] | UserMessage
-OnAbort: TypeAlias = Literal["raise", "return"]
-
 
 def _new_random() -> Random:
     """Return what spreads retries; no secret depends on it."""
@@ -70,7 +61,7 @@ def _is_store(value: object) -> bool:
     return isinstance(value, str) or hasattr(value, "leases")
 
 
-def _is_anything(_value: object) -> bool:
+def is_anything(_value: object) -> bool:
     """Leave the check to what takes the value."""
     return True
 
@@ -123,7 +114,7 @@ class ScopedOptions(SettingsOptions, total=False):
             "Any object for tools that ask for it, as `ToolContext.deps`; given to a session or a "
             "query, instead of the agent's. Never stored.",
             default=None,
-            fits=_is_anything,
+            fits=is_anything,
         ),
     ]
 
@@ -237,7 +228,7 @@ class AgentOptions(ScopedOptions, total=False):
             "Buffers, checkpoints, how long closing waits; a "
             "`holdfast.vocabulary.settings.RuntimeSettings` or a dictionary.",
             default=RuntimeSettings(),
-            fits=_is_anything,
+            fits=is_anything,
         ),
     ]
     clock: Annotated[
@@ -259,142 +250,4 @@ class AgentOptions(ScopedOptions, total=False):
             fits=lambda value: hasattr(value, "random"),
             wanted="a Random",
         ),
-    ]
-
-
-class SendOptions(TypedDict, total=False):
-    """What may be said of a prompt, also to a session that another process holds."""
-
-    delivery: Annotated[
-        Delivery,
-        Option(
-            "What happens when the session is busy: `queue`, `steer` (into the running query), "
-            "`reject` (BUSY) or `interrupt`.",
-            default="queue",
-        ),
-    ]
-    sender: Annotated[
-        Sender | None,
-        Option(
-            "Who speaks: a `holdfast.vocabulary.messages.Sender`, or a dictionary with `kind` "
-            "(`human`, `agent` or `orchestrator`) and `user_id`.",
-            default=None,
-        ),
-    ]
-    attachments: Annotated[
-        Sequence[AttachmentInput],
-        list_option(
-            "Files by their path, content as bytes, URLs, or parts; read when the prompt is sent.",
-            wanted="a list of attachments",
-        ),
-    ]
-
-
-class QueryOnlyOptions(SendOptions, Generic[OutputT], total=False):
-    """What one query may be told that an agent or a session may not."""
-
-    signal: Annotated[
-        AbortSignal | None,
-        Option(
-            "An `AbortSignal` that stops the query.",
-            default=None,
-            fits=lambda value: value is None or isinstance(value, AbortSignal),
-            wanted="an AbortSignal (of an AbortController: its `signal`)",
-        ),
-    ]
-    on_abort: Annotated[
-        OnAbort,
-        Option(
-            "What an abort does: `raise` ABORTED with the partial result, or `return` it.",
-            default="raise",
-        ),
-    ]
-    timeout: Annotated[
-        float | None,
-        Option(
-            "Seconds that one attempt of one model call may take; a slow consumer's do not count. "
-            "0 or None: any.",
-            default=None,
-            least=0,
-        ),
-    ]
-    total_timeout: Annotated[
-        float | None,
-        Option(
-            "Seconds that the whole query may take, from when it is sent; waiting in the queue "
-            "counts. 0 or None: any.",
-            default=None,
-            least=0,
-        ),
-    ]
-    output_type: Annotated[
-        type[OutputT] | None,
-        Option(
-            "The type of the answer: a pydantic model, dataclass, TypedDict, struct or any other "
-            "type hint with a JSON Schema; comes back as `result.output`.",
-            default=None,
-            fits=_is_anything,
-        ),
-    ]
-    reminders: Annotated[
-        Sequence[str],
-        Option(
-            "Notes to the model with the first request only. They are no part of the conversation, "
-            "and stored only while their prompt waits in the queue.",
-            default=(),
-        ),
-    ]
-    require_tool: Annotated[
-        str | None,
-        Option(
-            "The tool that the model must call first; what it does after that is its own choice.",
-            default=None,
-        ),
-    ]
-    transform: Annotated[
-        OutputTransform | None,
-        function_option(
-            "A function from a tool's name and raw output to what the model sees instead."
-        ),
-    ]
-
-
-class QueryOptions(ScopedOptions, QueryOnlyOptions[OutputT], Generic[OutputT], total=False):
-    """What one query may be told; settings, tools and deps among it are of this query only."""
-
-
-class OpeningOptions(TypedDict, total=False):
-    """What opening a session may be told that an agent or a query may not."""
-
-    restore: Annotated[
-        SessionState | dict[str, Any] | None,
-        Option(
-            "A `SessionState`, or its plain values, that a new session goes on from.",
-            default=None,
-            fits=_is_anything,
-        ),
-    ]
-    busy: Annotated[
-        Literal["wait", "reject"],
-        Option("What to do when another process holds the session.", default="reject"),
-    ]
-    must_exist: Annotated[
-        bool, Option("Whether a session that does not exist is NOT_FOUND.", default=False)
-    ]
-
-
-class SessionOptions(ScopedOptions, OpeningOptions, total=False):
-    """What a session may be told when it is opened; settings, tools and deps are its own."""
-
-
-class OneCallOptions(AgentOptions, QueryOnlyOptions[OutputT], Generic[OutputT], total=False):
-    """What a single query may be told about its agent and itself."""
-
-
-class CreateSessionOptions(AgentOptions, OpeningOptions, total=False):
-    """What a single session may be told about its agent and itself."""
-
-    name: Annotated[
-        str | None,
-        Option("The session's name or id; without one it is new.", default=None, fits=_is_anything),
     ]

@@ -1,4 +1,4 @@
-"""Editing a conversation: messages and parts are removed, replaced and added by appended entries.
+"""Rewinding and editing a conversation, both by entries that are appended to its log.
 
 Nothing is rewritten: the log keeps what was said, and a rewind behind an edit takes it back.
 """
@@ -34,6 +34,24 @@ class HistoryEditing(ABC):
     @abstractmethod
     async def _branches(self) -> "Branches":
         """Return what moves and edits the conversation."""
+
+    async def rewind(self, *, to: str) -> None:
+        """Make a message the last one of the conversation; nothing is lost by it.
+
+        Raises:
+            SessionError: BUSY while a query runs, MESSAGE_NOT_FOUND when there is no such message.
+
+        """
+        await (await self._branches()).rewind(to)
+
+    async def undo_rewind(self) -> None:
+        """Take the last rewind back.
+
+        Raises:
+            SessionError: BUSY while a query runs, NOT_FOUND when nothing was rewound.
+
+        """
+        await (await self._branches()).undo_rewind()
 
     async def add_message(
         self,

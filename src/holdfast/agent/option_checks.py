@@ -10,13 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from holdfast.agent.agent_options import (
-    AgentOptions,
-    CreateSessionOptions,
-    QueryOptions,
-    SessionOptions,
-    SettingsOptions,
-)
+from holdfast.agent.agent_options import AgentOptions, SettingsOptions
+from holdfast.agent.query_options import CreateSessionOptions, QueryOptions, SessionOptions
 from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
 from holdfast.blocks.tool_registry.running import as_approver
 from holdfast.session.session_descriptions import NamedSettings

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions
+from holdfast.agent.query_options import Prompt, QueryOptions, SendOptions
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import PathInput
 from holdfast.blocks.tool_registry.foreign_types import (

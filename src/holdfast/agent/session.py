@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions
+from holdfast.agent.agent_options import SettingsOptions
 from holdfast.agent.history_editing import HistoryEditing
 from holdfast.agent.option_checks import (
     check_options,
@@ -18,6 +18,7 @@ from holdfast.agent.option_checks import (
     takes,
 )
 from holdfast.agent.prompts import attach, make_prompt, make_query, with_options
+from holdfast.agent.query_options import Prompt, QueryOptions, SendOptions
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session_memory import SessionMemory
 from holdfast.ports.runner import QueryInput
@@ -262,24 +263,6 @@ class AgentSession(SessionMemory, HistoryEditing):
             bindings=self._request.bindings,
         )
         return await AgentSession(self._composition, request).open()
-
-    async def rewind(self, *, to: str) -> None:
-        """Make a message the last one of the conversation; nothing is lost by it.
-
-        Raises:
-            SessionError: BUSY while a query runs, MESSAGE_NOT_FOUND when there is no such message.
-
-        """
-        await (await self._branches()).rewind(to)
-
-    async def undo_rewind(self) -> None:
-        """Take the last rewind back.
-
-        Raises:
-            SessionError: BUSY while a query runs, NOT_FOUND when nothing was rewound.
-
-        """
-        await (await self._branches()).undo_rewind()
 
     async def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""

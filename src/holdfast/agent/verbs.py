@@ -4,9 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Unpack
 
-from holdfast.agent.agent_options import Prompt, SendOptions
 from holdfast.agent.option_checks import check_id, check_options, decided, takes
 from holdfast.agent.prompts import attach, make_prompt
+from holdfast.agent.query_options import Prompt, SendOptions
 from holdfast.vocabulary.approvals import ApprovalRequest, ApprovalScope, Approve, Deny
 from holdfast.vocabulary.commands import (
     AbortQuery,

@@ -8,15 +8,15 @@ from typing import Self, TypeVar, Unpack
 from holdfast import administration
 from holdfast.agent import agent as asynchronous
 from holdfast.agent import retrying
-from holdfast.agent.agent_options import (
-    AgentOptions,
+from holdfast.agent.agent_options import AgentOptions
+from holdfast.agent.option_checks import takes
+from holdfast.agent.query_options import (
     CreateSessionOptions,
     OneCallOptions,
     Prompt,
     QueryOptions,
     SessionOptions,
 )
-from holdfast.agent.option_checks import takes
 from holdfast.agent.retrying import OnRetry
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.clock import Clock, Random

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack
 
-from holdfast.agent.agent_options import Prompt, QueryOptions, SendOptions, SettingsOptions
+from holdfast.agent.agent_options import SettingsOptions
 from holdfast.agent.option_checks import takes
+from holdfast.agent.query_options import Prompt, QueryOptions, SendOptions
 from holdfast.agent.query_stream import QueryStream as AsyncQueryStream
 from holdfast.agent.session import AgentSession as AsyncAgentSession
 from holdfast.agent.session_memory import IncludedAs

@@ -1,0 +1,156 @@
+"""Options of prompts, queries and opened sessions. Each is declared once, as in `agent_options`."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypedDict
+
+from holdfast.agent.agent_options import AgentOptions, ScopedOptions, is_anything
+from holdfast.assembly.agent_inputs import AttachmentInput
+from holdfast.ports.abort import AbortSignal
+from holdfast.ports.tools import OutputTransform
+from holdfast.serialization.session_state import SessionState
+from holdfast.vocabulary.messages import Sender, UserMessage
+from holdfast.vocabulary.option_declarations import Option, function_option, list_option
+from holdfast.vocabulary.parts import Part
+from holdfast.vocabulary.results import OutputT
+from holdfast.vocabulary.settings import Delivery
+
+Prompt: TypeAlias = str | Sequence[Part] | UserMessage
+OnAbort: TypeAlias = Literal["raise", "return"]
+
+
+class SendOptions(TypedDict, total=False):
+    """What may be said of a prompt, also to a session that another process holds."""
+
+    delivery: Annotated[
+        Delivery,
+        Option(
+            "What happens when the session is busy: `queue`, `steer` (into the running query), "
+            "`reject` (BUSY) or `interrupt`.",
+            default="queue",
+        ),
+    ]
+    sender: Annotated[
+        Sender | None,
+        Option(
+            "Who speaks: a `holdfast.vocabulary.messages.Sender`, or a dictionary with `kind` "
+            "(`human`, `agent` or `orchestrator`) and `user_id`.",
+            default=None,
+        ),
+    ]
+    attachments: Annotated[
+        Sequence[AttachmentInput],
+        list_option(
+            "Files by their path, content as bytes, URLs, or parts; read when the prompt is sent.",
+            wanted="a list of attachments",
+        ),
+    ]
+
+
+class QueryOnlyOptions(SendOptions, Generic[OutputT], total=False):
+    """What one query may be told that an agent or a session may not."""
+
+    signal: Annotated[
+        AbortSignal | None,
+        Option(
+            "An `AbortSignal` that stops the query.",
+            default=None,
+            fits=lambda value: value is None or isinstance(value, AbortSignal),
+            wanted="an AbortSignal (of an AbortController: its `signal`)",
+        ),
+    ]
+    on_abort: Annotated[
+        OnAbort,
+        Option(
+            "What an abort does: `raise` ABORTED with the partial result, or `return` it.",
+            default="raise",
+        ),
+    ]
+    timeout: Annotated[
+        float | None,
+        Option(
+            "Seconds that one attempt of one model call may take; a slow consumer's do not count. "
+            "0 or None: any.",
+            default=None,
+            least=0,
+        ),
+    ]
+    total_timeout: Annotated[
+        float | None,
+        Option(
+            "Seconds that the whole query may take, from when it is sent; waiting in the queue "
+            "counts. 0 or None: any.",
+            default=None,
+            least=0,
+        ),
+    ]
+    output_type: Annotated[
+        type[OutputT] | None,
+        Option(
+            "The type of the answer: a pydantic model, dataclass, TypedDict, struct or any other "
+            "type hint with a JSON Schema; comes back as `result.output`.",
+            default=None,
+            fits=is_anything,
+        ),
+    ]
+    reminders: Annotated[
+        Sequence[str],
+        Option(
+            "Notes to the model with the first request only. They are no part of the conversation, "
+            "and stored only while their prompt waits in the queue.",
+            default=(),
+        ),
+    ]
+    require_tool: Annotated[
+        str | None,
+        Option(
+            "The tool that the model must call first; what it does after that is its own choice.",
+            default=None,
+        ),
+    ]
+    transform: Annotated[
+        OutputTransform | None,
+        function_option(
+            "A function from a tool's name and raw output to what the model sees instead."
+        ),
+    ]
+
+
+class QueryOptions(ScopedOptions, QueryOnlyOptions[OutputT], Generic[OutputT], total=False):
+    """What one query may be told; settings, tools and deps among it are of this query only."""
+
+
+class OpeningOptions(TypedDict, total=False):
+    """What opening a session may be told that an agent or a query may not."""
+
+    restore: Annotated[
+        SessionState | dict[str, Any] | None,
+        Option(
+            "A `SessionState`, or its plain values, that a new session goes on from.",
+            default=None,
+            fits=is_anything,
+        ),
+    ]
+    busy: Annotated[
+        Literal["wait", "reject"],
+        Option("What to do when another process holds the session.", default="reject"),
+    ]
+    must_exist: Annotated[
+        bool, Option("Whether a session that does not exist is NOT_FOUND.", default=False)
+    ]
+
+
+class SessionOptions(ScopedOptions, OpeningOptions, total=False):
+    """What a session may be told when it is opened; settings, tools and deps are its own."""
+
+
+class OneCallOptions(AgentOptions, QueryOnlyOptions[OutputT], Generic[OutputT], total=False):
+    """What a single query may be told about its agent and itself."""
+
+
+class CreateSessionOptions(AgentOptions, OpeningOptions, total=False):
+    """What a single session may be told about its agent and itself."""
+
+    name: Annotated[
+        str | None,
+        Option("The session's name or id; without one it is new.", default=None, fits=is_anything),
+    ]
