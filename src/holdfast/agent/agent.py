@@ -34,6 +34,7 @@ from holdfast.agent.session import AgentSession
 from holdfast.agent.verbs import AgentRemote
 from holdfast.assembly.agent_inputs import split_model
 from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.blocks.tool_registry.tool import AnyTool, ToolOptions
 from holdfast.ports.abort import query_stopped
 from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionBindings, SessionRequest
@@ -42,6 +43,7 @@ from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings, changed_settings
+from holdfast.vocabulary.tools import ApprovalMode
 
 if TYPE_CHECKING:
     from holdfast.agent.sessions import AgentSessions
@@ -128,6 +130,31 @@ class Agent:
         check_reference(reference)
         request = replace(self._new_session, reference=reference)
         return AgentRemote(self._composition, await self._composition.find(request))
+
+    def as_tool(
+        self,
+        *,
+        name: str,
+        description: str,
+        approval: ApprovalMode = "never",
+        timeout: float | None = None,
+    ) -> AnyTool:
+        """Return a tool whose calls this agent answers, as the sub-agent of another agent.
+
+        Each call is answered in a session of its own, in the store of the agent that has the tool.
+        The model gives the tool a `prompt`, and gets the text of the answer. `timeout` is in
+        seconds; None or 0: any.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when the name is not one that a tool can have.
+
+        """
+        options = ToolOptions(
+            name=name, description=description, approval=approval, timeout=timeout
+        )
+        sub_agents = late_module("holdfast.agent.sub_agents")
+        made: AnyTool = sub_agents.make_sub_agent(self._composition, self._new_session, options)
+        return made
 
     async def close(self) -> None:
         """Close every session, then what they share. Closing twice is fine."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs, split_model
 from holdfast.assembly.configuration import Configuration
+from holdfast.assembly.guests import Guests
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.assembly.side_questions import ask_for_title
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
@@ -65,7 +66,8 @@ class Composition:
             ),
         )
         self.clock = inputs.clock
-        self._inputs = inputs
+        self.inputs = self._inputs = inputs
+        self._guests = Guests(self, inputs, Composition)
         self._title_model = configuration.title_model
         self.registry = ToolRegistry(
             [*inputs.tools, *_tools_for(inputs, configuration), *self._own_tools()]
@@ -126,6 +128,7 @@ class Composition:
             environment=self.configuration.environment.variables,
             blobs=lambda: self.store.blobs,
             refuses_path=self.configuration.permission_rules.refuses_path,
+            child_host=self._guests,
         )
 
     def _own_tools(self) -> tuple[ToolInput, ...]:
@@ -164,7 +167,7 @@ class Composition:
         for live in self._sessions:
             if live.session_id == session_id and not live.closed:
                 return live
-        return None
+        return self._guests.held(session_id)
 
     async def forget(self, live: LiveSession, *, is_one_shot: bool = False) -> None:
         """Keep nothing of a session that was closed.
@@ -179,6 +182,7 @@ class Composition:
         is_over = fold.unfinished_query() is None and not fold.inputs
         if is_over and live.session_id in self._one_shots - self.kept:
             self._one_shots.discard(live.session_id)
+            await self._guests.delete_children(live.session_id)
             await self.store.log.delete(live.session_id)
 
     async def find(self, request: SessionRequest) -> SessionId:
@@ -275,6 +279,7 @@ class Composition:
             outcomes = await asyncio.gather(*closings, return_exceptions=True)
         finally:
             self._sessions.clear()
+            await self._guests.close()
             await self._close_shared()
         for failure in outcomes:
             if failure is not None:

@@ -83,7 +83,8 @@ def closing_events(scope: QueryScope, outcome: QueryOutcome, *, rests: bool) -> 
             scope.turn.answer.close(out)
         message_id = fold.open_turn.started.message_id
         out.append(TurnEnded(**scope.turn_stamp(), message_id=message_id, interrupted=True))
-    resting = {asked.call_id for asked in fold.approvals.values()} if rests else set()
+    asked = fold.approvals.values() if rests else ()
+    resting = {item.child.call_id if item.child else item.call_id for item in asked}
     out.extend(
         ToolEnded(
             **scope.turn_stamp(),

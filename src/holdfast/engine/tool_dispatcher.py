@@ -17,6 +17,7 @@ from holdfast.engine.call_questions import (
     make_question,
     question_about,
 )
+from holdfast.engine.child_calls import has_rested, rests_on_children
 from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.tool_execution import (
     Clearance,
@@ -95,7 +96,8 @@ class ToolDispatcher:
             await self._run_as_approved(scope, ready, asking)
         else:
             await self._run_all(scope, ready)
-            if asking and scope.session.unanswered == "stop":
+            rests = asking or rests_on_children(scope)
+            if rests and scope.session.unanswered == "stop":
                 return "approval"
             for question in asking:
                 await self._act(scope, question, await answer_to(scope, question))
@@ -194,7 +196,7 @@ class ToolDispatcher:
         if action == "deny":
             await self._deny(scope, call, judged.ruling)
             return None
-        if not looping and action == "allow":
+        if not looping and (action == "allow" or has_rested(scope, call)):
             return msgspec.structs.replace(candidate, judged=judged)
         of_tool = judged.ruling.source == "tool"
         reason = _LOOPS if looping else None if of_tool else judged.ruling.reason

@@ -1,10 +1,11 @@
 """The ports around permissions: what tools say of calls and may reach, and what projects keep."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from holdfast.ports.child_sessions import ChildHost
 from holdfast.ports.session_store import Blobs
 from holdfast.vocabulary.approvals import CallFacts, Grant
 from holdfast.vocabulary.json_types import JsonObject
@@ -24,6 +25,8 @@ class ToolSurroundings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The permission rules that deny files, whatever name they are reached by."""
     may_run_unconfined: bool = False
     """Whether a person approved that this command runs without a sandbox."""
+    child_host: ChildHost[Any] | None = None
+    """The agent, as sub-agents see it."""
 
     def __repr__(self) -> str:
         return "ToolSurroundings()"

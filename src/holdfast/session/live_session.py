@@ -43,13 +43,7 @@ from holdfast.vocabulary.entries import (
     QueryEnded,
     SessionChanged,
 )
-from holdfast.vocabulary.errors import (
-    AgentError,
-    ErrorCode,
-    SessionError,
-    StoreError,
-    ToolError,
-)
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError, ToolError
 from holdfast.vocabulary.events import Event, Idle, Retrying, SessionStatus, StatusChanged
 from holdfast.vocabulary.ids import ApprovalId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
@@ -167,8 +161,8 @@ class LiveSession:
             tasks=self._tasks,
             set_status=self._set_status,
             registry=self.registry,
-            approver=resources.approver,
-            unanswered=resources.unanswered,
+            approver=bindings.approver or resources.approver,
+            unanswered=bindings.unanswered or resources.unanswered,
             deps=resources.deps if bindings.deps is None else bindings.deps,
             face=bindings.face,
             cwd=resources.cwd,
@@ -391,6 +385,8 @@ def _refuse_misfit(
     """
     if asked is None or not isinstance(decision, Approve) or decision.arguments is None:
         return
+    if asked.child is not None:
+        return  # the tool is the sub-agent's
     call = ToolCallPart(call_id=asked.call_id, name=asked.tool, arguments=decision.arguments)
     resolution = tools.current().resolve(call)
     if isinstance(resolution, InvalidInput):

@@ -155,6 +155,8 @@ def _result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
         tool_calls=tuple(call for answer in answers for call in answer.tool_calls),
         usage=ended.usage,
         cost=ended.cost,
+        children_usage=scope.children.usage,
+        children_cost=scope.children.cost,
         provider=turn.provider if turn else "",
         model=turn.model if turn else "",
         session_id=scope.session.session_id,

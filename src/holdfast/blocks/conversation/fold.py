@@ -90,6 +90,7 @@ class SessionFold(SessionState):
             self.open_turn = None
             self.calls.clear()
         self.approvals.clear()
+        self.child_answers.clear()
 
     def _inherit(self) -> None:
         """Take over a conversation from another session: what was unfinished there, rests here."""
@@ -206,7 +207,10 @@ class SessionFold(SessionState):
 
     def _on_approval_settled(self, entry: ApprovalSettled) -> None:
         requested = self.approvals.pop(entry.approval_id, None)
-        if requested is not None:
+        if requested is not None and requested.child is not None:
+            if entry.decision != "cancelled":
+                self.child_answers[requested.child.approval_id] = entry
+        elif requested is not None:
             self.standing.settle(requested, entry)
         if (call := self.calls.get(entry.call_id)) is not None:
             call.settle(requested, entry)
@@ -237,6 +241,7 @@ class SessionFold(SessionState):
     def _on_rewound(self, entry: Rewound) -> None:
         for call in self.calls.values():
             call.withdraw_approval()  # it was given for what would have come next then
+        self.child_answers.clear()
         if self.opened is not None and entry.to_seq == self.opened.seq:
             self._keep_through(entry.message_id)
 

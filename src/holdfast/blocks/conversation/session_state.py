@@ -20,6 +20,7 @@ from holdfast.blocks.conversation.tool_calls import (
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
+    ApprovalSettled,
     InputQueued,
     QueryEnded,
     QueryStarted,
@@ -60,6 +61,8 @@ class SessionState:
         """How the last answer finished; None when it was cut off or something came after it."""
         self.calls: dict[CallId, CallRecord] = {}
         self.approvals: dict[ApprovalId, ApprovalRequested] = {}
+        self.child_answers: dict[ApprovalId, ApprovalSettled] = {}
+        """Answers to what sub-agents asked, by the id of the question in their sessions."""
         self._before_merge: AssistantMessage | None = None
         """The answer that the tip went on with; it stays when what was added is discarded."""
         self.standing = StandingApprovals()

@@ -196,6 +196,7 @@ def approval_request(asked: ApprovalRequested, session_id: SessionId | None) -> 
         folder=asked.folder,
         facts=asked.facts,
         ruling=asked.ruling,
+        child=asked.child,
     )
 
 

@@ -1,0 +1,290 @@
+"""Sub-agents: an agent that answers the calls of another one, each in a session of its own."""
+
+import asyncio
+from typing import Any
+
+from holdfast import (
+    Agent,
+    AgentSession,
+    ApprovalRequest,
+    Approve,
+    Deny,
+    Event,
+    Limits,
+    TextDelta,
+    ToolEnded,
+    Usage,
+    tool,
+)
+from holdfast.testing import Gate, ScriptedProvider, calls, says
+from holdfast.testing.scripted_provider import Step
+from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.vocabulary.events import SubagentChanged, SubagentEvent
+from tests.scripted_agents import events_of, failure_of, make_agent, outcomes_in, tasks_left
+
+
+class Family:
+    """A parent whose sub-agents play scripts of their own, by the name of their tools."""
+
+    def __init__(self, parent: list[Step], **children: list[Step]) -> None:
+        self.effects: list[str] = []
+        self.providers = {name: ScriptedProvider(steps) for name, steps in children.items()}
+        self._parent = parent
+
+    def child(self, name: str, **options: Any) -> Agent:
+        """Make the agent behind a tool."""
+
+        @tool(approval="ask")
+        def write(text: str) -> str:
+            """Write a text down."""
+            self.effects.append(text)
+            return f"wrote {text}"
+
+        options = {"model": "scripted/child", "environment": {}, "tools": [write], **options}
+        return Agent(providers=[self.providers[name]], **options)
+
+    def agent(self, child: dict[str, Any] | None = None, **options: Any) -> Agent:
+        """Make the parent."""
+        tools = [
+            self.child(name, **(child or {})).as_tool(name=name, description=f"Does {name}.")
+            for name in self.providers
+        ]
+        agent, self.parent = make_agent(self._parent, tools=tools, **options)
+        return agent
+
+    def check(self) -> None:
+        """Check that every script was played to its end, and nothing runs any more."""
+        for provider in (self.parent, *self.providers.values()):
+            provider.check()
+        assert tasks_left() == []
+
+
+async def test_a_call_of_a_sub_agent_is_answered_by_its_own_session() -> None:
+    family = Family(
+        [calls(("research", {"prompt": "find it"})), says("It is 42.")],
+        research=[says("I found ", "42.")],
+    )
+    async with family.agent() as agent, agent.session("main") as session:
+        result = await session.chat("what is it?")
+        assert result.text == "It is 42."
+        assert outcomes_in(family.parent.requests[1]) == [("research", "ok", "I found 42.")]
+        asked = family.providers["research"].requests[0]
+        assert [message.text for message in asked.messages] == ["find it"]
+    family.check()
+
+
+BOTH = calls(
+    ("careful", {"prompt": "write a"}),
+    ("broken", {"prompt": "break"}),
+    ids=["call_1", "call_2"],
+)
+REFUSED = ProviderError(ErrorCode.BAD_REQUEST, "no such thing", provider="scripted")
+
+
+def _two_children() -> Family:
+    """Return a parent that calls two sub-agents at once: one asks, one fails."""
+    return Family(
+        [BOTH, says("One of two.")],
+        careful=[calls(("write", {"text": "a"}), ids=["call_1"]), says("written")],
+        broken=[REFUSED],
+    )
+
+
+_ONE_OF_TWO = [
+    ("careful", "ok", "written"),
+    (
+        "broken",
+        "error",
+        "ToolError: the sub-agent failed: BAD_REQUEST: no such thing.",
+    ),
+]
+
+
+async def test_of_two_sub_agents_at_once_one_asks_the_approver_and_one_fails() -> None:
+    asked: list[ApprovalRequest] = []
+
+    async def approve(request: ApprovalRequest) -> Approve:
+        asked.append(request)
+        return Approve(by="ana")
+
+    family = _two_children()
+    async with family.agent(approver=approve) as agent, agent.session() as session:
+        result = await session.chat("go")
+        assert result.text == "One of two."
+        assert outcomes_in(family.parent.requests[1]) == _ONE_OF_TWO
+        (request,) = asked
+        assert (request.tool, request.arguments) == ("write", {"text": "a"})
+        assert request.session_id == session.session_id
+        assert request.child is not None
+        assert request.child.call_id == "call_1"
+        children = await agent.sessions.children(str(session.session_id))
+        assert request.child.session_id in {each.id for each in children}
+    assert family.effects == ["a"]
+    family.check()
+
+
+async def test_a_query_rests_on_what_its_sub_agent_asks_and_goes_on_with_the_answer() -> None:
+    family = _two_children()
+    async with family.agent() as agent, agent.session() as session:
+        result = await session.chat("go")
+        assert result.stop_reason == "approval"
+        (request,) = result.pending
+        assert (request.tool, request.arguments) == ("write", {"text": "a"})
+        assert [call.fate for call in session.unfinished.calls] == ["unknown", "done"]
+        assert family.effects == []
+        await session.approve(request.id, by="ana")
+        result = await session.resume()
+        assert (result.text, result.pending) == ("One of two.", ())
+        assert outcomes_in(family.parent.requests[1]) == _ONE_OF_TWO
+    assert family.effects == ["a"]
+    family.check()
+
+
+async def test_a_denial_reaches_the_sub_agent() -> None:
+    family = Family(
+        [calls(("careful", {"prompt": "write a"})), says("fine")],
+        careful=[calls(("write", {"text": "a"})), says("not written")],
+    )
+    async with family.agent() as agent, agent.session() as session:
+        (request,) = (await session.chat("go")).pending
+        await session.deny(request.id, "not today")
+        await session.resume()
+        assert outcomes_in(family.parent.requests[1]) == [("careful", "ok", "not written")]
+        told = outcomes_in(family.providers["careful"].requests[1])
+        assert told == [("write", "denied", "not today")]
+    assert family.effects == []
+    family.check()
+
+
+async def test_resuming_without_an_answer_rests_again_and_asks_no_model() -> None:
+    family = Family(
+        [calls(("careful", {"prompt": "write a"})), says("done")],
+        careful=[calls(("write", {"text": "a"})), says("written")],
+    )
+    async with family.agent() as agent, agent.session() as session:
+        (first,) = (await session.chat("go")).pending
+        (again,) = (await session.resume()).pending
+        assert again.id == first.id
+        assert len(family.providers["careful"].requests) == 1
+        await session.approve(first.id)
+        assert (await session.resume()).text == "done"
+    assert family.effects == ["a"]
+    family.check()
+
+
+async def test_what_a_program_denies_unanswered_a_sub_agent_is_denied_too() -> None:
+    family = Family(
+        [calls(("careful", {"prompt": "write a"})), says("done")],
+        careful=[calls(("write", {"text": "a"})), says("I may not")],
+    )
+    async with family.agent(unanswered="deny") as agent, agent.session() as session:
+        result = await session.chat("go")
+        assert (result.text, result.pending) == ("done", ())
+    assert family.effects == []
+    family.check()
+
+
+async def test_a_sub_agent_that_needs_an_approval_is_asked_about_once() -> None:
+    family = Family(
+        [calls(("careful", {"prompt": "write a"})), says("done")],
+        careful=[calls(("write", {"text": "a"})), says("written")],
+    )
+    careful = family.child("careful").as_tool(name="careful", description=".", approval="ask")
+    agent, parent = make_agent(family._parent, tools=[careful])
+    family.parent = parent
+    async with agent, agent.session() as session:
+        (own,) = (await session.chat("go")).pending
+        assert (own.tool, own.child) == ("careful", None)
+        await session.approve(own.id)
+        (inner,) = (await session.resume()).pending
+        assert inner.tool == "write"
+        await session.approve(inner.id)
+        assert (await session.resume()).text == "done"
+    assert family.effects == ["a"]
+    family.check()
+
+
+async def test_an_answer_in_the_sub_agents_own_session_counts_too() -> None:
+    family = Family(
+        [calls(("careful", {"prompt": "write a"})), says("done")],
+        careful=[calls(("write", {"text": "a"})), says("written")],
+    )
+    async with family.agent() as agent, agent.session() as session:
+        (request,) = (await session.chat("go")).pending
+        assert request.child is not None
+        remote = await agent.remote(request.child.session_id)
+        await remote.approve(request.child.approval_id)
+        result = await session.resume()
+        assert (result.text, result.pending) == ("done", ())
+        assert session.unfinished.approvals == ()
+    assert family.effects == ["a"]
+    family.check()
+
+
+async def test_a_new_prompt_makes_what_a_sub_agent_asks_void() -> None:
+    family = Family(
+        [calls(("careful", {"prompt": "write a"})), says("something else")],
+        careful=[calls(("write", {"text": "a"}))],
+    )
+    async with family.agent() as agent, agent.session() as session:
+        (request,) = (await session.chat("go")).pending
+        assert (await session.chat("never mind")).text == "something else"
+        error = await failure_of(session.approve(request.id))
+        assert error.code is ErrorCode.NOT_FOUND
+    assert family.effects == []
+    family.check()
+
+
+async def test_aborting_the_parent_aborts_and_closes_its_sub_agents() -> None:
+    gate = Gate()
+    family = Family(
+        [calls(("slow", {"prompt": "take your time"}))],
+        slow=[[*says("half of")[:3], gate]],
+    )
+    async with family.agent() as agent, agent.session() as session:
+        chatting = asyncio.ensure_future(session.chat("go"))
+        await gate.reached.wait()
+        session.abort("enough")
+        error = await failure_of(chatting)
+        assert error.code is ErrorCode.ABORTED
+        (child,) = await agent.sessions.children(str(session.session_id))
+        async with agent.session(child.id) as closed:  # nothing holds it any more
+            assert closed.unfinished.query_id is None
+            assert closed.messages[-1].text == "half of"
+    assert family.providers["slow"].open_streams == 0
+    family.check()
+
+
+async def test_the_parents_stream_shows_the_events_of_a_sub_agent_with_its_call() -> None:
+    family = Family(
+        [calls(("research", {"prompt": "find it"}), ids=["call_9"]), says("ok")],
+        research=[says("I found ", "42.")],
+    )
+    async with family.agent() as agent, agent.session() as session:
+        events: list[Event] = await events_of(session)
+        (child,) = await agent.sessions.children(str(session.session_id))
+        inner = [each for each in events if isinstance(each, SubagentEvent)]
+        assert {(each.call_id, each.agent, each.session_id) for each in inner} == {
+            ("call_9", "research", child.id)
+        }
+        texts = [each.event.text for each in inner if isinstance(each.event, TextDelta)]
+        assert texts == ["I found ", "42."]
+        assert [each.event.kind for each in inner][-1] == "query.ended"
+        changes = [each for each in events if isinstance(each, SubagentChanged)]
+        assert [(each.change, each.session_id, each.status) for each in changes] == [
+            ("joined", child.id, ""),
+            ("left", child.id, "complete"),
+        ]
+        own = [each.text for each in events if isinstance(each, TextDelta)]
+        assert own == ["ok"]
+        stored = [entry.kind async for entry in _log_of(agent, str(session.session_id))]
+        assert "subagent.event" not in stored
+    family.check()
+
+
+async def _log_of(agent: Agent, session_id: str) -> Any:
+    remote = await agent.remote(session_id)
+    async for event in remote.events():
+        yield event
+        if event.kind == "query.ended":
+            return
