@@ -95,7 +95,7 @@ _ONE_OF_TWO = [
     (
         "broken",
         "error",
-        "ToolError: the sub-agent failed: BAD_REQUEST: no such thing.",
+        "SubAgentError: BAD_REQUEST: no such thing",
     ),
 ]
 

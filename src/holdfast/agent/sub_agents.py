@@ -33,6 +33,10 @@ _STOPPED: dict[StopReason, str] = {
 _SENDER = Sender(kind="agent")
 
 
+class SubAgentError(Exception):
+    """A sub-agent has no answer; the model is told why."""
+
+
 def make_sub_agent(
     composition: "Composition", like: SessionRequest, options: ToolOptions
 ) -> AnyTool:
@@ -68,7 +72,8 @@ class _SubAgent:
         """Return the text of the answer, or that the child rests.
 
         Raises:
-            ToolError: TOOL_FAILED saying why there is no answer.
+            SubAgentError: saying why there is no answer.
+            ToolError: TOOL_FAILED when nothing is left of a limit of the query.
 
         """
         call = self._call
@@ -177,6 +182,6 @@ def _told(result: AgentResult[Any]) -> str:
     return f"{result.text}\n\n[{note}]"
 
 
-def _failed(why: str, result: AgentResult[Any] | None) -> ToolError:
-    said = f" Its last words were: {result.text}" if result is not None and result.text else ""
-    return ToolError(ErrorCode.TOOL_FAILED, f"the sub-agent failed: {why}.{said}")
+def _failed(why: str, result: AgentResult[Any] | None) -> SubAgentError:
+    said = f"\n\nWhat it had answered so far:\n{result.text}" if result and result.text else ""
+    return SubAgentError(f"{why}{said}")
