@@ -297,14 +297,15 @@ async def test_another_process_can_answer_what_a_sub_agent_asks(kind: str, tmp_p
         tools = [inner.as_tool(name="child", description=".")]
         return make_agent(parent, tools=tools, store=store)[0]
 
-    async with family([_asks("child")], [calls(("write", {"text": "a"}))]) as agent:
-        async with agent.session("main") as session:
-            assert (await session.chat("go")).stop_reason == "approval"
+    agent = family([_asks("child")], [calls(("write", {"text": "a"}))])
+    async with agent, agent.session("main") as session:
+        assert (await session.chat("go")).stop_reason == "approval"
     async with family([], []) as other:
         remote = await other.remote("main")
         (pending,) = await remote.pending()
         await remote.approve(pending.id)
-    async with family([says("end")], [says("wrote it")]) as agent, agent.session("main") as session:
+    agent = family([says("end")], [says("wrote it")])
+    async with agent, agent.session("main") as session:
         result = await session.resume()
         assert result.text == "end"
         contents = [

@@ -5,15 +5,10 @@ from typing import Any
 
 from holdfast import (
     Agent,
-    AgentSession,
     ApprovalRequest,
     Approve,
-    Deny,
     Event,
-    Limits,
     TextDelta,
-    ToolEnded,
-    Usage,
     tool,
 )
 from holdfast.testing import Gate, ScriptedProvider, calls, says

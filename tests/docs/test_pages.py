@@ -77,6 +77,22 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [says("Hello."), says("Noon.")],
     ],
     "docs/errors.md": [[says("Sales grew.")]],
+    "docs/sub_agents.md": [
+        [
+            calls(("research", {"prompt": "What is known about tides?"})),
+            calls(("search", {"words": "tides"})),
+            says("There are 3 documents about tides."),
+            says("A report about tides."),
+        ],
+        [calls(("poet", {"prompt": "The sea"})), says("Blue ", "and wide"), says("Here it is.")],
+        [
+            calls(("editor", {"prompt": "The news"})),
+            calls(("publish", {"text": "News!"})),
+            says("It is published."),
+            says("Done."),
+        ],
+        [],
+    ],
     "docs/sync.md": [[says("Paris."), says("Pick ", "two.")]],
     "docs/testing.md": [[], [says("Hello.")]],
     "docs/tools.md": [

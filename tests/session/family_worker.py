@@ -144,9 +144,9 @@ def _serve() -> None:
             os._exit(0)
         os.close(writing)
         _, status = os.waitpid(pid, 0)
-        appends = os.read(reading, 20).decode() or "0"
+        made = os.read(reading, 20).decode() or "0"
         os.close(reading)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)} {appends}\n")
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)} {made}\n")
         sys.stdout.flush()
 
 

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -13,11 +13,33 @@ from holdfast.vocabulary.errors import ErrorCode, ToolError
 from holdfast.vocabulary.ids import SessionId
 
 if TYPE_CHECKING:
-    from holdfast.assembly.composition import Composition
     from holdfast.session.live_session import LiveSession
 
 
-class Guests:
+class JoinedBlocks(Protocol):
+    """What is needed of the joined blocks of an agent; `Composition` is it."""
+
+    configuration: Configuration
+    inputs: AgentInputs
+
+    @property
+    def store(self) -> Store:
+        """Where its sessions are."""
+        ...
+
+    def held(self, session_id: SessionId) -> "LiveSession | None":
+        """Return a session that it has open."""
+        ...
+
+    async def close(self) -> None:
+        """Close its sessions, and what was made for them."""
+        ...
+
+
+BlocksT = TypeVar("BlocksT", bound=JoinedBlocks)
+
+
+class Guests(Generic[BlocksT]):
     """Joins the blocks of other agents to the store of one, each once; see `ChildHost`.
 
     Owns what it has joined: clients of models that were made for it are closed with it. An agent
@@ -26,21 +48,21 @@ class Guests:
 
     def __init__(
         self,
-        host: "Composition",
+        host: BlocksT,
         inputs: AgentInputs,
-        join: "Callable[[AgentInputs, Configuration], Composition]",
+        join: Callable[[AgentInputs, Configuration], BlocksT],
     ) -> None:
         self._host = host
         self._inputs = inputs
         self._join = join
-        self._joined: dict[Composition, Composition] = {}
+        self._joined: dict[BlocksT, BlocksT] = {}
 
     @property
     def at_once(self) -> int:
         """How many children of one query may run at the same time."""
         return self._inputs.runtime.parallel_sub_agents
 
-    def adopt(self, guest: "Composition") -> "Composition":
+    def adopt(self, guest: BlocksT) -> BlocksT:
         """Return the blocks of another agent, joined to this one.
 
         Raises:
@@ -78,7 +100,7 @@ class Guests:
         for guest in joined:
             await guest.close()
 
-    def _inputs_of(self, guest: "Composition", *, levels: int) -> AgentInputs:
+    def _inputs_of(self, guest: BlocksT, *, levels: int) -> AgentInputs:
         own, host = guest.inputs, self._inputs
         depth = min(own.runtime.sub_agent_depth, levels)
         return replace(
@@ -92,7 +114,7 @@ class Guests:
             runtime=replace(own.runtime, sub_agent_depth=depth),
         )
 
-    def _configuration_of(self, guest: "Composition") -> Configuration:
+    def _configuration_of(self, guest: BlocksT) -> Configuration:
         """Return the guest's configuration, for the owner and the project of the host."""
         configuration = copy.copy(guest.configuration)
         resolved, host = configuration.resolved, self._host.configuration
