@@ -224,6 +224,8 @@ async def test_a_new_prompt_makes_what_a_sub_agent_asks_void() -> None:
     async with family.agent() as agent, agent.session() as session:
         (request,) = (await session.chat("go")).pending
         assert (await session.chat("never mind")).text == "something else"
+        ((_, outcome, text),) = outcomes_in(family.parent.requests[1])
+        assert (outcome, "went on without one" in text) == ("cancelled", True)
         error = await failure_of(session.approve(request.id))
         assert error.code is ErrorCode.NOT_FOUND
     assert family.effects == []
@@ -275,6 +277,127 @@ async def test_the_parents_stream_shows_the_events_of_a_sub_agent_with_its_call(
         stored = [entry.kind async for entry in _log_of(agent, str(session.session_id))]
         assert "subagent.event" not in stored
     family.check()
+
+
+class Nested:
+    """A parent whose sub-agent has a sub-agent that asks before it writes."""
+
+    def __init__(self) -> None:
+        self.effects: list[str] = []
+
+        @tool(approval="ask")
+        def write(text: str) -> str:
+            """Write a text down."""
+            self.effects.append(text)
+            return "written"
+
+        inner = self._make(
+            [calls(("write", {"text": "a"}), ids=["call_1"]), says("inner")], [write]
+        )
+        outer = self._make(
+            [calls(("inner", {"prompt": "write a"}), ids=["call_1"]), says("outer")],
+            [inner.as_tool(name="inner", description=".")],
+        )
+        self.tools = [outer.as_tool(name="outer", description=".")]
+        self.steps = [calls(("outer", {"prompt": "go on"}), ids=["call_1"]), says("end")]
+
+    def _make(self, steps: list[Step], tools: list[Any]) -> Agent:
+        provider = ScriptedProvider(steps)
+        return Agent("scripted/a", providers=[provider], environment={}, tools=tools)
+
+
+async def test_what_a_sub_agents_sub_agent_asks_reaches_the_outermost_approver() -> None:
+    nested = Nested()
+    asked: list[ApprovalRequest] = []
+
+    async def approve(request: ApprovalRequest) -> Approve:
+        asked.append(request)
+        return Approve()
+
+    agent, _ = make_agent(nested.steps, tools=nested.tools, approver=approve)
+    async with agent, agent.session() as session:
+        events = await events_of(session)
+        inner = [
+            event.event.event
+            for event in events
+            if isinstance(event, SubagentEvent) and isinstance(event.event, SubagentEvent)
+        ]
+        assert [each.text for each in inner if isinstance(each, TextDelta)] == ["inner"]
+    assert [(request.tool, request.call_id) for request in asked] == [
+        ("write", "call_1/call_1/call_1")
+    ]
+    assert nested.effects == ["a"]
+
+
+async def test_a_session_rests_on_its_sub_agents_sub_agent_and_carries_all_on() -> None:
+    nested = Nested()
+    agent, _ = make_agent(nested.steps, tools=nested.tools)
+    async with agent, agent.session() as session:
+        (request,) = (await session.chat("go")).pending
+        await session.approve(request.id)
+        result = await session.resume()
+        assert (result.text, result.pending) == ("end", ())
+    assert nested.effects == ["a"]
+
+
+async def test_a_sub_agent_that_takes_too_long_is_stopped_and_asks_nothing_any_more() -> None:
+    family = Family(
+        [calls(("careful", {"prompt": "write a"})), says("too slow")],
+        careful=[calls(("write", {"text": "a"}))],
+    )
+
+    async def hesitate(_request: ApprovalRequest) -> Approve:
+        await asyncio.Event().wait()
+        return Approve()
+
+    careful = family.child("careful").as_tool(name="careful", description=".", timeout=0.5)
+    agent, family.parent = make_agent(family._parent, tools=[careful], approver=hesitate)
+    async with agent, agent.session() as session:
+        result = await session.chat("go")
+        assert (result.text, result.pending) == ("too slow", ())
+        (child,) = (await agent.sessions.tree(str(session.session_id))).children
+        assert child.session.phase == "idle"
+    assert family.effects == []
+    assert tasks_left() == []
+
+
+async def test_an_abort_while_a_sub_agent_waits_for_an_approver_leaves_nothing_open() -> None:
+    family = Family(
+        [calls(("careful", {"prompt": "write a"}))],
+        careful=[calls(("write", {"text": "a"}))],
+    )
+    asked = asyncio.Event()
+
+    async def hesitate(_request: ApprovalRequest) -> Approve:
+        asked.set()
+        await asyncio.Event().wait()
+        return Approve()
+
+    async with family.agent(approver=hesitate) as agent, agent.session() as session:
+        chatting = asyncio.ensure_future(session.chat("go"))
+        await asked.wait()
+        session.abort()
+        error = await failure_of(chatting)
+        assert error.result is not None
+        assert error.result.children_usage.total == 15
+        assert session.unfinished.approvals == ()
+        (child,) = (await agent.sessions.tree(str(session.session_id))).children
+        remote = await agent.remote(child.session.id)
+        assert await remote.pending() == ()
+    assert family.effects == []
+    family.check()
+
+
+async def test_closing_the_agent_stops_sub_agents_that_still_work() -> None:
+    gate = Gate()
+    family = Family([calls(("slow", {"prompt": "take your time"}))], slow=[[gate]])
+    agent = family.agent(runtime={"close_drain_seconds": 0})
+    session = await agent.session().open()
+    await session.send("go")
+    await gate.reached.wait()
+    await agent.close()
+    assert family.providers["slow"].open_streams == 0
+    assert tasks_left() == []
 
 
 async def _log_of(agent: Agent, session_id: str) -> Any:

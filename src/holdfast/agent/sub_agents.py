@@ -1,12 +1,13 @@
 """Sub-agents: an agent as a tool of another one, which answers each call in a child session."""
 
-from contextlib import aclosing
+import asyncio
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.agent.query_options import SendOptions
+from holdfast.agent.query_options import QueryOptions
 from holdfast.agent.session import AgentSession
 from holdfast.blocks.tool_registry.tool import AnyTool, ToolOptions, make_tool
 from holdfast.ports.abort import AbortSignal
@@ -14,6 +15,7 @@ from holdfast.ports.child_sessions import ChildCall, ChildHost
 from holdfast.ports.tools import Resting, ToolContext
 from holdfast.session.session_descriptions import SessionBindings, SessionRequest
 from holdfast.vocabulary.errors import AgentError, ErrorCode, ToolError
+from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.messages import AssistantMessage, Sender
 from holdfast.vocabulary.results import AgentResult, StopReason
 from holdfast.vocabulary.settings import Limits
@@ -79,7 +81,7 @@ class _SubAgent:
         call = self._call
         limits = call.limits(self._like.settings.limits)
         async with call.working(at_once=self._at_once, description=prompt):
-            title = f"{name}: {prompt[:_TITLE]}"
+            title = writable(f"{name}: {' '.join(prompt.split())[:_TITLE]}")
             child = ChildSession(self._joined, self._request(title, context))
             try:
                 outcome = await child.work(call, prompt, limits=limits, signal=context.signal)
@@ -128,6 +130,9 @@ class ChildSession(AgentSession):
         """
         live = await self._live_session()
         fold = live.fold
+        options: QueryOptions[None] = {"signal": signal, "on_abort": "return"}
+        if limits != fold.settings.limits:
+            options["limits"] = limits
         while True:
             if fold.is_resting() and fold.approvals:
                 answers = await call.put(fold.pending_approvals())
@@ -136,10 +141,9 @@ class ChildSession(AgentSession):
                 if not answers:
                     return Resting()
             if fold.unfinished_query() is not None:
-                stream = self.resume(limits=limits, signal=signal)
+                stream = self.resume(**options)
             elif fold.last_query is None:
-                sent = SendOptions(sender=_SENDER)
-                stream = self.stream(prompt, limits=limits, signal=signal, **sent)
+                stream = self.stream(prompt, **{**options, "sender": _SENDER})
             else:
                 return _recorded(fold)
             result = await _follow(stream, call)
@@ -157,6 +161,10 @@ async def _follow(stream: "QueryStream[Any]", call: ChildCall) -> AgentResult[An
     except AgentError as error:
         if error.result is not None:
             call.count(error.result)
+        raise
+    except asyncio.CancelledError:
+        with suppress(AgentError):  # it may not have begun
+            call.count(await stream.result())
         raise
     call.count(result)
     return result

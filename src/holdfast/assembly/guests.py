@@ -110,7 +110,6 @@ class Guests(Generic[BlocksT]):
             random=host.random,
             telemetry=own.telemetry or host.telemetry,
             instrumentation=own.instrumentation or host.instrumentation,
-            deps=host.deps if own.deps is None else own.deps,
             runtime=replace(own.runtime, sub_agent_depth=depth),
         )
 

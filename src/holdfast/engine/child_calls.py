@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from typing import Any, Literal
 from uuid import UUID
@@ -16,7 +16,7 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.tools import Approver, Unanswered
 from holdfast.vocabulary.approvals import ApprovalRequest, Approve, ChildApproval, Decision, Deny
 from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled, Entry
-from holdfast.vocabulary.errors import ErrorCode, ToolError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, ToolError
 from holdfast.vocabulary.events import Event, Instrumented, SubagentChanged, SubagentEvent
 from holdfast.vocabulary.ids import ApprovalId, CallId, SessionId, new_approval_id
 from holdfast.vocabulary.parts import ToolCallPart
@@ -107,6 +107,8 @@ class CallOfChild:
         """Wait for a moment until a child session that was stopped is closed."""
         if self._is_used and not running.done():
             await asyncio.wait({running}, timeout=_CLOSING_SECONDS)
+            with suppress(AgentError):  # a query that was stopped itself withdraws all questions
+                await self.put(())
 
     def limits(self, own: Limits) -> Limits:
         """Return a child's limits: its own, and no more than what is left of the query's.

@@ -23,6 +23,7 @@ from holdfast.blocks.conversation.tool_calls import (
     said_at,
     with_distinct_calls,
 )
+from holdfast.vocabulary.approvals import ChildApproval
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
@@ -55,9 +56,13 @@ from holdfast.vocabulary.entries import (
 )
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import CompactionPart
+from holdfast.vocabulary.parts import CompactionPart, TextPart
 from holdfast.vocabulary.settings import changed_settings
 from holdfast.vocabulary.usage import Usage, add_costs
+
+_CHILD_LEFT = (
+    "This call was cancelled: it waited for an answer, and the conversation went on without one."
+)
 
 
 class SessionFold(SessionState):
@@ -208,12 +213,18 @@ class SessionFold(SessionState):
     def _on_approval_settled(self, entry: ApprovalSettled) -> None:
         requested = self.approvals.pop(entry.approval_id, None)
         if requested is not None and requested.child is not None:
-            if entry.decision != "cancelled":
-                self.child_answers[requested.child.approval_id] = entry
+            self._settle_child(requested.child, entry)
         elif requested is not None:
             self.standing.settle(requested, entry)
         if (call := self.calls.get(entry.call_id)) is not None:
             call.settle(requested, entry)
+
+    def _settle_child(self, asked: ChildApproval, answer: ApprovalSettled) -> None:
+        """Keep an answer for the sub-agent that asked; without one, a call that rests is over."""
+        if answer.decision != "cancelled":
+            self.child_answers[asked.approval_id] = answer
+        elif self.open_query is None and (call := self.calls.get(asked.call_id)) is not None:
+            call.end("cancelled", (TextPart(text=_CHILD_LEFT),), time=answer.time)
 
     def _on_tool_started(self, entry: ToolStarted) -> None:
         if (call := self.calls.get(entry.call_id)) is not None:
