@@ -317,3 +317,20 @@ async def test_another_process_can_answer_what_a_sub_agent_asks(kind: str, tmp_p
         ]
         assert contents == ["wrote it"]
     assert effects == ["a"]
+
+
+async def test_an_imported_session_of_a_sub_agent_stands_by_itself(tmp_path: Path) -> None:
+    child = Agent("scripted/a", providers=[ScriptedProvider([says("yes")])], environment={})
+    agent, _ = make_agent(
+        [_asks("child"), says("end")], tools=[child.as_tool(name="child", description=".")]
+    )
+    file = tmp_path / "child.holdfast"
+    async with agent:
+        async with agent.session("main") as session:
+            await session.chat("go")
+        (found,) = (await agent.sessions.tree("main")).children
+        await agent.sessions.export_to(file, found.session.id)
+        await agent.sessions.delete("main")
+        await agent.sessions.import_from(file)
+        (alone,) = await agent.sessions.list()
+        assert alone.spawned_by is None
