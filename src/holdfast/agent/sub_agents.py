@@ -143,7 +143,8 @@ class ChildSession(AgentSession):
             if fold.unfinished_query() is not None:
                 stream = self.resume(**options)
             elif fold.last_query is None:
-                stream = self.stream(prompt, **{**options, "sender": _SENDER})
+                options["sender"] = _SENDER
+                stream = self.stream(prompt, **options)
             else:
                 return _recorded(fold)
             result = await _follow(stream, call)
