@@ -112,6 +112,26 @@ async def test_what_sub_agents_use_counts_towards_the_limits_of_the_query() -> N
         assert len(provider.requests) == 2
 
 
+async def test_a_sub_agent_does_not_begin_when_nothing_is_left_of_a_limit() -> None:
+    greedy = _agent([_spends(100)]).as_tool(name="greedy", description=".")
+    provider = ScriptedProvider([_asks("greedy", "greedy"), _spends(1)], provider="anthropic")
+    agent = Agent(
+        CHEAP,
+        providers=[provider],
+        environment={},
+        tools=[greedy],
+        limits=Limits(tokens=120),
+        parallel_tools=False,
+    )
+    async with agent, agent.session() as session:
+        await session.chat("go")
+        first, second = outcomes_in(provider.requests[1])
+        assert first == ("greedy", "ok", "done")
+        assert second[1] == "error"
+        assert "has reached its limit tokens=120" in second[2]
+        assert len(await agent.sessions.children(str(session.session_id))) == 1
+
+
 async def test_sub_agents_are_nested_only_so_deep() -> None:
     told: list[str] = []
     nested: list[Any] = []
@@ -242,6 +262,7 @@ async def test_a_sub_agent_has_the_owner_project_and_deps_of_its_caller() -> Non
         tools=[child.as_tool(name="child", description=".")],
         owner="ana",
         project="shop",
+        deps="everyone's",
     )
     async with agent, agent.session() as session:
         await session.chat("go", deps="mine")

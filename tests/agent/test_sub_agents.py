@@ -1,21 +1,36 @@
 """Sub-agents: an agent that answers the calls of another one, each in a session of its own."""
 
 import asyncio
+from contextlib import aclosing
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from holdfast import (
     Agent,
+    AgentSession,
     ApprovalRequest,
     Approve,
     Event,
+    QueryEnded,
     TextDelta,
+    ToolEnded,
     tool,
 )
+from holdfast.serialization.entries import encode_event
 from holdfast.testing import Gate, ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.events import SubagentChanged, SubagentEvent
-from tests.scripted_agents import events_of, failure_of, make_agent, outcomes_in, tasks_left
+from tests.scripted_agents import (
+    HeldWork,
+    events_of,
+    failure_of,
+    make_agent,
+    outcomes_in,
+    tasks_left,
+)
 
 
 class Family:
@@ -199,6 +214,28 @@ async def test_a_sub_agent_that_needs_an_approval_is_asked_about_once() -> None:
     family.check()
 
 
+async def test_an_imported_session_asks_again_whether_a_sub_agent_may_run(tmp_path: Path) -> None:
+    family = Family(
+        [calls(("careful", {"prompt": "write a"}))],
+        careful=[calls(("write", {"text": "a"}))],
+    )
+    careful = family.child("careful").as_tool(name="careful", description=".", approval="ask")
+    agent, family.parent = make_agent(family._parent, tools=[careful])
+    async with agent:
+        async with agent.session("main") as session:
+            (own,) = (await session.chat("go")).pending
+            await session.approve(own.id)
+            (inner,) = (await session.resume()).pending
+            assert inner.tool == "write"
+        await agent.sessions.export_to(tmp_path / "main", "main")
+        await agent.sessions.import_from(tmp_path / "main", name="copy")
+        async with agent.session("copy") as session:
+            pending = (await session.resume()).pending
+            assert "careful" in {request.tool for request in pending}
+    assert len(family.providers["careful"].requests) == 1
+    assert family.effects == []
+
+
 async def test_an_answer_in_the_sub_agents_own_session_counts_too() -> None:
     family = Family(
         [calls(("careful", {"prompt": "write a"})), says("done")],
@@ -250,6 +287,47 @@ async def test_aborting_the_parent_aborts_and_closes_its_sub_agents() -> None:
             assert closed.messages[-1].text == "half of"
     assert family.providers["slow"].open_streams == 0
     family.check()
+
+
+async def test_aborting_the_parent_cancels_the_tool_of_a_sub_agent() -> None:
+    held = HeldWork()
+    family = Family([calls(("busy", {"prompt": "work"}))], busy=[calls(("work", {}))])
+    async with family.agent({"tools": [held.tool]}) as agent, agent.session() as session:
+        chatting = asyncio.ensure_future(session.chat("go"))
+        await held.started.wait()
+        session.abort()
+        error = await failure_of(chatting)
+        assert error.code is ErrorCode.ABORTED
+        (child,) = await agent.sessions.children(str(session.session_id))
+        for reference in (child.id, str(session.session_id)):
+            entries = [event async for event in _log_of(agent, reference)]
+            (ended,) = [entry for entry in entries if isinstance(entry, ToolEnded)]
+            assert ended.outcome == "cancelled"
+    family.check()
+
+
+async def test_handlers_and_observers_see_the_events_of_a_sub_agent_too() -> None:
+    family = Family([calls(("research", {"prompt": "find it"})), says("ok")], research=[says("42")])
+    handled: list[SubagentEvent] = []
+    observed: list[Event] = []
+    async with family.agent() as agent, agent.session() as session:
+        session.on(SubagentEvent, handled.append)
+        observing = asyncio.ensure_future(_observe(session, observed))
+        await session.chat("go")
+        await observing
+    assert [event for event in observed if isinstance(event, SubagentEvent)] == handled
+    lines = [msgspec.json.decode(encode_event(event)) for event in handled]
+    assert {line["kind"] for line in lines} == {"subagent.event"}
+    assert [line["event"]["kind"] for line in lines] == [event.event.kind for event in handled]
+    family.check()
+
+
+async def _observe(session: AgentSession, seen: list[Event]) -> None:
+    async with aclosing(session.events()) as events:
+        async for event in events:
+            seen.append(event)
+            if isinstance(event, QueryEnded):
+                return
 
 
 async def test_the_parents_stream_shows_the_events_of_a_sub_agent_with_its_call() -> None:

@@ -96,7 +96,7 @@ class _SubAgent:
             return _told(outcome)
 
     def _request(self, title: str, context: ToolContext) -> SessionRequest:
-        """Return the request for the child: in the store of the caller, asked about where it is."""
+        """Return the request for the child session, which belongs to the owner of the caller."""
         configuration, own = self._joined.configuration, self._joined.inputs
         return replace(
             self._like,

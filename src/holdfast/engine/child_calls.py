@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from holdfast.engine.call_questions import answer_by_id
+from holdfast.engine.call_questions import Candidate, answer_by_id
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.clock import Clock
 from holdfast.ports.tools import Approver, Unanswered
@@ -49,8 +49,11 @@ def rests_on_children(scope: QueryScope) -> bool:
     return any(asked.child is not None for asked in scope.fold.approvals.values())
 
 
-def has_rested(scope: QueryScope, call: ToolCallPart) -> bool:
+def has_rested(scope: QueryScope, candidate: Candidate) -> bool:
     """Whether a call is carried on after its sub-agent has rested: it may run, and did not stop."""
+    call = candidate.call
+    if not candidate.ready.rules.idempotent:
+        return False  # it is no sub-agent
     asked = (item.call_id for item in scope.fold.approvals.values() if item.child)
     answered = (item.call_id for item in scope.fold.child_answers.values())
     return any(each.startswith(f"{call.call_id}/") for each in (*asked, *answered))

@@ -196,7 +196,7 @@ class ToolDispatcher:
         if action == "deny":
             await self._deny(scope, call, judged.ruling)
             return None
-        if not looping and (action == "allow" or has_rested(scope, call)):
+        if not looping and (action == "allow" or has_rested(scope, candidate)):
             return msgspec.structs.replace(candidate, judged=judged)
         of_tool = judged.ruling.source == "tool"
         reason = _LOOPS if looping else None if of_tool else judged.ruling.reason

@@ -16,6 +16,7 @@ import msgspec
 from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.serialization.exchange.archive_reading import ArchiveSummary
 from holdfast.vocabulary.entries import (
+    ApprovalRequested,
     ApprovalSettled,
     ContextNoted,
     Entry,
@@ -135,6 +136,8 @@ class Adoption:
             fields["changes"] = kept
         elif isinstance(entry, ApprovalSettled):
             fields.pop("scope", None)
+        elif isinstance(entry, ApprovalRequested):
+            fields.pop("child", None)  # its session is not here, and a call that rests may run
         elif isinstance(entry, ContextNoted):
             # With a source it is told in the imported session only, and in no other of the project.
             fields.setdefault("source", self._ids.sessions[log])
