@@ -26,6 +26,7 @@ from holdfast.vocabulary.settings import Limits
 _CLOSING_SECONDS = 2.0
 """How long a call that was stopped waits until its child session is closed."""
 _VOID = "the sub-agent does not wait for it any more"
+_STOPPED = "the query of the caller was stopped"
 _DESCRIBED = 200
 """Characters of a sub-agent's prompt that `subagent` shows."""
 
@@ -154,6 +155,8 @@ class CallOfChild:
         scope = self._scope
         if (known := scope.fold.child_answers.get(request.id)) is not None:
             return _decision(known)
+        if scope.abort.signal.aborted:
+            return Deny(_STOPPED)  # the child is about to be stopped, too
         asked = self._asked(request.id) or self._question(request)
         answer = scope.session.approvals.park(asked.approval_id)
         if asked.approval_id not in scope.fold.approvals:
