@@ -87,7 +87,7 @@ class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant"):
     @property
     def tool_calls(self) -> tuple[ToolCallPart, ...]:
         """The calls this message asks for, in the model's order."""
-        return tuple(part for part in self.parts if isinstance(part, ToolCallPart))
+        return tuple([part for part in self.parts if isinstance(part, ToolCallPart)])
 
 
 Message: TypeAlias = UserMessage | AssistantMessage
