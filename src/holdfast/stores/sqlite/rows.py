@@ -8,6 +8,7 @@ its own row only. Numbers are cast for the same reason.
 import functools
 from collections.abc import Collection, Generator, Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any, TypeAlias
 from zlib import crc32
 
@@ -53,6 +54,8 @@ SELECT_RECORDS = (
     " CAST(head AS INTEGER), CAST(details AS BLOB) FROM session"
 )
 """Selects rows for `decode_record`; a WHERE clause can follow."""
+_LOOKED_UP = attrgetter("name", "title", "model", "native_session_id", "deleted", "notes")
+"""The fields with a column of their own that an entry can change, beside time and head."""
 _RECORD_TEXTS = ("id", "owner", "project", "name", "title", "model", "parent", "native_session_id")
 
 
@@ -283,12 +286,23 @@ def derive_record(
     return record
 
 
-def save_record(connection: apsw.Connection, key: int, record: SessionRecord) -> None:
-    """Write a record; an apsw.ConstraintError means that the name is taken."""
+def save_record(
+    connection: apsw.Connection, key: int, record: SessionRecord, *, known: SessionRecord | None
+) -> None:
+    """Write a record; an apsw.ConstraintError means that the name is taken.
+
+    `known` is the stored one, if that is known: mostly only the state of a query has changed.
+    """
+    now = (record.updated, record.head, encode_details(record), key)
+    if known is not None and _LOOKED_UP(record) == _LOOKED_UP(known):
+        connection.execute(
+            "UPDATE session SET updated = ?, head = ?, details = ? WHERE key = ?", now
+        )
+        return
     connection.execute(
         "UPDATE session SET id = ?, owner = ?, project = ?, name = ?, title = ?, model = ?,"
-        " parent = ?, native_session_id = ?, created = ?, updated = ?, head = ?,"
-        " deleted = ?, noted = ?, details = ? WHERE key = ?",
+        " parent = ?, native_session_id = ?, created = ?, deleted = ?, noted = ?,"
+        " updated = ?, head = ?, details = ? WHERE key = ?",
         (
             record.id,
             record.owner,
@@ -299,12 +313,9 @@ def save_record(connection: apsw.Connection, key: int, record: SessionRecord) ->
             record.parent,
             record.native_session_id,
             record.created,
-            record.updated,
-            record.head,
             record.deleted,
             1 if record.notes else None,
-            encode_details(record),
-            key,
+            *now,
         ),
     )
 
