@@ -49,6 +49,17 @@ class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     timeout: float | None = None
 
 
+NO_OPTIONS = KeptOptions()
+
+
+def without_defaults(options: KeptOptions) -> KeptOptions:
+    """Return `NO_OPTIONS` itself for options that are empty: an entry does not write its defaults.
+
+    What the default is, msgspec tells by its identity.
+    """
+    return NO_OPTIONS if options == NO_OPTIONS else options
+
+
 class _Message(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field="role"):
     id: MessageId
     parts: tuple[Part, ...]
