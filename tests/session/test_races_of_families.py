@@ -20,6 +20,7 @@ from holdfast.vocabulary.entries import (
     QueryStarted,
     ToolStarted,
 )
+from holdfast.vocabulary.settings import RuntimeSettings
 
 _SEEDS = 60
 _SOAK_SEEDS = 3000
@@ -70,7 +71,7 @@ class World:
             tools=tools,
             store=store,
             approver=self._approve if self.has_approver and store is self.store else None,
-            runtime={"close_drain_seconds": 0},
+            runtime=RuntimeSettings(close_drain_seconds=0),
         )
 
     async def _approve(self, _request: ApprovalRequest) -> Approve:
