@@ -141,6 +141,7 @@ async def test_kill_nine_while_sub_agents_work_repeats_nothing(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("approver", ["yes", "no"])
 @pytest.mark.parametrize("kind", DURABLE)
 async def test_kill_nine_at_every_append_of_a_family_repeats_nothing(
