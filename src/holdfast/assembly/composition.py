@@ -126,6 +126,7 @@ class Composition:
             environment=self.configuration.environment.variables,
             blobs=lambda: self.store.blobs,
             refuses_path=self.configuration.permission_rules.refuses_path,
+            hides_paths=self.configuration.permission_rules.hidden_paths,
         )
 
     def _own_tools(self) -> tuple[ToolInput, ...]:
