@@ -369,12 +369,12 @@ class LiveSession:
 
     def _after_append(self, events: Sequence[Event]) -> None:
         """Do what follows from entries that are in the log now."""
-        current = self.queue.current
+        current, end = self.queue.current, events[-1]
         if current is not None and any(isinstance(event, PartStarted) for event in events):
             current.phase = "connected"
-        if current is not None and isinstance(events[-1], QueryEnded):
+        if current and isinstance(end, QueryEnded) and end.query_id == current.query.query_id:
             current.detach()  # nothing comes after its terminal event
-            self._title.after(events[-1])
+            self._title.after(end)
         self._approvals.wake(events)
         if not self.queue.busy:
             self._show_status()  # what the session rests on, or what waits behind it, may be others

@@ -53,7 +53,7 @@ from holdfast.vocabulary.entries import (
     UnknownEntry,
     UsageReported,
 )
-from holdfast.vocabulary.ids import MessageId
+from holdfast.vocabulary.ids import MessageId, QueryId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart
 from holdfast.vocabulary.settings import changed_settings
@@ -95,6 +95,7 @@ class SessionFold(SessionState):
         """Take over a conversation from another session: what was unfinished there, rests here."""
         self._settle()
         self.open_query = self.last_query = None
+        self.unended.clear()
         self.inputs.clear()
         self.standing.clear()
         self.usage, self.cost = Usage(), Decimal(0)
@@ -162,12 +163,16 @@ class SessionFold(SessionState):
 
     def _on_query_started(self, entry: QueryStarted) -> None:
         self.open_query = entry
+        note_queries(self.unended, entry)
         self.query_options = entry.options
         self.standing.start_query(entry)
         if entry.message is not None:
             self._push_prompt(entry.message, time=entry.time)
 
     def _on_query_ended(self, entry: QueryEnded) -> None:
+        note_queries(self.unended, entry)
+        if self.open_query is not None and self.open_query.query_id != entry.query_id:
+            return  # the late end of a query that was rewound says nothing of this conversation
         self.open_query = None
         self.last_query = entry
         end_last(self.conversation, entry.stop_reason)
@@ -288,4 +293,20 @@ def fold_entries(entries: Sequence[Entry], *, inherited: Sequence[Entry] = ()) -
     for entry in (*inherited, *current_path(entries)):
         fold.apply(entry)
     fold.head = entries[-1].seq if entries else 0
+    # Not from the path alone: a query that was rewound may have ended, or still be without an end.
+    fold.unended.clear()
+    for entry in entries:
+        note_queries(fold.unended, entry)
     return fold
+
+
+def note_queries(unended: dict[QueryId, None], entry: Entry) -> None:
+    """Note the start or the end of a query; one that is resumed ends with the one that resumes."""
+    if entry.query_id is None:
+        return
+    if isinstance(entry, QueryStarted):
+        if entry.resumes is not None:
+            unended.pop(entry.resumes, None)
+        unended[entry.query_id] = None
+    elif isinstance(entry, QueryEnded):
+        unended.pop(entry.query_id, None)

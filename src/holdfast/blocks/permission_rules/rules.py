@@ -200,24 +200,22 @@ def names_without_tool(named: NamedTools, offered: Iterable[str]) -> Iterator[tu
     tools = frozenset(offered)
     for rule in named.rules:
         if not _fits(rule, tools):
-            kept = "it has no effect"
-            yield (
-                rule.tool,
-                _message(f"the {rule.action} rule {rule.text!r}", rule.tool, tools, kept),
-            )
+            where = f"the {rule.action} rule {rule.text!r}"
+            yield rule.tool, f"{where}: {_no_tool(rule.tool, 'it has no effect', tools)}"
     for name in named.denied:
         if name not in tools | _SHIPPED:
-            yield name, _message("denied_tools", name, tools, "no tool is denied by it")
+            yield name, f"denied_tools: {_no_tool(name, 'no tool is denied by it', tools)}"
     for name in named.allowed:
         if name not in tools:
-            yield name, _message("allowed_tools", name, tools, "no tool is allowed by it")
+            yield name, f"allowed_tools: {_no_tool(name, 'no tool is allowed by it', tools)}"
 
 
 def _fits(rule: Rule, tools: frozenset[str]) -> bool:
     return any(matches_word(rule.tool, tool) for tool in tools | _SHIPPED)
 
 
-def _message(where: str, name: str, tools: frozenset[str], effect: str) -> str:
-    close = late_module("difflib").get_close_matches(name, sorted((tools | _SHIPPED) - {name}), n=1)
+def _no_tool(name: str, effect: str, tools: frozenset[str]) -> str:
+    known = sorted((tools | _SHIPPED) - {name})
+    close = late_module("difflib").get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else "."
-    return f"{where}: there is no tool {name!r} now, so {effect}{hint}"
+    return f"there is no tool {name!r} now, so {effect}{hint}"
