@@ -53,6 +53,16 @@ _DOORS: dict[str, type] = {
 """Where an option may be given, for the error of one that was given elsewhere."""
 
 
+_POSITIONAL = {
+    ("agent.session()", name): (
+        f"{name} is the first argument, without its name: agent.session('ana-1'), where 'ana-1' is "
+        "the name or the id of the session"
+    )
+    for name in ("name", "session_id", "id")
+}
+"""What is not an option but an argument, by door and name."""
+
+
 @cache
 def options_of(kind: type) -> Mapping[str, Declared]:
     """Return the options that a TypedDict declares, those of the settings with their facts.
@@ -114,7 +124,7 @@ def check_names(options: Mapping[str, object], kind: type, *, door: str) -> Mapp
     """
     known = options_of(kind)
     if unknown := sorted(set(options) - set(known)):
-        told = "; ".join(_unknown(name, known) for name in unknown)
+        told = "; ".join(_POSITIONAL.get((door, name)) or _unknown(name, known) for name in unknown)
         raise TypeError(f"{door}: {told}")
     return known
 

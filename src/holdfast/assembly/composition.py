@@ -298,8 +298,8 @@ def _tools_for(inputs: AgentInputs, configuration: Configuration) -> list[ToolIn
 
 STORES: dict[str, Callable[[str, str], Store]] = {
     "memory": lambda _, __: late.MemoryStore(),
-    "jsonl:DIR": lambda place, _: late.JsonlStore(_absolute(place)),
-    "sqlite:FILE": lambda place, _: late.SqliteStore(_absolute(place)),
+    "jsonl:DIR": lambda place, _: late.JsonlStore(_found(place, folder=0)),
+    "sqlite:FILE": lambda place, _: late.SqliteStore(_found(place, folder=1)),
     "postgresql://URL": lambda place, owner: _postgres_store(f"postgresql:{place}", owner),
 }
 """Every store string, and what makes its store from what comes after the colon, for an owner."""
@@ -339,5 +339,18 @@ def _postgres_store(url: str, owner: str) -> Store:
         ) from error
 
 
-def _absolute(place: str) -> Path:
-    return Path(place).expanduser().absolute()
+def _found(place: str, *, folder: int) -> Path:
+    """Return where a store is: its folder may be missing and is made then, the one above may not.
+
+    `folder` says how far up its folder is. A mistyped path is found out here, before a new and
+    empty store is made in a place that nothing else looks at.
+    """
+    path = Path(place).expanduser().absolute()
+    above = [path, *path.parents][folder:][1:2]
+    if above and not above[0].is_dir():
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"store {place!r}: there is no folder {str(above[0])!r}. A store makes one missing "
+            "folder at most; check the path, or make the folder first",
+        )
+    return path

@@ -19,7 +19,7 @@ from holdfast.blocks.tool_registry.registry import (
 )
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_scope import QueryScope, SessionScope
-from holdfast.ports.clock import Clock, Stamp
+from holdfast.ports.clock import Clock, Stamp, until_limit
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryInput, Runner
 from holdfast.ports.session_store import Lease, Store, WatchedLeases
@@ -249,7 +249,7 @@ class LiveSession:
 
     async def _expire(self, handle: QueryHandle) -> None:
         seconds = handle.total_timeout or 0.0
-        await self._resources.clock.sleep(seconds)
+        await until_limit(self._resources.clock, seconds)
         handle.expire(seconds)
 
     async def decide(

@@ -200,8 +200,9 @@ def showing(options: Mapping[str, Declared]) -> Callable[[DoorT], DoorT]:
     """
 
     def show(door: DoorT) -> DoorT:
-        function: Any = vars(door)["__init__"] if isinstance(door, type) else door
-        function.__signature__ = _with_options(inspect.signature(function), options)
+        shown: Any = door
+        # Of a class, not of its `__init__`: `help` shows both, and would show all options twice.
+        shown.__signature__ = _with_options(inspect.signature(door), options)
         told = "\n".join(
             f"    {item.name} ({item.shown_type}): {item.option.sentence} "
             f"Default: {item.shown_default}."

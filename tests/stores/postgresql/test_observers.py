@@ -47,8 +47,8 @@ class Observer:
 
     async def watch_cut_once(self, seen: Sequence[Entry]) -> None:
         """Have seen these before a cut, come back after the last of them, and see the rest."""
-        for event in seen:
-            self.take(event)
+        for entry in seen:
+            self.take(entry)
         after = self.seqs[-1] if self.seqs else 0
         async with contextlib.aclosing(self._remote.events(after=after)) as events:
             async for event in events:
