@@ -270,7 +270,7 @@ async def test_a_session_that_is_not_there_shows_no_frame_of_the_engine() -> Non
 
 
 def test_the_help_of_an_agent_shows_its_options_once() -> None:
-    shown = pydoc.render_doc(Agent, renderer=pydoc.plaintext)
+    shown = pydoc.plain(pydoc.render_doc(Agent))
     signatures = [line for line in shown.splitlines() if "fallbacks: " in line]
     assert len([line for line in signatures if "Agent(model" in line or "__init__" in line]) == 1
     assert "fallbacks" in inspect.signature(Agent).parameters
