@@ -194,8 +194,16 @@ async def test_a_query_whose_end_the_store_did_not_take_is_ended_by_the_next_pro
         await asyncio.wait({asking})
         assert asking.exception() is not None
         store.log.is_broken = False
+        shown: list[QueryEnded] = []
+        session.on(QueryEnded, shown.append)
         assert (await session.chat("go on")).text == "next"
-        assert queries_without_end(await _log_of(session), is_resumed_enough=False) == []
+        log = await _log_of(session)
+        assert queries_without_end(log, is_resumed_enough=False) == []
+        # It is stored as it was shown when it happened, and not shown again.
+        first, _ = [entry for entry in log if isinstance(entry, QueryEnded)]
+        assert first.error is not None
+        assert first.error.code is ErrorCode.UNAVAILABLE
+        assert [end.stop_reason for end in shown] == ["complete"]
 
 
 @pytest.mark.parametrize("seed", range(6))

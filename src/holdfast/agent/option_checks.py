@@ -297,10 +297,12 @@ def check_subscription(kind: object, handler: object) -> None:
     if not isinstance(kind, type):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
-            f"events are chosen by their class, such as TextDelta, not by {kind!r}",
+            f"pass the class of an event, such as TextDelta, not {kind!r}",
         )
     if not callable(handler):
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"a handler is a function, not {handler!r}")
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"a handler must be a function, not {handler!r}"
+        )
 
 
 def check_reference(reference: object) -> None:
@@ -337,7 +339,8 @@ def check_text(text: object, *, of: str) -> None:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{of} must be text, not {text!r}")
     if writable(text) != text:
         raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"{of} holds half a character, which cannot be kept: {text!r}"
+            ErrorCode.CONFIG_INVALID,
+            f"{of} contains half of a surrogate pair, which cannot be stored: {text!r}",
         )
 
 

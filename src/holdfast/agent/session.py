@@ -363,7 +363,9 @@ class AgentSession(SessionMemory, HistoryEditing):
                 await _give_up(opening)
                 raise
             if opening.cancelled():
-                raise SessionError(ErrorCode.CLOSED, "it was closed while it was opened")
+                raise SessionError(
+                    ErrorCode.CLOSED, "the session was closed while it was being opened"
+                )
             live = opening.result()
             if not self._closed:
                 self._live = live

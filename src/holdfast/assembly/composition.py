@@ -134,7 +134,8 @@ class Composition:
             return ()
         if not self._inputs.runtime.cross_session_context:
             raise ConfigError(
-                ErrorCode.CONFIG_INVALID, "recall needs cross_session_context, which is off"
+                ErrorCode.CONFIG_INVALID,
+                "recall=True needs the runtime setting cross_session_context, which is off",
             )
         owner, project = self.configuration.resolved.agent.owner, self.configuration.project
         return (late.recall_tool(lambda: self.store, owner=owner, project=project),)
@@ -321,12 +322,10 @@ def make_store(location: str, *, owner: str) -> Store:
             return make("", owner)
         if kind == name and wanted:
             if not place:
-                raise ConfigError(
-                    ErrorCode.CONFIG_INVALID, f"store {location!r} does not say where"
-                )
+                raise ConfigError(ErrorCode.CONFIG_INVALID, f"store {location!r} has no location")
             return make(place, owner)
     raise ConfigError(
-        ErrorCode.CONFIG_INVALID, f"{kind!r} names no store; use one of {', '.join(STORES)}"
+        ErrorCode.CONFIG_INVALID, f"{kind!r} is not a store; use one of {', '.join(STORES)}"
     )
 
 

@@ -133,7 +133,7 @@ class ModelClients:
         if provider == CLAUDE_AGENT:
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
-                "an agent that keeps its own session cannot stand in for a model",
+                "a native agent cannot be used where a model is needed, for example as a fallback",
                 provider=provider,
             )
         if provider == "local":

@@ -386,5 +386,6 @@ def _refuse_unknown(name: str, tools: tuple[ToolSpec, ...]) -> None:
     """Refuse to require a tool that the model is not offered."""
     if all(tool.name != name for tool in tools):
         raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"tool {name!r} is required, and the model may not use it"
+            ErrorCode.CONFIG_INVALID,
+            f"tool {name!r} is required, but it is not among the tools that the model may use",
         )

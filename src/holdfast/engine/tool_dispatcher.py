@@ -379,7 +379,7 @@ def _why_not(resolution: NotFound | InvalidInput) -> ToolError:
 def _check_verdict(verdict: Verdict) -> Verdict:
     """Return a verdict that is one: what a hook says goes into the log and to the model."""
     if not isinstance(verdict, Proceed | Block | Answer):
-        raise TypeError(f"{type(verdict).__name__} is no verdict")
+        raise TypeError(f"{type(verdict).__name__} is not a verdict (Proceed, Block or Answer)")
     for piece in verdict.content if isinstance(verdict, Answer) else ():
         check_content(piece)
     return msgspec.convert(msgspec.to_builtins(verdict), type(verdict))

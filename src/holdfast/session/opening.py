@@ -163,7 +163,7 @@ def _refuse_restoring_over(entries: Sequence[Entry], request: SessionRequest) ->
     if entries and request.history:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
-            f"session {request.reference!r} is there already; restore into a new one",
+            f"session {request.reference!r} already exists; restore into a new session",
         )
 
 

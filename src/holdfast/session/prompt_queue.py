@@ -9,7 +9,6 @@ from contextvars import copy_context
 from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.error_classification import to_agent_error
-from holdfast.engine.query_end import ends_of_cut_off
 from holdfast.engine.query_scope import SessionScope
 from holdfast.ports.clock import Stamp
 from holdfast.ports.runner import QueryInput
@@ -317,8 +316,7 @@ class PromptQueue:
     async def _end_cut_off(self, handle: QueryHandle) -> None:
         """End in the log what was cut off, before this query's stream could take it for its end."""
         with suppress(AgentError):  # a store that fails fails again when the query starts
-            await self._recorder.resynchronise()
-            await self._recorder.commit(ends_of_cut_off(self._recorder.fold, self._stamp.clock))
+            await self._recorder.end_cut_off(self._stamp.clock)
         handle.detach = self._channel.attach(handle.stream)
 
     async def _run(self, handle: QueryHandle, *, follows_cut: bool) -> None:

@@ -136,7 +136,7 @@ class QueryDriver:
             if outcome.error is None or not isinstance(outcome.error, StoreError):
                 outcome = QueryOutcome(stop_reason="error", error=error)
             ended = query_ended(scope, outcome, duration_ms=duration_ms)
-            self._recorder.show([*scope.measurement.end(ended), ended])
+            self._recorder.show_unstored_end(scope.measurement.end(ended), ended)
         return ended, outcome
 
 

@@ -106,5 +106,5 @@ def replaced_file_error(path: Path) -> StoreError:
     """Make the error of a write into a file that is no longer the one under its name."""
     return StoreError(
         ErrorCode.UNAVAILABLE,
-        f"{path} was deleted, moved or replaced while it was open; what was written is not kept",
+        f"{path} was deleted, moved or replaced while it was open; what was written to it is lost",
     )

@@ -183,5 +183,5 @@ def _search(context: ToolContext, start: int, wanted: _Search, *, seconds: float
     finally:
         forget()
     if child.returncode:
-        raise SearchError("the search was ended before it was done")
+        raise SearchError("the search was stopped before it finished")
     return found
