@@ -32,6 +32,7 @@ async def until_over(
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if not worker.done():
         await asyncio.wait({worker}, timeout=_STOP_SECONDS)
+    # Python cannot end a task that swallows its cancellation; waiting for it would hang the caller.
     if not worker.done():
         worker.add_done_callback(_forget)
         _logger.warning(
@@ -86,6 +87,7 @@ def closing_events(scope: QueryScope, outcome: QueryOutcome, *, rests: bool) -> 
             scope.turn.answer.close(out)
         message_id = fold.open_turn.started.message_id
         out.append(TurnEnded(**scope.turn_stamp(), message_id=message_id, interrupted=True))
+    # A call that was started before, of an idempotent tool, may be asked about again.
     resting = {asked.call_id for asked in fold.approvals.values()} if rests else set()
     out.extend(
         ToolEnded(

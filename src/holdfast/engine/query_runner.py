@@ -126,6 +126,7 @@ class QueryRunner:
         entries.append(started)
         if scope.input.input_id is not None:
             entries.append(InputPromoted(**scope.stamp(), input_id=InputId(scope.input.input_id)))
+        # A prompt that settles calls or an open turn is folded before the request is built.
         if message is None or scope.fold.calls or scope.fold.open_turn is not None:
             await scope.recorder.record(entries)
         else:

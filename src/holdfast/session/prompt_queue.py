@@ -181,7 +181,7 @@ class PromptQueue:
                 handle = self._unwatched(queued_input(queued))
                 self._let_withdraw(handle, queued.input_id)
                 adopted.append(handle)
-        self._waiting.extendleft(reversed(adopted))
+        self._waiting.extendleft(reversed(adopted))  # `extendleft` turns the order around
 
     def _unwatched(self, query: QueryInput) -> QueryHandle:
         """Return the handle of a query whose submitter is not there any more."""

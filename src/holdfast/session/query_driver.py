@@ -129,6 +129,7 @@ class QueryDriver:
             closing: list[Event] = []
             if outcome.error is not None or not scope.is_end_staged:
                 await self._recorder.commit(())  # what a cancelled worker had staged comes first
+                # Made only now: what was staged may have settled calls and approvals.
                 closing = closing_events(scope, outcome, rests=rests)
             ended = query_ended(scope, outcome, duration_ms=duration_ms)
             await self._recorder.commit([*closing, *scope.measurement.end(ended), ended])

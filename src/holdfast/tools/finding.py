@@ -142,6 +142,7 @@ class FindingTools:
             f"{file}:{message['line']}: {message['text']}"
             for message in lines
             if "path" in message
+            # Rules are checked by the process that searches; a guard of the caller's only here.
             and not self._is_closed(file := _joined(start.path, message["path"]))
         ]
         end = lines[-1] if lines else {}

@@ -91,6 +91,7 @@ class SessionFold(SessionState):
     def _settle(self) -> None:
         """Make what is unfinished part of the conversation, as it is."""
         if self.open_turn is not None or self.calls:
+            # The same messages that a request would have shown: what was sent does not change.
             for message in self._unsettled():
                 self._push(message)
             self.open_turn = None
@@ -206,6 +207,7 @@ class SessionFold(SessionState):
 
     def _on_turn_discarded(self, entry: TurnDiscarded) -> None:
         tip = self._tip_assistant()
+        # A turn can be void after its end, too: one that promised tool calls and made none.
         if self.open_turn is None and tip is not None and tip.id == entry.message_id:
             self.conversation.remove_last()
             if self._before_merge is not None:

@@ -207,6 +207,7 @@ def _about_path(rules: list[Rule], question: PermissionQuestion, path: Json) -> 
     given = _normal(path)
     if given is None and not question.resolved_paths:
         return _unknown(rules, "the path may lead anywhere")
+    # Forbidden by either, allowed only by both: a link may lead into, or out of, what a rule names.
     ways = [way for way in (given, *question.resolved_paths) if way is not None]
     found = _of([rule for rule in rules if any(fits_path(rule, way) for way in ways)])
     if found.denied is not None or found.asked is not None or found.allowed is None:
@@ -252,6 +253,8 @@ def _about_command(rules: list[Rule], command: Json) -> _Finding:
     asked = _forbidding(asking, items)
     if denied is not None or asked is not None:
         return _Finding(denied=denied, asked=asked)
+    # "Allow every command" is heard only here: beside a rule that forbids one, it would let the
+    # forbidden program run through another (`env`, `xargs`, an interpreter).
     if not denying and not asking and (free := _unconditional(allowing)) is not None:
         return _Finding(allowed=free)
     strict = bool(denying or asking)
