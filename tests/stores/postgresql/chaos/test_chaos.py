@@ -22,7 +22,6 @@ async def test_nothing_is_lost_doubled_or_left_unfinished_while_nodes_fail(
     assert verdict.is_clean, verdict
     assert verdict.takeovers >= 20
     assert verdict.effects >= 200
-    assert verdict.ended_by_the_next > 0
 
 
 @pytest.mark.slow
