@@ -146,7 +146,11 @@ class QueryRunner:
                 if rest is not None:
                     return rest
             await self._promote_steers(scope, progress)
+            if scope.hooks is not None and (rest := await scope.hooks.before_turn()) is not None:
+                return rest
             turn = await self._attempts.run(scope, self._next_turn(scope, progress))
+            if scope.hooks is not None:
+                await scope.hooks.after_turn()
             progress.reminders, progress.fresh_media, progress.require_tool = (), (), None
             stop_reason = await self._after_turn(scope, turn, progress)
             if stop_reason is None and progress.limit is not None:

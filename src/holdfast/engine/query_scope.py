@@ -14,6 +14,8 @@ from holdfast.blocks.tool_registry.registry import ToolRegistry, ToolRegistryInt
 from holdfast.engine.measurements import QueryMeasurement, TurnMeasurement
 from holdfast.engine.native_link import NativeSlot
 from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.engine.query_hooks import QueryHooks
+from holdfast.engine.session_hooks import SessionHooks
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Stamp
 from holdfast.ports.model_client import ModelClient
@@ -52,6 +54,7 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The session as tools see it."""
     cwd: Path = Path()
     telemetry: Telemetry | None = None
+    hooks: SessionHooks | None = None
 
 
 class ModelPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -90,6 +93,8 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     started_at: float
     measurement: QueryMeasurement
     abort: AbortController = msgspec.field(default_factory=AbortController)
+    hooks: QueryHooks | None = None
+    """None when no hook is registered: nothing is asked or told then."""
     loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
     repeated_call: str | None = None
     """The tool call for which the query ends as a loop, for people."""

@@ -28,6 +28,7 @@ from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     Entry,
+    HookMessage,
     InputDrained,
     InputPromoted,
     InputQueued,
@@ -206,17 +207,22 @@ class SessionRecorder:
         del self._staged[: len(batch)]
         shown: list[Event] = []
         for event in batch:
-            if isinstance(event, Entry):
-                shown.append(self.fold.compose(event))
-                self.fold.apply(event)
-            else:
-                shown.append(event)
+            self._fold_in(event, shown)
             if isinstance(event, QueryEnded):
                 # What was staged after it is shown apart: it is no business of the query's.
                 self._show_appended(shown)
                 shown = []
         if shown:
             self._show_appended(shown)
+
+    def _fold_in(self, event: Event, shown: list[Event]) -> None:
+        """Fold an entry, and add an event to what is shown, unless a hook said it to no one."""
+        if not isinstance(event, Entry):
+            shown.append(event)
+            return
+        if type(event) is not HookMessage or event.display:
+            shown.append(self.fold.compose(event))
+        self.fold.apply(event)
 
     def _show_appended(self, events: Sequence[Event]) -> None:
         self.show(events)
