@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast import AbortSignal, Agent, AgentError, Approve, Deny, SessionError, tool
-from holdfast.ports.tools import Block
+from holdfast.hooks import Block, Hooks
 from holdfast.serialization.entries import encode_event
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedProvider, says
@@ -313,7 +313,7 @@ async def test_a_hook_of_the_users_can_block_a_call_of_the_agent(tmp_path: Path)
         return Block("never")
 
     child = Child(tmp_path, bash_turn(hook("Bash", TOUCH), is_error=True))
-    async with agent_of(child, before_tool=before) as agent:
+    async with agent_of(child, hooks=Hooks(before_tool=before)) as agent:
         await agent.run("make x")
     said = child.of("answer")[-1]["response"]["hookSpecificOutput"]
     assert (said["permissionDecision"], said["permissionDecisionReason"]) == ("deny", "never")

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from holdfast import Agent, AgentSession, ApprovalRequest, Approve, Deny, tool
-from holdfast.ports.tools import Proceed
+from holdfast.hooks import Hooks, Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import LoopClock, ScriptedProvider, calls, says
 from holdfast.vocabulary.approvals import Decision
@@ -132,7 +132,7 @@ class World:
         if self._has_approver:
             options.setdefault("approver", self._decide)
         if self._has_hook:
-            options["before_tool"] = self._think
+            options["hooks"] = Hooks(before_tool=self._think)
         return Agent(
             "scripted/m",
             providers=[provider],

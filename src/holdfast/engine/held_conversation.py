@@ -14,7 +14,6 @@ from holdfast.engine.agent_blocks import AgentBlocks
 from holdfast.engine.measurements import QueryMeasurement
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_end import closing_events, outcome_of, query_ended, until_over
-from holdfast.engine.query_hooks import hooks_of
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.engine.session_hooks import SessionHooks
 from holdfast.ports.abort import AbortController, AbortSignal, query_stopped
@@ -164,7 +163,7 @@ class HeldConversation:
             registry=self._blocks.tool_registry,
             loop=LoopDetector.of(self._fold.settings),
         )
-        scope.hooks = hooks_of(scope)
+        scope.begin_hooks()
         return scope
 
     async def _drive(self, scope: QueryScope, running: "_Running") -> QueryOutcome:
@@ -196,7 +195,9 @@ class HeldConversation:
     async def _answer(self, scope: QueryScope) -> QueryOutcome:
         runner = self._blocks.query_runner
         await runner.start(scope)
-        return await (runner.run(scope) if scope.hooks is None else scope.hooks.run(runner))
+        if scope.hooks is None:
+            return await runner.run(scope)
+        return await scope.hooks.run(lambda: runner.run(scope))
 
     def apply(self, events: Sequence[Event]) -> None:
         """Let events happen: fold the entries among them, then publish all of them."""

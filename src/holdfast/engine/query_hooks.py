@@ -1,11 +1,13 @@
 """QueryHooks: the hooks of one query, each point told once, whatever ends the query."""
 
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.conversation.tool_calls import heal_history
+from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.session_hooks import HookCaller, SessionHooks, messages_of
 from holdfast.ports.abort import AbortSignal, query_stopped
 from holdfast.ports.clock import Stamp
@@ -23,17 +25,15 @@ from holdfast.ports.hooks import (
     TransformRequest,
     Verdict,
 )
-from holdfast.ports.runner import QueryOutcome, Recorder, Runner
+from holdfast.ports.runner import QueryInput, QueryOutcome, Recorder
 from holdfast.vocabulary.entries import Entry, QueryEnded, ToolEnded
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.events import Event
-from holdfast.vocabulary.ids import CallId
+from holdfast.vocabulary.ids import CallId, MessageId
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.parts import ProviderPart, ToolCallPart
 from holdfast.vocabulary.requests import ModelRequest
-
-if TYPE_CHECKING:
-    from holdfast.engine.query_scope import QueryScope
+from holdfast.vocabulary.settings import changed_settings
 
 _STOPPED_SECONDS = 2.0
 """How long each observer of a query that was stopped is waited for."""
@@ -41,10 +41,22 @@ _STOPPED_SECONDS = 2.0
 ValueT = TypeVar("ValueT")
 
 
-def hooks_of(scope: "QueryScope") -> "QueryHooks | None":
-    """Return the hooks of a query that begins; None when there are none."""
-    session = scope.session.hooks
-    return None if session is None or session.dispatch.is_empty else QueryHooks(session, scope)
+class HookedQuery(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What hooks need of the query that they belong to."""
+
+    input: QueryInput
+    fold: SessionFold
+    recorder: Recorder
+    signal: AbortSignal
+    stamp: Callable[[], Stamp]
+    """Returns the stamp of what belongs to the turn that runs, or ran last."""
+    tasks: OwnedTasks
+    deps: object
+
+    @property
+    def model(self) -> str:
+        """The model that is asked next."""
+        return changed_settings(self.fold.settings, self.input.settings).model
 
 
 class QueryHooks(HookCaller):
@@ -54,17 +66,16 @@ class QueryHooks(HookCaller):
     hooks were asked about gets exactly one `after_*`, whether it ends by itself or with the query.
     """
 
-    def __init__(self, session: SessionHooks, scope: "QueryScope") -> None:
+    def __init__(self, session: SessionHooks, query: HookedQuery) -> None:
         super().__init__(
             session.dispatch.as_it_is(),
-            session_id=scope.session.session_id,
-            tasks=scope.session.tasks,
-            deps=scope.caller.deps,
+            session_id=session.session_id,
+            tasks=query.tasks,
+            deps=query.deps,
         )
         self._session = session
-        self._scope = scope
-        self._recorder: Recorder = scope.recorder
-        self._signal: AbortSignal = scope.abort.signal
+        self._query = query
+        self._query_id = query.input.query_id
         self._has_begun = False
         self._is_over = False
         self._turn: BeforeTurn | None = None
@@ -76,38 +87,38 @@ class QueryHooks(HookCaller):
 
     @property
     def _stamp_now(self) -> Stamp:
-        return self._scope.turn_stamp
+        return self._query.stamp()
 
-    async def run(self, runner: "Runner[QueryScope]") -> QueryOutcome:
+    async def run(self, answer: Callable[[], Coroutine[Any, Any, QueryOutcome]]) -> QueryOutcome:
         """Ask before the query, then let it be answered.
 
         Raises:
             AgentError: when the query cannot go on.
 
         """
-        scope = self._scope
-        await self._recorder.record(())  # what a hook is asked about is in the log
+        query = self._query
+        await query.recorder.record(())  # what a hook is asked about is in the log
         self._has_begun = True
         if self._has("before_query"):
             given = self._given(
                 BeforeQuery,
-                query_id=self._scope.query_id,
-                prompt=_prompt_of(scope),
-                model=scope.settings.model,
-                resumes=scope.input.resumes,
+                query_id=self._query_id,
+                prompt=_prompt_of(query),
+                model=query.model,
+                resumes=query.input.resumes,
             )
             reason = await self._reason("before_query", given)
             if reason is not None:
                 return QueryOutcome(stop_reason="refusal", stop_detail=reason)
-        return await runner.run(scope)
+        return await answer()
 
     async def before_turn(self) -> QueryOutcome | None:
         """Ask before a turn; returns how the query ends if it may not be made."""
         self._turns += 1
         given = self._given(
             BeforeTurn,
-            query_id=self._scope.query_id,
-            model=self._scope.settings.model,
+            query_id=self._query_id,
+            model=self._query.model,
             number=self._turns,
         )
         reason = await self._reason("before_turn", given)
@@ -116,19 +127,20 @@ class QueryHooks(HookCaller):
         self._turn = given
         return None
 
-    async def after_turn(self, error: ErrorReport | None = None) -> None:
-        """Tell that the turn has ended."""
+    async def after_turn(
+        self, message_id: MessageId | None, error: ErrorReport | None = None
+    ) -> None:
+        """Tell that the turn has ended, with the message of this id, if it was kept."""
         begun, self._turn = self._turn, None
         if begun is None or not self._has("after_turn"):
             return
-        turn, tip = self._scope.turn, self._scope.fold.conversation.tip
-        is_kept = turn is not None and tip is not None and tip.id == turn.message_id
+        tip = self._query.fold.conversation.tip
         given = self._given(
             AfterTurn,
-            query_id=self._scope.query_id,
+            query_id=self._query_id,
             model=begun.model,
             number=begun.number,
-            message=_own(tip) if is_kept and tip is not None else None,
+            message=_own(tip) if tip is not None and tip.id == message_id else None,
             error=error,
         )
         await self._observe("after_turn", given)
@@ -141,7 +153,7 @@ class QueryHooks(HookCaller):
             return messages
         given = self._given(
             TransformMessages,
-            query_id=self._scope.query_id,
+            query_id=self._query_id,
             provider=provider,
             model=model,
             messages=tuple(map(_own, messages)),
@@ -157,7 +169,7 @@ class QueryHooks(HookCaller):
         own = msgspec.structs.replace(request, messages=tuple(map(_own, request.messages)))
         given = self._given(
             TransformRequest,
-            query_id=self._scope.query_id,
+            query_id=self._query_id,
             provider=provider,
             request=own,
         )
@@ -183,7 +195,7 @@ class QueryHooks(HookCaller):
             return Proceed()
         given = self._given(
             BeforeTool,
-            query_id=self._scope.query_id,
+            query_id=self._query_id,
             call=_own_call(call),
         )
         asking = self._dispatch.gate("before_tool", given, self._tasks)
@@ -195,7 +207,7 @@ class QueryHooks(HookCaller):
         if call is not None and self._has("after_tool"):
             given = self._given(
                 AfterTool,
-                query_id=self._scope.query_id,
+                query_id=self._query_id,
                 call=_own_call(call),
                 ended=ended,
             )
@@ -217,18 +229,18 @@ class QueryHooks(HookCaller):
             return
         self._is_over = True
         await self.saw(self._cut_off)
-        await self.after_turn(ended.error)
+        await self.after_turn(ended.message_id, ended.error)
         if self._has("after_query"):
             given = self._given(
                 AfterQuery,
-                query_id=self._scope.query_id,
+                query_id=self._query_id,
                 ended=ended,
             )
             await self._observe("after_query", given)
 
     async def _ask(self, point: HookPoint, given: HookInput, asking: Awaitable[ValueT]) -> ValueT:
         answer = await super()._ask(point, given, asking)
-        if self._signal.aborted:
+        if self._query.signal.aborted:
             raise query_stopped()  # it may have ignored its cancellation
         return answer
 
@@ -236,8 +248,8 @@ class QueryHooks(HookCaller):
         await self._session.observe_for(
             point,
             given,
-            query_id=self._scope.query_id,
-            seconds=_STOPPED_SECONDS if self._signal.aborted else None,
+            query_id=self._query_id,
+            seconds=_STOPPED_SECONDS if self._query.signal.aborted else None,
             dispatch=self._dispatch,
         )
         if self._is_over:
@@ -247,15 +259,15 @@ class QueryHooks(HookCaller):
 
     async def _record(self, said: Sequence[Entry]) -> None:
         if said:
-            await self._recorder.record(said)
+            await self._query.recorder.record(said)
 
 
-def _prompt_of(scope: "QueryScope") -> UserMessage | None:
+def _prompt_of(query: HookedQuery) -> UserMessage | None:
     """Return the prompt of a query, also where it was taken from the queue."""
-    tip = scope.fold.conversation.tip
-    if scope.input.message is None and scope.input.resumes is None:
+    tip = query.fold.conversation.tip
+    if query.input.message is None and query.input.resumes is None:
         return tip if isinstance(tip, UserMessage) else None
-    return scope.input.message
+    return query.input.message
 
 
 def _own_call(call: ToolCallPart) -> ToolCallPart:

@@ -150,7 +150,7 @@ class QueryRunner:
                 return rest
             turn = await self._attempts.run(scope, self._next_turn(scope, progress))
             if scope.hooks is not None:
-                await scope.hooks.after_turn()
+                await scope.hooks.after_turn(turn.message_id)
             progress.reminders, progress.fresh_media, progress.require_tool = (), (), None
             stop_reason = await self._after_turn(scope, turn, progress)
             if stop_reason is None and progress.limit is not None:

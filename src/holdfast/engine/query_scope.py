@@ -14,7 +14,7 @@ from holdfast.blocks.tool_registry.registry import ToolRegistry, ToolRegistryInt
 from holdfast.engine.measurements import QueryMeasurement, TurnMeasurement
 from holdfast.engine.native_link import NativeSlot
 from holdfast.engine.owned_tasks import OwnedTasks
-from holdfast.engine.query_hooks import QueryHooks
+from holdfast.engine.query_hooks import HookedQuery, QueryHooks
 from holdfast.engine.session_hooks import SessionHooks
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Stamp
@@ -167,6 +167,22 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
         A query that carries on with the tool calls of an earlier one has no turn of its own yet.
         """
         return self.stamp if self.turn is None else self.turn.stamp
+
+    def begin_hooks(self) -> None:
+        """Ask and tell hooks from now on, if any is registered."""
+        session = self.session.hooks
+        if session is None or session.dispatch.is_empty:
+            return
+        query = HookedQuery(
+            input=self.input,
+            fold=self.fold,
+            recorder=self.recorder,
+            signal=self.abort.signal,
+            stamp=lambda: self.turn_stamp,
+            tasks=self.session.tasks,
+            deps=self.caller.deps,
+        )
+        self.hooks = QueryHooks(session, query)
 
     def add_usage(self, usage: Usage, cost: Decimal | None) -> None:
         """Count what a turn used."""

@@ -55,7 +55,7 @@ class HookCaller(ABC):
         self, dispatch: HookDispatch, *, session_id: SessionId, tasks: OwnedTasks, deps: object
     ) -> None:
         self._dispatch = dispatch
-        self._session_id = session_id
+        self.session_id = session_id
         self._tasks = tasks
         self._deps = deps
 
@@ -101,7 +101,7 @@ class HookCaller(ABC):
 
     def _given(self, kind: type[InputT], **fields: object) -> InputT:
         facts: dict[str, Any] = {**fields}
-        return kind(session_id=self._session_id, deps=self._deps, **facts)
+        return kind(session_id=self.session_id, deps=self._deps, **facts)
 
     async def _reason(self, point: HookPoint, given: HookInput) -> str | None:
         """Ask the gates of a point; returns why one of them refuses, or None."""
@@ -209,7 +209,7 @@ class SessionHooks(HookCaller):
         for error in failures:
             _logger.warning("%s", error.message)
             failed = HookFailed(
-                session_id=self._session_id,
+                session_id=self.session_id,
                 query_id=query_id or QueryId(""),
                 point=point,
                 error=error.report,

@@ -117,14 +117,7 @@ class LiveSession:
             unanswered=self.recorder.unanswered, commit=self.recorder.commit, clock=resources.clock
         )
         self._shown_status = self.status
-        self.hooks = SessionHooks(
-            resources.hooks,
-            session_id=self.session_id,
-            tasks=self._tasks,
-            stamp=self.stamp,
-            log=self.recorder,
-            deps=resources.deps if bindings.deps is None else bindings.deps,
-        )
+        self.hooks = self._new_hooks(bindings)
         scope = self._new_scope(fold, bindings)
         self._native = scope.native
         driver = QueryDriver(
@@ -156,6 +149,16 @@ class LiveSession:
         make, model = self._resources.make_title, self._resources.title_model
         return SessionTitle(
             make, model=model, recorder=self.recorder, stamp=self.stamp, tasks=self._tasks
+        )
+
+    def _new_hooks(self, bindings: SessionBindings) -> SessionHooks:
+        return SessionHooks(
+            self._resources.hooks,
+            session_id=self.session_id,
+            tasks=self._tasks,
+            stamp=self.stamp,
+            log=self.recorder,
+            deps=self._resources.deps if bindings.deps is None else bindings.deps,
         )
 
     def _new_scope(self, fold: SessionFold, bindings: SessionBindings) -> SessionScope:

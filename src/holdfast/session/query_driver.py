@@ -7,7 +7,6 @@ from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.tool_registry.registry import registry_of
 from holdfast.engine.measurements import QueryMeasurement
 from holdfast.engine.query_end import closing_events, outcome_of, query_ended, until_over
-from holdfast.engine.query_hooks import hooks_of
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Clock, Stamp
@@ -71,8 +70,10 @@ class QueryDriver:
 
     async def _work(self, handle: QueryHandle, scope: QueryScope) -> QueryOutcome:
         """Let the query run in a task that can be stopped without stopping this one."""
-        hooks = scope.hooks
-        work = self._runner.run(scope) if hooks is None else hooks.run(self._runner)
+        if scope.hooks is None:
+            work = self._runner.run(scope)
+        else:
+            work = scope.hooks.run(lambda: self._runner.run(scope))
         worker = self._session.tasks.start(work, name="holdfast-query")
         handle.begin(worker, scope.abort, lambda: scope.trouble)
         try:
@@ -106,7 +107,7 @@ class QueryDriver:
             registry=registry_of(handle.query.tools, self._session.registry),
             loop=LoopDetector.of(settings),
         )
-        scope.hooks = hooks_of(scope)
+        scope.begin_hooks()
         return scope
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
