@@ -100,11 +100,10 @@ class LiveSession:
         self.stamp = Stamp(resources.clock)
         """The stamp of entries that belong to no query."""
         self._status: SessionStatus = Idle()
-        self.closed = False
+        self.closed = self._forced = False
         self.channel = ControlChannel(limit=resources.runtime.buffer_size)
         self._tasks = OwnedTasks()
         self._closing: asyncio.Task[None] | None = None
-        self._forced = False
         self.recorder = SessionRecorder(
             log=resources.store.log,
             lease=lease,
