@@ -28,7 +28,7 @@ from holdfast.testing import LoopClock, ScriptedProvider, calls, run_seeded, say
 from holdfast.vocabulary.entries import Compaction
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.ids import new_entry_id, new_message_id
-from tests.scripted_agents import failure_of, live_of, make_agent, playing
+from tests.scripted_agents import failure_of, live_of, log_of, make_agent, playing
 
 RAN: list[str] = []
 GATES = ("before_query", "before_turn", "transform_messages", "transform_request", "before_tool")
@@ -119,7 +119,7 @@ async def _check_blocked(point: str, hook: Callable[[Any], Any]) -> None:
     script = [calls(("look", {}))] if point == "before_tool" else []
     async with playing(script, hooks=Hooks(**hooks), **options) as (session, provider):
         error = await failure_of(session.chat("go"))
-        log = await (await live_of(session)).store.log.read(session.session_id or "")
+        log = await log_of(session)
     assert isinstance(error, HookError)
     assert (error.code, error.retryable) == (ErrorCode.HOOK_FAILED, False)
     assert point in error.message
@@ -175,7 +175,7 @@ async def test_what_a_gate_said_before_it_failed_is_in_the_log() -> None:
 
     async with playing([], hooks=Hooks(before_query=warn)) as (session, _):
         await failure_of(session.chat("go"))
-        log = await (await live_of(session)).store.log.read(session.session_id or "")
+        log = await log_of(session)
     assert [entry.kind for entry in log][-2:] == ["hook.message", "query.ended"]
 
 
@@ -202,8 +202,9 @@ async def _kinds_with(**options: Any) -> tuple[list[str], list[HookFailed]]:
     async with agent, agent.session("ana") as session:
         result = await session.chat("go")
         assert (result.text, result.stop_reason) == ("well", "complete")
+        session_id = (await live_of(session)).session_id
     provider.check()
-    log = await store.log.read(result.session_id)
+    log = await store.log.read(session_id)
     return [entry.kind for entry in log], reported
 
 
@@ -308,11 +309,11 @@ def test_an_abort_ends_a_query_whose_gate_hangs_and_nothing_is_run_later(point: 
                 await asking
             assert caught.value.code is ErrorCode.ABORTED
             assert _now() - stopped_at <= 1
-            before = await store.log.read(session.session_id or "")
+            session_id, before = (await live_of(session)).session_id, await log_of(session)
             hook.enough.set()
             await hook.ended.wait()
             await session.close()
-            assert await store.log.read(session.session_id or "") == before
+            assert await store.log.read(session_id) == before
         provider.check()
         assert RAN == []
 
@@ -330,15 +331,14 @@ def test_a_forced_close_does_not_wait_for_an_observer_that_hangs(point: str) -> 
         asking = asyncio.ensure_future(session.chat("go", on_abort="return"))
         if point == "session_end":
             await asking
-            closing = asyncio.ensure_future(session.close())
-            await hook.reached.wait()
+            ending: asyncio.Future[Any] = asyncio.ensure_future(session.close())
         else:
-            await hook.reached.wait()
-            closing = asking
+            ending = asking
+        await hook.reached.wait()
         closed_at = _now()
         await session.close(force=True)
         assert _now() - closed_at <= 2
-        await closing
+        await ending
         async with _agent(ScriptedProvider(), store=store) as other:
             await other.session("ana").open()  # the lease was released
         hook.enough.set()

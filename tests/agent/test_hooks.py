@@ -49,7 +49,8 @@ from holdfast.hooks import (
 from holdfast.ports.tools import PreparedCall, ToolContext
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
-from holdfast.vocabulary.entries import Compaction
+from holdfast.testing.scripted_provider import Step
+from holdfast.vocabulary.entries import Compaction, SessionChanged
 from holdfast.vocabulary.ids import new_entry_id
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import ToolResultPart
@@ -60,6 +61,7 @@ from tests.scripted_agents import (
     events_of,
     failure_of,
     live_of,
+    log_of,
     make_agent,
     outcomes_in,
     playing,
@@ -109,7 +111,7 @@ TURN = ["before_turn", "transform_messages", "transform_request", "after_turn"]
 
 async def test_every_point_is_reached_once_and_in_order_although_the_query_is_aborted() -> None:
     noting, gate = Noting(), Gate()
-    script = [calls(("look", {"path": "a"})), [*says("so far")[:3], gate]]
+    script: list[Step] = [calls(("look", {"path": "a"})), [*says("so far")[:3], gate]]
     async with playing(script, tools=[look], hooks=noting.hooks) as (session, _):
         asking = asyncio.ensure_future(session.chat("go"))
         await gate.reached.wait()
@@ -144,7 +146,10 @@ async def test_a_tool_that_runs_when_the_query_is_aborted_is_told_to_have_ended(
 
 async def test_a_request_that_is_repeated_is_one_turn_and_changed_each_time() -> None:
     noting = Noting()
-    script = [holdfast.ProviderError(ErrorCode.OVERLOADED, "busy", basis="status"), says("done")]
+    script: list[Step] = [
+        holdfast.ProviderError(ErrorCode.OVERLOADED, "busy", basis="status"),
+        says("done"),
+    ]
     options: dict[str, Any] = {"fallbacks": ["scripted/two"], "retry": {"max_retries": 0}}
     async with playing(script, hooks=noting.hooks, **options) as (session, _):
         assert (await session.chat("go")).text == "done"
@@ -240,9 +245,8 @@ async def test_a_fork_is_a_new_session_that_knows_its_parent() -> None:
 async def test_without_hooks_a_query_asks_and_tells_nothing() -> None:
     agent, _ = make_agent([says("done")])
     async with agent, agent.session() as session:
-        result = await session.chat("go")
-        live = await live_of(session)
-        kinds = [entry.kind for entry in await live.store.log.read(result.session_id)]
+        await session.chat("go")
+        kinds = [entry.kind for entry in await log_of(session)]
     assert agent.hooks.is_empty
     assert "hook.message" not in kinds
 
@@ -328,6 +332,23 @@ async def test_calls_that_a_hook_blocks_or_answers_are_told_to_have_ended() -> N
     assert ended == [("denied", "no"), ("ok", "from the hook")]
 
 
+async def test_a_call_that_was_approved_at_rest_is_asked_about_and_told_once() -> None:
+    @tool(approval="ask")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    noting = Noting()
+    script = [calls(("pay", {})), says("done")]
+    async with playing(script, tools=[pay], hooks=noting.hooks) as (session, _):
+        rest = await session.chat("go")
+        assert noting.points[-2:] == ["before_tool", "after_query"]
+        await session.approve(rest.pending[0].id)
+        await session.resume()
+    assert noting.points.count("before_tool") == noting.points.count("after_tool") == 1
+    assert [given.ended.stop_reason for given in noting.of(AfterQuery)] == ["approval", "complete"]
+
+
 @pytest.mark.parametrize(("point", "requests"), [("before_query", 0), ("before_turn", 1)])
 async def test_a_refused_query_or_turn_ends_the_query_with_the_reason(
     point: str, requests: int
@@ -391,7 +412,7 @@ async def test_a_changed_message_reaches_the_provider_and_not_the_log() -> None:
         await session.chat("I am ana")
         await session.chat("again")
         assert [item.text for item in session.messages][:2] == ["I am ana", "hello ana"]
-        log = await (await live_of(session)).store.log.read(session.session_id or "")
+        log = await log_of(session)
     assert texts_in(provider.requests[1]) == ["I am ***", "hello ***", "again"]
     assert "***" not in msgspec.json.encode([msgspec.to_builtins(entry) for entry in log]).decode()
 
@@ -451,7 +472,7 @@ async def test_titles_are_made_of_what_transforms_let_through_and_no_other_hook_
     )
     async with agent, agent.session() as session:
         titled = asyncio.Event()
-        session.on(holdfast.vocabulary.entries.SessionChanged, lambda _entry: titled.set())
+        session.on(SessionChanged, lambda _entry: titled.set())
         await session.chat("I am ana")
         await titled.wait()
     assert "ana" not in str(provider.requests[1].messages)
@@ -471,7 +492,7 @@ async def test_what_a_hook_says_is_in_the_log_and_on_the_stream_if_it_is_to_be_d
     hooks = Hooks(before_tool=speak, after_turn=lambda given: given.say(f"turn {given.number}"))
     async with playing(script, tools=[look], hooks=hooks) as (session, provider):
         events = await events_of(session)
-        log = await (await live_of(session)).store.log.read(session.session_id or "")
+        log = await log_of(session)
         observed: list[str] = []
         async for event in session.events(after=0):
             if isinstance(event, HookMessage):
@@ -496,7 +517,7 @@ async def test_what_is_said_after_a_query_belongs_to_the_session() -> None:
         said: list[HookMessage] = []
         session.on(HookMessage, said.append)
         await session.chat("go")
-        log = await (await live_of(session)).store.log.read(session.session_id or "")
+        log = await log_of(session)
     assert [entry.kind for entry in log][-2:] == ["query.ended", "hook.message"]
     assert [(entry.text, entry.query_id) for entry in said] == [("done", None)]
 
@@ -602,7 +623,7 @@ async def test_a_hook_cannot_wait_for_the_session_that_waits_for_it() -> None:
 
 async def test_a_prompt_that_waited_is_shown_to_hooks_as_the_prompt() -> None:
     noting, gate = Noting(), Gate()
-    script = [[*says("one")[:3], gate, *says("one")[3:]], says("two")]
+    script: list[Step] = [[*says("one")[:3], gate, *says("one")[3:]], says("two")]
     async with playing(script, hooks=noting.hooks) as (session, _):
         first = asyncio.ensure_future(session.chat("first"))
         await gate.reached.wait()
