@@ -43,6 +43,7 @@ from holdfast.vocabulary.ids import ApprovalId, InputId
 from holdfast.vocabulary.secrets import without_secrets
 
 _ENTRIES = frozenset({*get_args(KnownEntry), UnknownEntry})
+"""The types of all entries: to look a type up here is faster than `isinstance` of a struct."""
 _STAGED_SECONDS = 0.005
 """How long staged events wait for others to be appended with."""
 
@@ -87,11 +88,15 @@ class SessionRecorder:
         if (over := self._refusal or self._failure) is not None:
             raise over
         has_entries = not _ENTRIES.isdisjoint(map(type, events))
-        if not (has_entries or self._staged or self._consumed or consumed):
-            # As in `show`, without the call: this is the way of every delta.
-            if not self._channel.closed:
-                self._channel.publish(events)
-            return
+        if not (self._staged or self._consumed or consumed):
+            # Live events before the first entry do not wait for the log. As in `show`, without the
+            # call: this is the way of every delta.
+            live = _before_entries(events) if has_entries else events
+            if live and not self._channel.closed:
+                self._channel.publish(live)
+            if not has_entries:
+                return
+            events = events[len(live) :]
         self._stage(events)
         self._consumed.extend(consumed)
         last = self._seq
@@ -174,11 +179,10 @@ class SessionRecorder:
 
     def _stage(self, events: Sequence[Event]) -> None:
         """Queue events with their `seq`: all of them, or none if one could not be read back."""
+        for entry in _entries_in(events):
+            refuse_unreadable(entry)
         for event in events:
-            if isinstance(event, Entry):
-                refuse_unreadable(event)
-        for event in events:
-            if isinstance(event, Entry):
+            if type(event) in _ENTRIES and isinstance(event, Entry):
                 self._seq += 1
                 self._staged.append(msgspec.structs.replace(event, seq=self._seq))
             else:
@@ -190,7 +194,7 @@ class SessionRecorder:
             self._late_flush.cancel()
             self._late_flush = None
         batch = self._staged.copy()
-        entries = [event for event in batch if isinstance(event, Entry)]
+        entries = _entries_in(batch)
         consumed = tuple(self._consumed)
         if entries or consumed:
             try:
@@ -205,28 +209,38 @@ class SessionRecorder:
                 raise failure from without_secrets(error)
             del self._consumed[: len(consumed)]
         del self._staged[: len(batch)]
+        self._fold_and_show(batch)
+
+    def _fold_and_show(self, batch: Sequence[Event]) -> None:
+        """Fold and show what is in the log now, but not what a hook said to the log alone."""
         shown: list[Event] = []
         for event in batch:
-            self._fold_in(event, shown)
-            if isinstance(event, QueryEnded):
+            if type(event) in _ENTRIES and isinstance(event, Entry):
+                if type(event) is not HookMessage or event.display:
+                    shown.append(self.fold.compose(event))
+                self.fold.apply(event)
+            else:
+                shown.append(event)
+            if type(event) is QueryEnded:
                 # What was staged after it is shown apart: it is no business of the query's.
                 self._show_appended(shown)
                 shown = []
         if shown:
             self._show_appended(shown)
 
-    def _fold_in(self, event: Event, shown: list[Event]) -> None:
-        """Fold an entry, and add an event to what is shown, unless a hook said it to no one."""
-        if not isinstance(event, Entry):
-            shown.append(event)
-            return
-        if type(event) is not HookMessage or event.display:
-            shown.append(self.fold.compose(event))
-        self.fold.apply(event)
-
     def _show_appended(self, events: Sequence[Event]) -> None:
         self.show(events)
         self._appended(events)
+
+
+def _entries_in(events: Sequence[Event]) -> list[Entry]:
+    return [event for event in events if type(event) in _ENTRIES and isinstance(event, Entry)]
+
+
+def _before_entries(events: Sequence[Event]) -> Sequence[Event]:
+    """Return the live events before the first entry."""
+    kinds = [type(event) in _ENTRIES for event in events]
+    return events[: kinds.index(True)] if True in kinds else events
 
 
 class QueryRecorder:
