@@ -159,6 +159,18 @@ async def test_a_request_that_no_client_could_send_blocks(change: Any) -> None:
     await _check_blocked("transform_request", spoil)
 
 
+@pytest.mark.parametrize("point", GATES)
+async def test_a_gate_that_fails_is_asked_once_and_no_fallback_is_tried(point: str) -> None:
+    asked: list[object] = []
+
+    async def fail(given: object) -> Any:
+        asked.append(given)
+        raise TimeoutError
+
+    await _check_blocked(point, fail)
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize("fault", [*FAULTS, *map(returns, NONSENSE["before_compaction"])])
 async def test_a_gate_before_a_compaction_that_fails_is_an_error(fault: Any) -> None:
     hooks = Hooks(before_compaction=fault)
