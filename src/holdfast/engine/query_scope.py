@@ -22,10 +22,18 @@ from holdfast.ports.model_client import ModelClient
 from holdfast.ports.runner import QueryInput, Recorder
 from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.tools import Approver, ToolCaller, ToolSession, Unanswered
-from holdfast.vocabulary.entries import InputQueued
+from holdfast.vocabulary.entries import InputPromoted, InputQueued
 from holdfast.vocabulary.events import SessionStatus
-from holdfast.vocabulary.ids import InputId, MessageId, QueryId, SessionId
-from holdfast.vocabulary.messages import Message, UserMessage
+from holdfast.vocabulary.ids import (
+    InputId,
+    MessageId,
+    QueryId,
+    SessionId,
+    new_input_id,
+    new_message_id,
+)
+from holdfast.vocabulary.messages import Message, Sender, UserMessage
+from holdfast.vocabulary.parts import TextPart
 from holdfast.vocabulary.results import ResumeKind
 from holdfast.vocabulary.settings import Settings, changed_settings
 from holdfast.vocabulary.usage import Usage, add_costs
@@ -188,3 +196,18 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
         """Count what a turn used."""
         self.usage += usage
         self.cost = add_costs(self.cost, cost)
+
+
+async def say(scope: QueryScope, text: str) -> UserMessage:
+    """Put a message of the program's own into the conversation, and return it."""
+    input_id = new_input_id()
+    message = UserMessage(
+        id=new_message_id(),
+        parts=(TextPart(text=text),),
+        query_id=scope.query_id,
+        sender=Sender(kind="orchestrator"),
+    )
+    queued = InputQueued(**scope.stamp(), input_id=input_id, message=message, delivery="steer")
+    promoted = InputPromoted(**scope.stamp(), input_id=input_id)
+    await scope.recorder.record([queued, promoted])
+    return message
