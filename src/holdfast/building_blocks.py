@@ -51,9 +51,11 @@ from holdfast.blocks.stream_processor.processor import (
     StreamProcessorInterface,
 )
 from holdfast.blocks.tool_registry.registry import (
+    FunctionFailed,
     InvalidInput,
     NotFound,
     Ready,
+    Succeeded,
     ToolInput,
     ToolRegistry,
     ToolRegistryInterface,
@@ -125,6 +127,7 @@ __all__ = [
     "ConversationInterface",
     "DenyCall",
     "FinishKind",
+    "FunctionFailed",
     "HeldConversation",
     "InvalidInput",
     "MediaPart",
@@ -160,6 +163,7 @@ __all__ = [
     "StreamProcessor",
     "StreamProcessorInterface",
     "Subscription",
+    "Succeeded",
     "SystemClock",
     "TextAggregator",
     "TextPart",

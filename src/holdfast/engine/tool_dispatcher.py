@@ -66,6 +66,10 @@ class ToolDispatcher:
         """Return the permission rules that a query runs under, for the log."""
         return self._permissions.policy(scope)
 
+    def warn_about_names(self, scope: QueryScope) -> None:
+        """Log a warning where a rule or a setting names a tool that is not offered."""
+        self._permissions.warn_about_names(scope)
+
     async def dispatch(self, scope: QueryScope, calls: Iterable[CallRecord]) -> DispatchOutcome:
         """Run what may run of `calls`; those that ended already stay as they are."""
         prepared = await self._prepare_all(scope, [item for item in calls if item.ended is None])

@@ -247,7 +247,9 @@ def _ignore(_value: object) -> None:
 def _check_verdict(verdict: object) -> Verdict:
     """Return a verdict that is one: what a hook says goes into the log and to the model."""
     if not isinstance(verdict, Proceed | Block | Answer):
-        raise _NonsenseError(f"{type(verdict).__name__} is no verdict")
+        raise _NonsenseError(
+            f"{type(verdict).__name__} is not a verdict (Proceed, Block or Answer)"
+        )
     try:
         for piece in verdict.content if isinstance(verdict, Answer) else ():
             check_content(piece)
