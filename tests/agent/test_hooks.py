@@ -456,6 +456,22 @@ async def test_what_a_transform_changes_in_place_does_not_change_the_session() -
     assert result.tool_calls[0].arguments == {"path": "a"}
 
 
+async def test_what_a_transform_changes_in_a_request_is_not_in_the_next_one() -> None:
+    seen: list[bool] = []
+
+    def spoil(given: TransformRequest) -> ModelRequest:
+        (offered,) = given.request.tools
+        seen.append("spoilt" in offered.input_schema or "spoilt" in given.request.betas)
+        offered.input_schema["spoilt"] = True
+        given.request.betas["spoilt"] = True
+        return given.request
+
+    script = [calls(("look", {"path": "a"})), says("well")]
+    await run_script(script, tools=[look], hooks=Hooks(transform_request=spoil))
+    assert seen == [False, False]
+    assert "spoilt" not in look.spec.input_schema
+
+
 async def test_titles_are_made_of_what_transforms_let_through_and_no_other_hook_hears_of_it() -> (
     None
 ):

@@ -6,19 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from holdfast import (
     Agent,
     AgentSession,
     ApprovalRequest,
     Approve,
+    ConfigError,
     Event,
     QueryEnded,
     TextDelta,
     ToolEnded,
     tool,
 )
+from holdfast.hooks import AfterQuery, BeforeQuery, BeforeTool, HookMessage, Hooks, Proceed
 from holdfast.serialization.entries import encode_event
+from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
@@ -269,6 +273,56 @@ async def test_a_new_prompt_makes_what_a_sub_agent_asks_void() -> None:
     family.check()
 
 
+async def _phases(agent: Agent, reference: str) -> list[str]:
+    """Return the phases of a session and of all that its sub-agents made."""
+    found, todo = [], [await agent.sessions.tree(reference)]
+    while todo:
+        tree = todo.pop()
+        found.append(str(tree.session.phase))
+        todo += tree.children
+    return found
+
+
+async def test_a_sub_agent_that_rests_ends_when_its_caller_goes_on_without_it() -> None:
+    inner = ScriptedProvider([calls(("ask", {"prompt": "write a"}))])
+    family = Family([], careful=[calls(("write", {"text": "a"}))])
+    careful = family.child("careful").as_tool(name="ask", description="Writes.")
+    middle = Agent("scripted/middle", providers=[inner], tools=[careful], environment={})
+    script: list[Step] = [calls(("middle", {"prompt": "write a"})), says("something else")]
+    tools = [middle.as_tool(name="middle", description="Delegates.")]
+    store = MemoryStore()
+    agent, _ = make_agent(script, tools=tools, store=store)
+    async with agent, agent.session("main") as session:
+        (request,) = (await session.chat("go")).pending
+        assert await _phases(agent, "main") == ["waiting"] * 3
+        assert (await session.chat("never mind")).text == "something else"
+        assert await _phases(agent, "main") == ["idle"] * 3
+        assert request.child is not None
+        entries = await store.log.read(request.child.session_id)
+        ends = [entry.stop_reason for entry in entries if isinstance(entry, QueryEnded)]
+        assert ends == ["approval", "aborted"]
+    assert family.effects == []
+
+
+async def test_a_sub_agent_that_rests_ends_when_its_caller_is_aborted() -> None:
+    gate = Gate()
+    family = Family(
+        [calls(("careful", {"prompt": "write a"}), ("slow", {"prompt": "wait"}))],
+        careful=[calls(("write", {"text": "a"}))],
+        slow=[[*says("half of")[:3], gate]],
+    )
+    async with family.agent() as agent, agent.session("main") as session:
+        chatting = asyncio.ensure_future(session.chat("go"))
+        await gate.reached.wait()
+        while not session.unfinished.approvals:
+            await asyncio.sleep(0)
+        session.abort()
+        assert (await failure_of(chatting)).code is ErrorCode.ABORTED
+        assert await _phases(agent, "main") == ["idle"] * 3
+    assert family.effects == []
+    family.check()
+
+
 async def test_aborting_the_parent_aborts_and_closes_its_sub_agents() -> None:
     gate = Gate()
     family = Family(
@@ -303,6 +357,62 @@ async def test_aborting_the_parent_cancels_the_tool_of_a_sub_agent() -> None:
             entries = [event async for event in _log_of(agent, reference)]
             (ended,) = [entry for entry in entries if isinstance(entry, ToolEnded)]
             assert ended.outcome == "cancelled"
+    family.check()
+
+
+def _noting(who: str, noted: list[str]) -> Hooks:
+    def ask(given: BeforeTool) -> Proceed:
+        given.say(f"{who} asks about {given.call.name}")
+        noted.append(f"{who}: {given.call.name}")
+        return Proceed()
+
+    def begin(_given: BeforeQuery) -> Proceed:
+        noted.append(f"{who} begins")
+        return Proceed()
+
+    def end(given: AfterQuery) -> None:
+        noted.append(f"{who} ends: {given.ended.stop_reason}")
+
+    return Hooks(before_query=begin, before_tool=ask, after_query=end)
+
+
+async def test_a_sub_agent_has_its_own_hooks_and_its_call_those_of_the_caller() -> None:
+    noted: list[str] = []
+    family = Family(
+        [calls(("careful", {"prompt": "write a"})), says("done")],
+        careful=[calls(("write", {"text": "a"})), says("written")],
+    )
+    own = {"hooks": _noting("child", noted)}
+    agent = family.agent(own, hooks=_noting("parent", noted), approver=lambda _: Approve())
+    async with agent, agent.session() as session:
+        events = [event async for event in session.stream("go")]
+    assert noted == [
+        "parent begins",
+        "parent: careful",
+        "child begins",
+        "child: write",
+        "child ends: complete",
+        "parent ends: complete",
+    ]
+    said = [event.text for event in events if isinstance(event, HookMessage)]
+    inner = [event.event for event in events if isinstance(event, SubagentEvent)]
+    assert said == ["parent asks about careful"]
+    assert [event.text for event in inner if isinstance(event, HookMessage)] == [
+        "child asks about write"
+    ]
+    family.check()
+
+
+async def test_a_hook_of_a_sub_agent_that_fails_is_a_failed_call_of_the_caller() -> None:
+    def fail(_given: BeforeQuery) -> Proceed:
+        raise ValueError("broken")
+
+    family = Family([calls(("careful", {"prompt": "write a"})), says("well")], careful=[])
+    async with family.agent({"hooks": Hooks(before_query=fail)}) as agent:
+        result = await agent.run("go")
+    assert result.text == "well"
+    ((_, outcome, text),) = outcomes_in(family.parent.requests[1])
+    assert (outcome, "HOOK_FAILED" in text) == ("error", True)
     family.check()
 
 
@@ -484,3 +594,9 @@ async def _log_of(agent: Agent, session_id: str) -> Any:
         yield event
         if event.kind == "query.ended":
             return
+
+
+def test_a_sub_agent_has_a_name() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Agent("scripted/a", environment={}).as_tool(name="", description="Does nothing.")
+    assert caught.value.code is ErrorCode.CONFIG_INVALID

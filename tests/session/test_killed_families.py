@@ -14,7 +14,13 @@ import pytest
 from holdfast import Agent, AgentSession
 from holdfast.administration.descriptions import SessionTree
 from holdfast.testing.promises import PromiseBrokenError, require, require_same
-from holdfast.vocabulary.entries import SessionOpened, ToolEnded, ToolStarted
+from holdfast.vocabulary.entries import (
+    QueryEnded,
+    QueryStarted,
+    SessionOpened,
+    ToolEnded,
+    ToolStarted,
+)
 from tests.architecture.source_tree import ROOT
 from tests.fixtures_report import Report
 from tests.session.family_worker import EFFECTS, FINAL, LINES, NAME, bring_to_end, family
@@ -44,14 +50,14 @@ class Mortuary:
         require_same(_effects(place), Counter(EFFECTS), "what is written in the end")
         return [f"{when}{number}" for number in range(1, appends + 1) for when in "ba"]
 
-    async def kill_at(self, point: str) -> None:
-        """Kill a family at a point, and go on from what it leaves."""
+    async def kill_at(self, point: str, *, is_resumed: bool = True) -> None:
+        """Kill a family at a point, and go on from what it leaves, or with something else."""
         place = self._folder / point
         place.mkdir()
         code, _ = await self._play(point, place)
         self.killed += code == -signal.SIGKILL
         try:
-            await self._check(place)
+            await (self._check(place) if is_resumed else self._check_left(place))
         except PromiseBrokenError as error:
             raise PromiseBrokenError(f"after a crash at {point}: {error}") from error
 
@@ -77,6 +83,24 @@ class Mortuary:
                 tree = await agent.sessions.tree(NAME)
                 require(known <= {item.session.id for item in tree.children}, "no child is left")
                 await _check_children(agent, tree, after)
+        finally:
+            await store.close()
+
+    async def _check_left(self, place: Path) -> None:
+        """Say something else instead of carrying the query on: every query has an end then."""
+        store = open_store(self._kind, place)
+        agent = family(place, store, has_approver=self._approver == "yes")
+        try:
+            async with agent, agent.session(NAME) as session:
+                await session.chat("something else")
+                await bring_to_end(session)
+                tree = await agent.sessions.tree(NAME)
+            for each in (tree, *tree.children):
+                entries = await store.log.read(each.session.id)
+                started = {item.query_id for item in entries if isinstance(item, QueryStarted)}
+                ended = {item.query_id for item in entries if isinstance(item, QueryEnded)}
+                require_same(started - ended, set(), "queries without an end")
+                require_same(each.session.phase, "idle", "what a session does in the end")
         finally:
             await store.close()
 
@@ -138,6 +162,29 @@ async def test_kill_nine_while_sub_agents_work_repeats_nothing(
             await mortuary.kill_at(point)
     assert mortuary.killed >= _SAMPLE - 1
     report(f"{kind}: a parent with two sub-agents killed at {mortuary.killed} points: all went on")
+
+
+@pytest.mark.parametrize("approver", ["yes", "no"])
+@pytest.mark.parametrize("kind", DURABLE)
+async def test_after_kill_nine_a_new_prompt_ends_what_sub_agents_left(
+    kind: str, approver: str, tmp_path: Path
+) -> None:
+    async with _killing(kind, approver, tmp_path) as mortuary:
+        points = await mortuary.points()
+        for point in points[5 :: len(points) // _SAMPLE]:
+            await mortuary.kill_at(point, is_resumed=False)
+    assert mortuary.killed >= _SAMPLE - 1
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("approver", ["yes", "no"])
+async def test_after_kill_nine_at_every_append_a_new_prompt_ends_what_sub_agents_left(
+    approver: str, tmp_path: Path
+) -> None:
+    async with _killing("jsonl", approver, tmp_path) as mortuary:
+        for point in await mortuary.points():
+            await mortuary.kill_at(point, is_resumed=False)
 
 
 @pytest.mark.soak

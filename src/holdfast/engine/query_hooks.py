@@ -166,7 +166,7 @@ class QueryHooks(HookCaller):
         """Return the request that is sent instead."""
         if not self._has("transform_request"):
             return request
-        own = msgspec.structs.replace(request, messages=tuple(map(_own, request.messages)))
+        own = _own_request(request)
         given = self._given(
             TransformRequest,
             query_id=self._query_id,
@@ -280,3 +280,10 @@ def _own(message: Message) -> Message:
     if not any(isinstance(part, ToolCallPart | ProviderPart) for part in message.parts):
         return message
     return msgspec.convert(msgspec.to_builtins(message), type(message))
+
+
+def _own_request(request: ModelRequest) -> ModelRequest:
+    """Return a request of which nothing that could be changed belongs to the agent."""
+    bare = msgspec.structs.replace(request, messages=())
+    copied = msgspec.convert(msgspec.to_builtins(bare), ModelRequest)
+    return msgspec.structs.replace(copied, messages=tuple(map(_own, request.messages)))

@@ -24,6 +24,7 @@ from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.tools import Approver, Unanswered
 from holdfast.session.branching import Branches
 from holdfast.session.commands import SessionCommands, refuse_misfit
+from holdfast.session.left_children import LeftChildren
 from holdfast.session.observers import observe
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.query_driver import QueryDriver
@@ -125,6 +126,7 @@ class LiveSession:
             recorder=self.recorder,
             channel=self.channel,
             clock=resources.clock,
+            children=LeftChildren(resources.store, resources.clock),
         )
         self.queue = PromptQueue(
             scope=scope,

@@ -13,6 +13,7 @@ from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryOutcome, Runner
 from holdfast.ports.telemetry import QueryBegun
+from holdfast.session.left_children import LeftChildren, children_at_rest
 from holdfast.session.query_handle import QueryHandle, duration_ms_of
 from holdfast.session.recorder import QueryRecorder, SessionRecorder
 from holdfast.vocabulary.entries import QueryEnded
@@ -44,8 +45,10 @@ class QueryDriver:
         recorder: SessionRecorder,
         channel: ControlChannel,
         clock: Clock,
+        children: LeftChildren,
     ) -> None:
         self._runner = runner
+        self._children = children
         self._session = session
         self._recorder = recorder
         self._channel = channel
@@ -61,7 +64,10 @@ class QueryDriver:
         with scope.measurement.span:
             try:
                 await self._recorder.resynchronise()
+                # A new prompt makes void what sub-agents of an earlier query wait for.
+                left = children_at_rest(scope.fold) if scope.input.resumes is None else ()
                 await self._runner.start(scope)
+                await self._children.end(left)
             except AgentError as error:
                 outcome = QueryOutcome(stop_reason="error", error=error)
             else:
@@ -113,7 +119,9 @@ class QueryDriver:
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
         duration_ms = duration_ms_of(handle)
         rests = outcome.stop_reason == "approval" and not handle.gives_way
+        left = () if rests else children_at_rest(scope.fold)
         ended, outcome = await self._record_end(scope, outcome, duration_ms, rests=rests)
+        await self._children.end(left)
         scope.measurement.finish()
         if scope.hooks is not None:
             await scope.hooks.end(ended)

@@ -157,7 +157,8 @@ def make_tool(function: FunctionT, options: ToolOptions) -> Tool[FunctionT]:
     """
     if isinstance(function, Tool):
         function = function.function
-    name = str(options.get("name") or name_of(function))
+    given = options.get("name")
+    name = name_of(function) if given is None else str(given)
     for unknown in sorted(set(options) - set(TOOL_OPTIONS)):
         raise TypeError(f"tool {name!r}: {unknown} is {unknown_name(unknown, TOOL_OPTIONS)}")
     if not re.fullmatch(_NAME, name):
