@@ -24,6 +24,7 @@ from holdfast.hooks import AfterQuery, BeforeQuery, BeforeTool, HookMessage, Hoo
 from holdfast.serialization.entries import encode_event
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedProvider, calls, says
+from holdfast.testing.clocks import one_turn
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.events import SubagentChanged, SubagentEvent
@@ -315,7 +316,7 @@ async def test_a_sub_agent_that_rests_ends_when_its_caller_is_aborted() -> None:
         chatting = asyncio.ensure_future(session.chat("go"))
         await gate.reached.wait()
         while not session.unfinished.approvals:
-            await asyncio.sleep(0)
+            await one_turn()
         session.abort()
         assert (await failure_of(chatting)).code is ErrorCode.ABORTED
         assert await _phases(agent, "main") == ["idle"] * 3

@@ -34,6 +34,14 @@ _SCRIPTS: dict[str, list[Any]] = {
         says("There are 3 documents."),
         says("The sea ", "rises."),
     ],
+    "hooks": [
+        calls(
+            ("delete_file", {"path": ".env"}),
+            ("delete_file", {"path": "cache/a"}),
+            ("delete_file", {"path": " notes.txt"}),
+        ),
+        says("One of them is gone."),
+    ],
     "survives_kill": [says("Once, ", "a lighthouse.")],
     "custom_provider": [],
     "blocks": [
