@@ -38,7 +38,6 @@ from holdfast.vocabulary.entries import (
     RetryScheduled,
     SessionChanged,
     SessionOpened,
-    Snapshot,
     ToolEnded,
     ToolStarted,
     TranscriptMirrored,
@@ -49,6 +48,7 @@ from holdfast.vocabulary.entries import (
     UsageReported,
 )
 from holdfast.vocabulary.errors import ErrorCode, RequestError
+from holdfast.vocabulary.file_snapshots import Snapshot
 from holdfast.vocabulary.ids import (
     CallId,
     MessageId,

@@ -362,6 +362,15 @@ async def _(folder: Path) -> None:
     assert [spec.name for spec in provider.requests[0].tools] == ["recall"]
 
 
+@observes("snapshots")
+async def _(folder: Path) -> None:
+    for given, code in ((True, ErrorCode.NOT_FOUND), (False, ErrorCode.CONFIG_MISSING)):
+        agent, _ = make_agent([says("a")], workspace=folder, snapshots=given)
+        async with agent, agent.session() as session:
+            await session.chat("go")
+            assert (await failure_of(session.diff("turn_none"))).code is code
+
+
 async def _messages_seen_by(**options: Any) -> int:
     """Return how much of a named session somebody else sees."""
     store = MemoryStore()
@@ -923,6 +932,7 @@ WRONG: list[tuple[str, Any]] = [
     ("owner", 7),
     ("title_model", 7),
     ("recall", "yes"),
+    ("snapshots", "yes"),
     ("loop_threshold", "three"),
     ("model", 7),
     ("system_prompt", 7),

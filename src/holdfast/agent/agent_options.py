@@ -129,6 +129,7 @@ class AgentOptions(ScopedOptions, total=False):
     project: str | None
     title_model: str | None
     recall: bool
+    snapshots: bool
     providers: Annotated[
         Iterable[ModelClient | NativeAgent],
         list_option(

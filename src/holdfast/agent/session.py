@@ -45,6 +45,7 @@ from holdfast.vocabulary.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
+    from holdfast.assembly.workspace import Workspace
     from holdfast.session.branching import Branches
     from holdfast.session.live_session import LiveSession
     from holdfast.session.query_handle import QueryHandle
@@ -342,6 +343,10 @@ class AgentSession(SessionMemory, HistoryEditing):
         live = await self._live_session()
         live.check_open()
         return live.branches
+
+    @property
+    def _workspace(self) -> "Workspace":
+        return self._composition.workspace
 
     async def _open_once(self) -> None:
         """Open the session for the first of its callers; the others wait for that.

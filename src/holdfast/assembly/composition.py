@@ -9,6 +9,7 @@ from holdfast.assembly.agent_inputs import AgentInputs, split_model
 from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.assembly.side_questions import ask_for_title
+from holdfast.assembly.workspace import Workspace
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.blocks.token_estimate import estimate_tokens
 from holdfast.blocks.tool_registry.registry import ToolInput, ToolRegistry
@@ -67,9 +68,8 @@ class Composition:
         self.clock = inputs.clock
         self._inputs = inputs
         self._title_model = configuration.title_model
-        self.registry = ToolRegistry(
-            [*inputs.tools, *_tools_for(inputs, configuration), *self._own_tools()]
-        )
+        self.workspace = Workspace(inputs, configuration)
+        self.registry = ToolRegistry([*inputs.tools, *self.workspace.tools, *self._own_tools()])
         self._store: Store | None = None
         self._sessions: list[LiveSession] = []
         self._one_shots: set[SessionId] = set()
@@ -94,6 +94,7 @@ class Composition:
                 permissions=self._permissions,
                 surroundings=self._surroundings(),
                 before_tool=inputs.before_tool,
+                snapshotter=self.workspace.snapshotter,
             )
         )
         self._runner = self._make_runner()
@@ -286,13 +287,6 @@ class Composition:
         store, self._store = self._store, None
         if store is not None and isinstance(self._inputs.store, str):
             await store.close()
-
-
-def _tools_for(inputs: AgentInputs, configuration: Configuration) -> list[ToolInput]:
-    """Make the built-in tools, if a folder is named for them."""
-    if inputs.workspace is None:
-        return []
-    return [*late.coding_tools(configuration.cwd / Path(inputs.workspace).expanduser())]
 
 
 STORES: dict[str, Callable[[str, str], Store]] = {

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from holdfast.providers.transport.http import AiohttpTransport
     from holdfast.providers.vendor_clients import Access, make_client, offered_client
     from holdfast.providers.wire.chat_completions.dialects import DIALECTS, Dialect
+    from holdfast.session.file_history import FileHistory
+    from holdfast.stores.file_trees.git_trees import GitTrees
     from holdfast.stores.jsonl.store import JsonlStore
     from holdfast.stores.memory import MemoryStore
     from holdfast.stores.postgresql.store import PostgresStore, prepare_database
@@ -36,6 +38,8 @@ __all__ = [
     "AiohttpTransport",
     "ClaudeAgent",
     "Dialect",
+    "FileHistory",
+    "GitTrees",
     "JsonlStore",
     "LocalModelClient",
     "MemoryStore",
@@ -73,6 +77,8 @@ if not TYPE_CHECKING:
             "AiohttpTransport": "holdfast.providers.transport.http",
             "ClaudeAgent": _CLAUDE_AGENT,
             "Dialect": _DIALECTS,
+            "FileHistory": "holdfast.session.file_history",
+            "GitTrees": "holdfast.stores.file_trees.git_trees",
             "JsonlStore": "holdfast.stores.jsonl.store",
             "LocalModelClient": "holdfast.providers.local.client",
             "MemoryStore": "holdfast.stores.memory",

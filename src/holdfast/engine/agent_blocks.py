@@ -6,16 +6,19 @@ from holdfast.blocks.request_builder import RequestBuilder, build_request
 from holdfast.blocks.stream_processor.processor import StreamProcessor, StreamProcessorInterface
 from holdfast.blocks.tool_registry.registry import ToolRegistryInterface
 from holdfast.engine.call_permissions import CallPermissions
+from holdfast.engine.file_snapshots import FileSnapshots
 from holdfast.engine.provider_attempts import ModelRouter, ProviderAttempts
 from holdfast.engine.query_runner import QueryRunner
 from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import ToolExecution
+from holdfast.engine.turn_guards import TurnGuards
 from holdfast.engine.turn_runner import TurnRunner, TurnRunnerInterface
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from holdfast.ports.runner import Runner
+from holdfast.ports.snapshots import Snapshotter
 from holdfast.ports.tools import BeforeTool
 from holdfast.vocabulary.settings import RuntimeSettings
 
@@ -33,6 +36,8 @@ class BlockInputs(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     permissions: CallPermissions = CallPermissions()
     """Which tool calls run; by default those whose tools do not ask."""
     surroundings: ToolSurroundings = NO_SURROUNDINGS
+    snapshotter: Snapshotter | None = None
+    """Records files before and after tools change them."""
     request_builder: RequestBuilder = build_request
     stream_processor: StreamProcessorInterface | None = None
     turn_runner: TurnRunnerInterface | None = None
@@ -59,9 +64,13 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         clock=inputs.clock,
         runtime=inputs.runtime,
     )
+    files = FileSnapshots(inputs.snapshotter)
     dispatcher = ToolDispatcher(
         execution=ToolExecution(
-            clock=inputs.clock, random=inputs.random, surroundings=inputs.surroundings
+            clock=inputs.clock,
+            random=inputs.random,
+            surroundings=inputs.surroundings,
+            files=files,
         ),
         permissions=inputs.permissions,
         before_tool=inputs.before_tool,
@@ -71,6 +80,7 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         turns=turns,
         dispatcher=dispatcher,
         clock=inputs.clock,
+        guards=TurnGuards(files=files),
     )
     return AgentBlocks(
         request_builder=inputs.request_builder,

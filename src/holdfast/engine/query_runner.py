@@ -11,6 +11,7 @@ from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import record_end, record_failure
+from holdfast.engine.turn_guards import NO_GUARDS, TurnGuards
 from holdfast.engine.turn_runner import TurnOutcome, TurnRunnerInterface
 from holdfast.ports.clock import Clock
 from holdfast.ports.runner import OutputSpec, QueryOutcome
@@ -83,7 +84,9 @@ class QueryRunner:
         turns: TurnRunnerInterface,
         dispatcher: ToolDispatcher,
         clock: Clock,
+        guards: TurnGuards = NO_GUARDS,
     ) -> None:
+        self._guards = guards
         self._attempts = attempts
         self._turns = turns
         self._dispatcher = dispatcher
@@ -162,8 +165,9 @@ class QueryRunner:
             if record.ended is not None:
                 result = record.ended.outcome, canonical_json(record.ended.content)
                 scope.loop.end(record.part.call_id, result)
+        stopped = await self._guards.after_tools(scope, records)
         if outcome == "done":
-            return None
+            return stopped
         if outcome == "denied":
             return QueryOutcome(stop_reason="refusal", stop_detail=scope.denied_call)
         return QueryOutcome(stop_reason=outcome, stop_detail=scope.repeated_call)

@@ -1,5 +1,6 @@
 """Scopes: what one query knows of its session, of itself and of its turn."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -77,6 +78,16 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     measurement: TurnMeasurement
 
 
+class WorkspaceState(msgspec.Struct, kw_only=True, eq=False):
+    """What is known of the files while the tools of a turn run."""
+
+    is_taken: bool = False
+    """Whether a snapshot was taken before the first tool that can change them."""
+    has_failed: bool = False
+    """Whether none could be taken in this query."""
+    one_takes: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+
+
 class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     """The state of one query while it runs; the engine has no other."""
 
@@ -90,6 +101,7 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     started_at: float
     measurement: QueryMeasurement
     abort: AbortController = msgspec.field(default_factory=AbortController)
+    files: WorkspaceState = msgspec.field(default_factory=WorkspaceState)
     loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
     repeated_call: str | None = None
     """The tool call for which the query ends as a loop, for people."""

@@ -16,6 +16,7 @@ from holdfast.blocks.retry_policy import (
     decide_wait,
 )
 from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
+from holdfast.engine.file_snapshots import NO_SNAPSHOTS, FileSnapshots
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock, Random
@@ -73,7 +74,9 @@ class ToolExecution:
         clock: Clock,
         random: Random,
         surroundings: ToolSurroundings = NO_SURROUNDINGS,
+        files: FileSnapshots = NO_SNAPSHOTS,
     ) -> None:
+        self._files = files
         self._clock = clock
         self._random = random
         self._surroundings = surroundings
@@ -82,6 +85,7 @@ class ToolExecution:
         self, scope: QueryScope, call: ToolCallPart, ready: Ready, *, clearance: Clearance
     ) -> None:
         """Run a call and record its end. A cancelled run leaves the call without one."""
+        await self._files.before_tool(scope, ready.rules.effect)
         scope.tool_calls += 1
         started_at = self._clock.now()
         await scope.recorder.record(

@@ -25,7 +25,6 @@ from holdfast.vocabulary.entries import (
     Rewound,
     SessionChanged,
     SessionOpened,
-    Snapshot,
     ToolStarted,
     TurnDiscarded,
     TurnEnded,
@@ -35,6 +34,7 @@ from holdfast.vocabulary.entries import (
 from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.file_snapshots import Snapshot
 from holdfast.vocabulary.ids import EntryId, QueryId, TurnId
 from holdfast.vocabulary.json_types import JsonObject
 

@@ -51,6 +51,14 @@ class AgentDefaults(
             variable="RECALL",
         ),
     ] = False
+    snapshots: Annotated[
+        bool,
+        Option(
+            "Whether the files of the workspace are recorded before and after tools change them, "
+            "for `session.diff` and `session.rewind(files=True)`. Needs the program `git`.",
+            variable="SNAPSHOTS",
+        ),
+    ] = True
     title_model: Annotated[
         str | None,
         Option(

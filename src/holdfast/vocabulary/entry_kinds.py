@@ -21,7 +21,6 @@ from holdfast.vocabulary.entries import (
     Rewound,
     SessionChanged,
     SessionOpened,
-    Snapshot,
     ToolEnded,
     ToolStarted,
     TranscriptMirrored,
@@ -30,6 +29,7 @@ from holdfast.vocabulary.entries import (
     TurnStarted,
     UsageReported,
 )
+from holdfast.vocabulary.file_snapshots import Snapshot
 
 KnownEntry: TypeAlias = (
     SessionOpened

@@ -43,7 +43,6 @@ from holdfast.vocabulary.entries import (
     Rewound,
     SessionChanged,
     SessionOpened,
-    Snapshot,
     ToolEnded,
     ToolStarted,
     TranscriptMirrored,
@@ -53,6 +52,7 @@ from holdfast.vocabulary.entries import (
     UnknownEntry,
     UsageReported,
 )
+from holdfast.vocabulary.file_snapshots import Snapshot
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart
@@ -249,6 +249,9 @@ class SessionFold(SessionState):
         self._before_merge = None
         self.native = self.native.left_behind()
 
+    def _on_snapshot(self, entry: Snapshot) -> None:
+        self.snapshot_error = entry.error
+
     def _change_nothing(self, entry: Entry) -> None:
         """Pass over what is for people, or for a later version."""
 
@@ -275,8 +278,9 @@ class SessionFold(SessionState):
         HistoryEdited: _on_history_edited,
         ContextNoted: lambda fold, entry: fold.notes.take(entry),
         UsageReported: _on_usage_reported,
+        Snapshot: _on_snapshot,
         **dict.fromkeys(
-            (RetryScheduled, Snapshot, HookMessage, TranscriptMirrored, UnknownEntry),
+            (RetryScheduled, HookMessage, TranscriptMirrored, UnknownEntry),
             _change_nothing,
         ),
     }

@@ -65,6 +65,8 @@ class SessionState:
         self.standing = StandingApprovals()
         self.inputs: dict[InputId, InputQueued] = {}
         self.notes = Notes()
+        self.snapshot_error: str | None = None
+        """Why the last snapshot of the workspace could not be taken."""
         self.usage = Usage()
         self.cost: Decimal | None = Decimal(0)
 

@@ -1,0 +1,60 @@
+"""Workspace: the folder that an agent works in: its tools, and the snapshots of its files."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.assembly import late
+from holdfast.assembly.agent_inputs import AgentInputs
+from holdfast.assembly.configuration import Configuration
+from holdfast.blocks.tool_registry.registry import ToolInput
+from holdfast.ports.snapshots import Snapshotter
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+
+if TYPE_CHECKING:
+    from holdfast.session.file_history import FileHistory
+    from holdfast.session.live_session import LiveSession
+
+
+class Workspace:
+    """What an agent has of its folder; without `workspace=`, nothing."""
+
+    def __init__(self, inputs: AgentInputs, configuration: Configuration) -> None:
+        self._configuration = configuration
+        given = inputs.workspace
+        self.folder = None if given is None else configuration.cwd / Path(given).expanduser()
+        self.tools: list[ToolInput] = []
+        if self.folder is not None:
+            self.tools += late.coding_tools(self.folder)
+        self.snapshotter: Snapshotter | None = None
+        """Records the files; None when no snapshots are taken."""
+        if self.folder is not None and configuration.resolved.agent.snapshots:
+            self.snapshotter = late.GitTrees(
+                self.folder,
+                data=configuration.folders.data,
+                environment=configuration.environment.variables,
+                apart=[*_own_files(inputs)],
+            )
+
+    def file_history(self, live: "LiveSession") -> "FileHistory":
+        """Return what a session did to the files.
+
+        Raises:
+            ConfigError: CONFIG_MISSING when no snapshots are taken.
+
+        """
+        if self.snapshotter is None:
+            told = "no snapshots of files are taken: they need `workspace=`, and `snapshots` on"
+            raise ConfigError(ErrorCode.CONFIG_MISSING, told)
+        return late.FileHistory(live, self.snapshotter)
+
+
+def _own_files(inputs: AgentInputs) -> Iterator[Path]:
+    """Yield files that the agent itself writes: going back in them would lose sessions."""
+    place = getattr(inputs.store, "place", None)
+    if isinstance(inputs.store, str):
+        place = Path(inputs.store.partition(":")[2]).expanduser() if ":" in inputs.store else None
+    if place is not None:
+        yield place
+    if inputs.record_to is not None:
+        yield Path(inputs.record_to)
