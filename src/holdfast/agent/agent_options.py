@@ -26,6 +26,7 @@ from holdfast.ports.token_source import TokenSource
 from holdfast.ports.tools import Approver, BeforeTool, Unanswered
 from holdfast.vocabulary.agent_defaults import Permissions
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
+from holdfast.vocabulary.budgets import Budgets, Watchdogs
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings, ClaudeOptions
 from holdfast.vocabulary.option_declarations import (
@@ -91,6 +92,7 @@ class SettingsOptions(TypedDict, total=False):
     on_deny: OnDeny
     limits: Limits
     retry: RetrySettings
+    watchdogs: Watchdogs
     fallbacks: Sequence[ModelStep | str]
     timeouts: Timeouts
 
@@ -130,6 +132,7 @@ class AgentOptions(ScopedOptions, total=False):
     title_model: str | None
     recall: bool
     snapshots: bool
+    budgets: Budgets
     providers: Annotated[
         Iterable[ModelClient | NativeAgent],
         list_option(

@@ -21,6 +21,7 @@ from holdfast.agent.prompts import attach, make_prompt, make_query, with_options
 from holdfast.agent.query_options import Prompt, QueryOptions, SendOptions
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session_memory import SessionMemory
+from holdfast.agent.session_surroundings import SessionSurroundings
 from holdfast.ports.runner import QueryInput
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import (
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 EventT = TypeVar("EventT", bound=Event)
 
 
-class AgentSession(SessionMemory, HistoryEditing):
+class AgentSession(SessionMemory, HistoryEditing, SessionSurroundings):
     """One conversation. Made by `agent.session()`; use it with `async with`, or close it.
 
     Opening it is lazy: the store is first asked when the session is entered or used.

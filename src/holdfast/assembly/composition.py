@@ -19,6 +19,7 @@ from holdfast.engine.native_opening import NativePolicy
 from holdfast.engine.native_query_runner import NativeBlocks, NativeQueryRunner
 from holdfast.engine.native_turns import TurnTimes
 from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.engine.watched_runner import Watch, WatchedRunner
 from holdfast.ports.permissions import ToolSurroundings
 from holdfast.ports.session_store import Store
 from holdfast.session.branching import fold_log
@@ -26,6 +27,7 @@ from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, no_session, open_session
 from holdfast.session.session_descriptions import SessionGlimpse, SessionRequest, glimpse_of
+from holdfast.session.spending import Spending, SpendingCheck
 from holdfast.vocabulary.errors import (
     AgentError,
     ConfigError,
@@ -83,10 +85,18 @@ class Composition:
             folder=writable(str(configuration.cwd.resolve())),
             project=configuration.decisions.for_owner(configuration.resolved.agent.owner),
         )
+        catalogue, owner = (
+            configuration.known_models(self.clock),
+            configuration.resolved.agent.owner,
+        )
+        spending = Spending(lambda: self.store, owner=owner, clock=self.clock)
+        budgets = configuration.resolved.agent.budgets
+        self.budget = SpendingCheck(budgets, spending, catalogue=catalogue)
         self._blocks = join_blocks(
             BlockInputs(
+                budget=None if budgets.is_empty else self.budget,
                 route=self.clients.route,
-                catalogue=configuration.known_models(self.clock),
+                catalogue=catalogue,
                 tool_registry=self.registry,
                 clock=self.clock,
                 random=inputs.random,
@@ -99,10 +109,10 @@ class Composition:
         )
         self._runner = self._make_runner()
 
-    def _make_runner(self) -> NativeQueryRunner:
-        """Put native agents before the runner for models."""
+    def _make_runner(self) -> WatchedRunner:
+        """Put native agents before the runner for models, and watch all of them."""
         native = self.configuration.resolved.agent.claude_agent
-        return NativeQueryRunner(
+        runner = NativeQueryRunner(
             self._blocks.query_runner,
             NativeBlocks(
                 route=self.clients.native,
@@ -118,6 +128,15 @@ class Composition:
                         send=native.turn_send_timeout, result=native.turn_result_timeout
                     ),
                 ),
+            ),
+        )
+        return WatchedRunner(
+            runner,
+            Watch(
+                guards=self._blocks.guards,
+                files=self._blocks.files,
+                is_native=self.clients.is_native,
+                clock=self.clock,
             ),
         )
 

@@ -14,6 +14,7 @@ from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import ToolExecution
 from holdfast.engine.turn_guards import TurnGuards
 from holdfast.engine.turn_runner import TurnRunner, TurnRunnerInterface
+from holdfast.ports.budgets import BudgetCheck
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
@@ -38,6 +39,7 @@ class BlockInputs(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     surroundings: ToolSurroundings = NO_SURROUNDINGS
     snapshotter: Snapshotter | None = None
     """Records files before and after tools change them."""
+    budget: BudgetCheck | None = None
     request_builder: RequestBuilder = build_request
     stream_processor: StreamProcessorInterface | None = None
     turn_runner: TurnRunnerInterface | None = None
@@ -51,6 +53,8 @@ class AgentBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tool_registry: ToolRegistryInterface
     turn_runner: TurnRunnerInterface
     dispatcher: ToolDispatcher
+    files: FileSnapshots
+    guards: TurnGuards
     query_runner: Runner[QueryScope]
 
 
@@ -65,6 +69,7 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         runtime=inputs.runtime,
     )
     files = FileSnapshots(inputs.snapshotter)
+    guards = TurnGuards(files=files, budget=inputs.budget)
     dispatcher = ToolDispatcher(
         execution=ToolExecution(
             clock=inputs.clock,
@@ -80,7 +85,7 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         turns=turns,
         dispatcher=dispatcher,
         clock=inputs.clock,
-        guards=TurnGuards(files=files),
+        guards=guards,
     )
     return AgentBlocks(
         request_builder=inputs.request_builder,
@@ -88,5 +93,7 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         tool_registry=inputs.tool_registry,
         turn_runner=turns,
         dispatcher=dispatcher,
+        files=files,
+        guards=guards,
         query_runner=queries,
     )

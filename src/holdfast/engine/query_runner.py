@@ -149,6 +149,9 @@ class QueryRunner:
                 if rest is not None:
                     return rest
             await self._promote_steers(scope, progress)
+            refused = await self._guards.before_turn(scope)
+            if refused is not None:
+                return refused
             turn = await self._attempts.run(scope, self._next_turn(scope, progress))
             progress.reminders, progress.fresh_media, progress.require_tool = (), (), None
             stop_reason = await self._after_turn(scope, turn, progress)
@@ -189,7 +192,8 @@ class QueryRunner:
         """Return the next turn, to be run on any model and as often as it takes."""
         settings = scope.settings
         progress.limit = _limit_reached(scope, settings.limits, now=self._clock.now())
-        reminders = progress.reminders
+        reminders = (*progress.reminders, *scope.notes)
+        scope.notes.clear()
         scope.tools = scope.registry.current()
         tools = scope.tools.view(settings.allowed_tools, settings.denied_tools).wire_tools
         if progress.limit is not None and tools:

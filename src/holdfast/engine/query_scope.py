@@ -10,6 +10,7 @@ import msgspec
 from holdfast.blocks.approval_coordinator import ApprovalCoordinatorInterface
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
+from holdfast.blocks.repeated_errors import RepeatedErrors
 from holdfast.blocks.stream_processor.processor import AnswerInterface
 from holdfast.blocks.tool_registry.registry import ToolRegistry, ToolRegistryInterface, ToolSet
 from holdfast.engine.measurements import QueryMeasurement, TurnMeasurement
@@ -103,6 +104,11 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     abort: AbortController = msgspec.field(default_factory=AbortController)
     files: WorkspaceState = msgspec.field(default_factory=WorkspaceState)
     loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
+    errors: RepeatedErrors = msgspec.field(default_factory=RepeatedErrors)
+    notes: list[str] = msgspec.field(default_factory=list)
+    """What the model is told with the next request only."""
+    tool_reports: int = 0
+    """How often tools reported progress."""
     repeated_call: str | None = None
     """The tool call for which the query ends as a loop, for people."""
     denied_call: str | None = None

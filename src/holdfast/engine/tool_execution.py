@@ -315,6 +315,7 @@ def _reporter(scope: QueryScope, call: ToolCallPart, ended: AbortSignal) -> Call
     def report(value: Json) -> None:
         if ended.aborted:
             return  # a thread that was left behind: its call has ended
+        scope.tool_reports += 1
         event = ToolProgress(call_id=call.call_id, tool=call.name, progress=value)
         try:
             inside = asyncio.get_running_loop() is loop

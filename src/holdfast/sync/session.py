@@ -15,6 +15,7 @@ from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import SessionView, Unfinished
 from holdfast.sync.background_loop import LoopAccess
 from holdfast.vocabulary.approvals import ApprovalRequest, ApprovalScope
+from holdfast.vocabulary.budgets import Budgets
 from holdfast.vocabulary.events import Event, SessionStatus, TextDelta
 from holdfast.vocabulary.file_snapshots import FileDiff, RewindReport
 from holdfast.vocabulary.ids import MessageId, QueryId, SessionId
@@ -267,6 +268,10 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
     def diff(self, turn: str | None = None) -> FileDiff:
         """Return what a turn, an answer's turn or a query changed in the workspace."""
         return self._access.call(self._inner.diff(turn))
+
+    def remaining_budget(self) -> Budgets:
+        """Return the budgets of the agent less what was spent."""
+        return self._access.call(self._inner.remaining_budget())
 
     def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""

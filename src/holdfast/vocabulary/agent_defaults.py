@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.vocabulary.budgets import Budgets
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.option_declarations import Option
 
@@ -67,6 +68,13 @@ class AgentDefaults(
             variable="TITLE_MODEL",
         ),
     ] = None
+    budgets: Annotated[
+        Budgets,
+        Option(
+            "What sessions may spend, checked before each call of a model; a "
+            "`holdfast.vocabulary.budgets.Budgets` or a dictionary."
+        ),
+    ] = Budgets()
     log: Annotated[
         LogLevel | None,
         Option("Level of the logger `holdfast`; None leaves it as it is.", variable="LOG"),
