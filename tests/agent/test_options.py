@@ -46,6 +46,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.telemetry import OpenTelemetry
 from holdfast.testing import FakeClock, Gate, ReplayClient, ScriptedProvider, calls, says
 from holdfast.testing.clocks import AutoClock
+from holdfast.vocabulary.budgets import Budgets, Watchdogs
 from holdfast.vocabulary.entries import SessionChanged
 from holdfast.vocabulary.errors import ProviderError
 from holdfast.vocabulary.messages import Sender, UserMessage
@@ -221,6 +222,26 @@ async def _(folder: Path) -> None:
 async def _(folder: Path) -> None:
     result, _ = await run_script([calls(("look", {}))] * 3, tools=[look], loop_threshold=2)
     assert (result.stop_reason, result.stop_detail) == ("loop", "look({})")
+
+
+@observes("watchdogs")
+async def _(folder: Path) -> None:
+    @tool
+    def fail(number: int) -> str:
+        """Fail."""
+        raise ValueError("no")
+
+    script = [calls(("fail", {"number": number})) for number in range(3)]
+    watchdogs = Watchdogs(repeated_errors=2)
+    result, _ = await run_script(script, tools=[fail], watchdogs=watchdogs)
+    assert (result.stop_reason, result.turns) == ("loop", 3)
+
+
+@observes("budgets")
+async def _(folder: Path) -> None:
+    result, provider = await run_script([], budgets=Budgets(session_tokens=0))
+    assert (result.stop_reason, result.stop_detail) == ("limit", "session_tokens=0: 0 used")
+    assert provider.requests == []
 
 
 @observes("on_loop")
@@ -933,6 +954,9 @@ WRONG: list[tuple[str, Any]] = [
     ("title_model", 7),
     ("recall", "yes"),
     ("snapshots", "yes"),
+    ("budgets", {"day_costs": 3}),
+    ("budgets", {"day_cost": -1}),
+    ("watchdogs", {"repeated_errors": 1}),
     ("loop_threshold", "three"),
     ("model", 7),
     ("system_prompt", 7),

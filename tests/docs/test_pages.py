@@ -65,6 +65,10 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
     "docs/file_snapshots.md": [
         [calls(("write", {"path": "plan.md", "content": "# Plan\n"})), says("It is written.")]
     ],
+    "docs/budgets.md": [
+        [says("It is a tower.")],
+        [calls(("fetch", {"page": page})) for page in (1, 2, 3)],
+    ],
     "docs/queries.md": [
         [says("Deep, still water."), says("Deep and still, the fjord.")],
         [says('{"name": "Paris", "inhabitants": 2100000}')],
