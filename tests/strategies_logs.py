@@ -17,6 +17,7 @@ from holdfast.blocks.conversation.fold import SessionFold, fold_entries
 from holdfast.ports.clock import Stamp
 from holdfast.testing import FakeClock
 from holdfast.vocabulary.approvals import CallFacts, Ruling
+from holdfast.vocabulary.context_files import ContextLoaded, Skill
 from holdfast.vocabulary.entries import (
     ApprovalDecision,
     ApprovalRequested,
@@ -349,6 +350,7 @@ def _between_queries(log: LogWriter) -> list[Callable[[], Entry]]:
         lambda: ContextNoted(**stamp(), text="elsewhere"),
         lambda: HookMessage(**stamp(), hook="h", text="said"),
         lambda: Snapshot(**stamp(), tree="abc"),
+        lambda: ContextLoaded(**stamp(), skills=(Skill(name="sail"),)),
         lambda: UsageReported(**stamp()),
         lambda: TranscriptMirrored(**stamp(), lines=({"type": "user", "uuid": "u1"},)),
         lambda: UnknownEntry(**stamp(), stored_kind="later.invention"),

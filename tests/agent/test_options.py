@@ -244,6 +244,23 @@ async def _(folder: Path) -> None:
     assert provider.requests == []
 
 
+@observes("context_files")
+async def _(folder: Path) -> None:
+    (folder / "RULES.md").write_text("Be quick.")
+    options: dict[str, Any] = {"workspace": folder, "context_files": ["RULES.md"]}
+    _, provider = await run_script([says("a")], **options)
+    assert "Be quick." in provider.requests[0].system[0]
+
+
+@observes("skill_folders")
+async def _(folder: Path) -> None:
+    (folder / "know-how" / "sail").mkdir(parents=True)
+    (folder / "know-how" / "sail" / "SKILL.md").write_text("Reef early.")
+    options: dict[str, Any] = {"workspace": folder, "skill_folders": ["know-how"]}
+    _, provider = await run_script([says("a")], **options)
+    assert "load_skill" in [spec.name for spec in provider.requests[0].tools]
+
+
 @observes("on_loop")
 async def _(folder: Path) -> None:
     script = [*[calls(("look", {}))] * 3, says("well")]
@@ -954,6 +971,8 @@ WRONG: list[tuple[str, Any]] = [
     ("title_model", 7),
     ("recall", "yes"),
     ("snapshots", "yes"),
+    ("context_files", "AGENTS.md"),
+    ("skill_folders", [7]),
     ("budgets", {"day_costs": 3}),
     ("budgets", {"day_cost": -1}),
     ("watchdogs", {"repeated_errors": 1}),

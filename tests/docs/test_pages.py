@@ -65,6 +65,9 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
     "docs/file_snapshots.md": [
         [calls(("write", {"path": "plan.md", "content": "# Plan\n"})), says("It is written.")]
     ],
+    "docs/context_files.md": [
+        [calls(("load_skill", {"name": "release"})), says("Tag it, then push the tag.")],
+    ],
     "docs/budgets.md": [
         [says("It is a tower.")],
         [calls(("fetch", {"page": page})) for page in (1, 2, 3)],

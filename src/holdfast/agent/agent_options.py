@@ -132,6 +132,8 @@ class AgentOptions(ScopedOptions, total=False):
     title_model: str | None
     recall: bool
     snapshots: bool
+    context_files: Sequence[str]
+    skill_folders: Sequence[str]
     budgets: Budgets
     providers: Annotated[
         Iterable[ModelClient | NativeAgent],

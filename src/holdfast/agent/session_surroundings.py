@@ -1,8 +1,12 @@
-"""SessionSurroundings: what a session has around its conversation, such as its budget."""
+"""SessionSurroundings: what a session has around its conversation: context files and its budget.
+
+A module of its own because the face of a session is at the limit of its size.
+"""
 
 from typing import TYPE_CHECKING
 
 from holdfast.vocabulary.budgets import Budgets
+from holdfast.vocabulary.context_files import ContextFile, Skill
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
@@ -16,6 +20,21 @@ class SessionSurroundings:
 
     async def _live_session(self) -> "LiveSession":
         raise NotImplementedError
+
+    def _opened(self) -> "LiveSession":
+        raise NotImplementedError
+
+    @property
+    def context_files(self) -> tuple[ContextFile, ...]:
+        """The instruction files that the model is told, as the last query found them."""
+        context = self._opened().fold.context
+        return () if context is None else context.files
+
+    @property
+    def skills(self) -> tuple[Skill, ...]:
+        """The skills that the model can load, as the last query found them."""
+        context = self._opened().fold.context
+        return () if context is None else context.skills
 
     async def remaining_budget(self) -> Budgets:
         """Return the budgets of the agent less what was spent, for what this session starts.

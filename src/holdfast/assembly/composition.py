@@ -137,6 +137,7 @@ class Composition:
                 files=self._blocks.files,
                 is_native=self.clients.is_native,
                 clock=self.clock,
+                context=self.workspace.context,
             ),
         )
 
@@ -281,7 +282,10 @@ class Composition:
             message = lead_with_reminders(message, settings.cached_reminders, fold.sent_view())
         offered = live.registry.current().view(settings.allowed_tools, settings.denied_tools)
         media = media_of(message.parts) if message is not None else ()
-        extras = RequestExtras(model=model, tools=offered.wire_tools, fresh_media=media)
+        context = fold.context.sections() if fold.context is not None and client else ()
+        extras = RequestExtras(
+            model=model, tools=offered.wire_tools, fresh_media=media, context=context
+        )
         request = self._blocks.request_builder(settings, fold.sent_view(message), extras)
         # What a native agent sends is its own; this is what the conversation has.
         return await client.count_tokens(request) if client else estimate_tokens(request)

@@ -1,4 +1,4 @@
-"""Workspace: the folder that an agent works in: its tools, and the snapshots of its files."""
+"""Workspace: the folder that an agent works in: its tools, context files and snapshots."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +8,7 @@ from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs
 from holdfast.assembly.configuration import Configuration
 from holdfast.blocks.tool_registry.registry import ToolInput
+from holdfast.ports.context_source import ContextSource
 from holdfast.ports.snapshots import Snapshotter
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 
@@ -24,8 +25,11 @@ class Workspace:
         given = inputs.workspace
         self.folder = None if given is None else configuration.cwd / Path(given).expanduser()
         self.tools: list[ToolInput] = []
+        self.context: ContextSource | None = None
+        """Reads context files and skills; None when there are none to look for."""
         if self.folder is not None:
             self.tools += late.coding_tools(self.folder)
+            self._look_for_context(self.folder)
         self.snapshotter: Snapshotter | None = None
         """Records the files; None when no snapshots are taken."""
         if self.folder is not None and configuration.resolved.agent.snapshots:
@@ -35,6 +39,20 @@ class Workspace:
                 environment=configuration.environment.variables,
                 apart=[*_own_files(inputs)],
             )
+
+    def _look_for_context(self, folder: Path) -> None:
+        agent = self._configuration.resolved.agent
+        if not agent.context_files and not agent.skill_folders:
+            return
+        self.context = context = late.ContextFolders(
+            folder,
+            files=agent.context_files,
+            skills=agent.skill_folders,
+            user=self._configuration.config_folder,
+            environment=self._configuration.environment.variables,
+        )
+        if context.look().skills:
+            self.tools.append(late.load_skill_tool(context))
 
     def file_history(self, live: "LiveSession") -> "FileHistory":
         """Return what a session did to the files.

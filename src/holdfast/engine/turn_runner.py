@@ -142,7 +142,8 @@ class TurnRunner:
     def _request_of(
         self, scope: QueryScope, plan: ModelPlan, extras: RequestExtras
     ) -> ModelRequest:
-        extras = msgspec.structs.replace(extras, model=plan.model)
+        context = scope.fold.context.sections() if scope.fold.context is not None else ()
+        extras = msgspec.structs.replace(extras, model=plan.model, context=context)
         request = self._build_request(
             plan.settings, scope.fold.sent_view(scope.staged_prompt), extras
         )

@@ -1,4 +1,4 @@
-"""WatchedRunner: ends a query that makes no progress, and records files around native agents."""
+"""WatchedRunner: what happens around a query: context files, files, and an end without progress."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -10,7 +10,9 @@ from holdfast.engine.file_snapshots import FileSnapshots
 from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.turn_guards import TurnGuards
 from holdfast.ports.clock import Clock
+from holdfast.ports.context_source import NO_CONTEXT, ContextSource, FoundContext
 from holdfast.ports.runner import QueryOutcome, Runner
+from holdfast.vocabulary.context_files import ContextLoaded
 
 _LOOKS = 4
 """How often progress is looked for in the time that a query may be without it."""
@@ -24,27 +26,37 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     files: FileSnapshots
     is_native: Callable[[str], bool]
     clock: Clock
+    context: ContextSource | None = None
 
 
 class WatchedRunner:
-    """The outermost `Runner`. Owns the end of a query without progress, nothing of the others.
+    """The outermost `Runner`. Owns what surrounds a query, nothing of what happens in it.
 
     Progress is what is recorded or reported, looked at from time to time: nothing is done per
-    event. A native agent runs tools inside its turn, so files are recorded around its whole query.
+    event. A native agent reads context files itself, and runs tools inside its turn, so files are
+    recorded around its whole query.
     """
 
     def __init__(self, runner: Runner[QueryScope], watch: Watch) -> None:
-        self._runner = runner
+        self.runner = runner
+        """What it watches."""
         self._watch = watch
 
     async def start(self, scope: QueryScope) -> None:
-        """Record the prompt."""
-        await self._runner.start(scope)
+        """Record the prompt, and before it the context files if they are others than before."""
+        context = self._watch.context
+        if context is not None and not self._watch.is_native(scope.settings.model):
+            found, known = await context.find(), scope.fold.context
+            before = FoundContext(files=known.files, skills=known.skills) if known else NO_CONTEXT
+            if found != before:
+                loaded = ContextLoaded(**scope.stamp(), files=found.files, skills=found.skills)
+                await scope.recorder.record([loaded])
+        await self.runner.start(scope)
 
     async def run(self, scope: QueryScope) -> QueryOutcome:
         """Answer it."""
         seconds = scope.settings.watchdogs.idle_seconds
-        work = self._run_native if self._watch.is_native(scope.settings.model) else self._runner.run
+        work = self._run_native if self._watch.is_native(scope.settings.model) else self.runner.run
         if seconds is None:
             return await work(scope)
         return await self._run_watched(scope, work(scope), seconds)
@@ -54,7 +66,7 @@ class WatchedRunner:
         if refused is not None:
             return refused
         await self._watch.files.before_tool(scope, "external")
-        outcome = await self._runner.run(scope)
+        outcome = await self.runner.run(scope)
         await self._watch.files.after_tools(scope)
         return outcome
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.vocabulary.aliases import NATIVE_ID_ALIASES
+from holdfast.vocabulary.context_files import ContextLoaded
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     Compaction,
@@ -105,6 +106,7 @@ _OWN_VALUES: frozenset[type[Entry]] = frozenset(
         Rewound,
         HistoryEdited,
         ContextNoted,
+        ContextLoaded,
         UnknownEntry,
     }
 )

@@ -16,6 +16,7 @@ from holdfast.session.session_descriptions import SessionView, Unfinished
 from holdfast.sync.background_loop import LoopAccess
 from holdfast.vocabulary.approvals import ApprovalRequest, ApprovalScope
 from holdfast.vocabulary.budgets import Budgets
+from holdfast.vocabulary.context_files import ContextFile, Skill
 from holdfast.vocabulary.events import Event, SessionStatus, TextDelta
 from holdfast.vocabulary.file_snapshots import FileDiff, RewindReport
 from holdfast.vocabulary.ids import MessageId, QueryId, SessionId
@@ -268,6 +269,16 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
     def diff(self, turn: str | None = None) -> FileDiff:
         """Return what a turn, an answer's turn or a query changed in the workspace."""
         return self._access.call(self._inner.diff(turn))
+
+    @property
+    def context_files(self) -> tuple[ContextFile, ...]:
+        """The instruction files that the model is told, as the last query found them."""
+        return self._inner.context_files
+
+    @property
+    def skills(self) -> tuple[Skill, ...]:
+        """The skills that the model can load, as the last query found them."""
+        return self._inner.skills
 
     def remaining_budget(self) -> Budgets:
         """Return the budgets of the agent less what was spent."""

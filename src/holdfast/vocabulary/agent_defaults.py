@@ -68,6 +68,25 @@ class AgentDefaults(
             variable="TITLE_MODEL",
         ),
     ] = None
+    context_files: Annotated[
+        tuple[str, ...],
+        Option(
+            "Instruction files that the model is told when there is a workspace: names that are "
+            "looked for from the workspace up to the root of its repository and in the user's "
+            "configuration folder (of each folder the first that exists), or paths; an empty list: "
+            "none.",
+            variable="CONTEXT_FILES",
+        ),
+    ] = ("AGENTS.md", "CLAUDE.md")
+    skill_folders: Annotated[
+        tuple[str, ...],
+        Option(
+            "Folders of the workspace with skills (`NAME/SKILL.md`), which the model can load by "
+            "the tool `load_skill`; the user's own are in `skills` of the configuration folder. An "
+            "empty list: none.",
+            variable="SKILL_FOLDERS",
+        ),
+    ] = (".agents/skills", ".claude/skills")
     budgets: Annotated[
         Budgets,
         Option(

@@ -2,6 +2,7 @@
 
 from typing import TypeAlias
 
+from holdfast.vocabulary.context_files import ContextLoaded
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
@@ -55,6 +56,7 @@ KnownEntry: TypeAlias = (
     | Rewound
     | HistoryEdited
     | ContextNoted
+    | ContextLoaded
     | HookMessage
     | UsageReported
     | TranscriptMirrored

@@ -23,6 +23,7 @@ from holdfast.blocks.conversation.tool_calls import (
     said_at,
     with_distinct_calls,
 )
+from holdfast.vocabulary.context_files import ContextLoaded
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
@@ -252,6 +253,9 @@ class SessionFold(SessionState):
     def _on_snapshot(self, entry: Snapshot) -> None:
         self.snapshot_error = entry.error
 
+    def _on_context_loaded(self, entry: ContextLoaded) -> None:
+        self.context = entry
+
     def _change_nothing(self, entry: Entry) -> None:
         """Pass over what is for people, or for a later version."""
 
@@ -279,6 +283,7 @@ class SessionFold(SessionState):
         ContextNoted: lambda fold, entry: fold.notes.take(entry),
         UsageReported: _on_usage_reported,
         Snapshot: _on_snapshot,
+        ContextLoaded: _on_context_loaded,
         **dict.fromkeys(
             (RetryScheduled, HookMessage, TranscriptMirrored, UnknownEntry),
             _change_nothing,

@@ -18,6 +18,7 @@ from holdfast.blocks.conversation.tool_calls import (
     with_distinct_calls,
 )
 from holdfast.vocabulary.approvals import ApprovalRequest
+from holdfast.vocabulary.context_files import ContextLoaded
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     InputQueued,
@@ -67,6 +68,8 @@ class SessionState:
         self.notes = Notes()
         self.snapshot_error: str | None = None
         """Why the last snapshot of the workspace could not be taken."""
+        self.context: ContextLoaded | None = None
+        """The context files and skills that the model is told."""
         self.usage = Usage()
         self.cost: Decimal | None = Decimal(0)
 
