@@ -1,5 +1,6 @@
 """Context files and skills through an agent: told to the model, listed, recorded, never run."""
 
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from holdfast import Agent
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.vocabulary.context_files import ContextLoaded
+from holdfast.vocabulary.entries import SessionChanged
 from tests.scripted_agents import MODEL, live_of, outcomes_in
 
 
@@ -205,12 +207,11 @@ async def test_context_files_are_never_settings(project: Path) -> None:
 async def test_a_title_is_made_without_context_files(project: Path) -> None:
     write(project / "repository" / "AGENTS.md", "Only speak of boats.")
     small = ScriptedProvider([says("Title")], provider="small")
-    agent, provider = make_agent(project, [says("a")], title_model="small/one")
-    del provider
-    agent, provider = make_agent(
-        project, [], providers=[ScriptedProvider([says("a")]), small], title_model="small/one"
-    )
+    providers = [ScriptedProvider([says("a")]), small]
+    agent, _ = make_agent(project, [], providers=providers, title_model="small/one")
     async with agent, agent.session() as session:
         await session.chat("go")
-        await session.wait_idle()
-    assert all("boats" not in text for request in small.requests for text in request.system)
+        async with aclosing(session.events()) as events:
+            await anext(each async for each in events if isinstance(each, SessionChanged))
+    (request,) = small.requests
+    assert all("boats" not in text for text in request.system)

@@ -48,10 +48,7 @@ class ContextLoaded(Entry, frozen=True, kw_only=True, tag="context.loaded"):
         """Return what follows the system prompt; the same as long as no file changes."""
         found: list[str] = []
         if self.files:
-            blocks = [
-                f'<file path="{file.path}">\n{_contained(file.text)}\n</file>'
-                for file in self.files
-            ]
+            blocks = map(_block_of, self.files)
             found.append("\n\n".join((_INTRODUCTION, *blocks)))
         if self.skills:
             lines = [f"- {skill.name}: {skill.description}".rstrip(": ") for skill in self.skills]
@@ -59,6 +56,7 @@ class ContextLoaded(Entry, frozen=True, kw_only=True, tag="context.loaded"):
         return tuple(found)
 
 
-def _contained(text: str) -> str:
-    """Let a text not end its own block."""
-    return text.rstrip().replace("</file>", "<\\/file>")
+def _block_of(file: ContextFile) -> str:
+    """Return a file as the model is told it; a text cannot end its own block."""
+    text = file.text.rstrip().replace("</file>", "<\\/file>")
+    return f'<file path="{file.path}">\n{text}\n</file>'
