@@ -16,8 +16,9 @@ class RepeatedErrors:
     other tools do in between does not matter, a success of the same tool does.
     """
 
-    def __init__(self, threshold: int | None = None) -> None:
+    def __init__(self, threshold: int | None = None, *, counts_tools: bool = True) -> None:
         self._threshold = threshold
+        self._counts_tools = counts_tools
         self._tools: dict[str, tuple[str, int]] = {}
         """By tool: its last error, and how often it came in a row."""
         self._turn = -1
@@ -27,11 +28,11 @@ class RepeatedErrors:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """Return the watch that a session's settings ask for."""
-        return cls(settings.watchdogs.repeated_errors)
+        return cls(settings.watchdogs.repeated_errors, counts_tools=settings.on_loop != "allow")
 
     def end_tool(self, tool: str, error: str | None) -> ErrorVerdict:
         """Take note of how a call ended, None for well."""
-        if error is None or self._threshold is None:
+        if error is None or self._threshold is None or not self._counts_tools:
             self._tools.pop(tool, None)
             return "fresh"
         last, count = self._tools.get(tool, ("", 0))
