@@ -11,7 +11,7 @@ from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import record_end, record_failure
-from holdfast.engine.turn_guards import NO_GUARDS, TurnGuards
+from holdfast.engine.turn_guards import NO_GUARDS, TurnGuards, limit_reached
 from holdfast.engine.turn_runner import TurnOutcome, TurnRunnerInterface
 from holdfast.ports.clock import Clock
 from holdfast.ports.runner import OutputSpec, QueryOutcome
@@ -35,7 +35,6 @@ from holdfast.vocabulary.messages import (
 )
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, media_of
 from holdfast.vocabulary.results import StopReason
-from holdfast.vocabulary.settings import Limits
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.tools import ToolSpec
 
@@ -199,7 +198,7 @@ class QueryRunner:
     ) -> Callable[[ModelPlan], Awaitable[TurnOutcome]]:
         """Return the next turn, to be run on any model and as often as it takes."""
         settings = scope.settings
-        progress.limit = _limit_reached(scope, settings.limits, now=self._clock.now())
+        progress.limit = limit_reached(scope, settings.limits, now=self._clock.now())
         reminders = (*progress.reminders, *scope.notes)
         scope.notes.clear()
         scope.tools = scope.registry.current()
@@ -353,23 +352,6 @@ def _output_call(scope: QueryScope) -> ToolCallPart | None:
     if output is None or len(named) != 1 or named[0].name != output.schema.name:
         return None
     return None if named[0].name in scope.tools else named[0]
-
-
-def _limit_reached(scope: QueryScope, limits: Limits, *, now: float) -> str | None:
-    """Return the limit that allows one more turn and no other after it, as `turns=50`."""
-    cost = float(scope.cost) if scope.cost is not None else 0.0
-    used: dict[str, float] = {
-        "turns": scope.turns + 1,
-        "tokens": scope.usage.total,
-        "cost": cost,
-        "seconds": now - scope.started_at,
-        "tool_calls": scope.tool_calls,
-    }
-    for name, amount in used.items():
-        limit: float | None = getattr(limits, name)
-        if limit is not None and amount >= limit:
-            return f"{name}={limit:g}"
-    return None
 
 
 def _count_repair(

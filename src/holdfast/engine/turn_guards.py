@@ -8,6 +8,7 @@ from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.budgets import BudgetCheck
 from holdfast.ports.runner import QueryOutcome
 from holdfast.vocabulary.parts import ResultContent, TextPart
+from holdfast.vocabulary.settings import Limits
 
 _SHOWN = 200
 """Characters of a repeated error that the end of a query shows."""
@@ -62,6 +63,23 @@ class TurnGuards:
 
 
 NO_GUARDS = TurnGuards()
+
+
+def limit_reached(scope: QueryScope, limits: Limits, *, now: float) -> str | None:
+    """Return the limit that allows one more turn and no other after it, as `turns=50`."""
+    cost = float(scope.cost) if scope.cost is not None else 0.0
+    used: dict[str, float] = {
+        "turns": scope.turns + 1,
+        "tokens": scope.usage.total,
+        "cost": cost,
+        "seconds": now - scope.started_at,
+        "tool_calls": scope.tool_calls,
+    }
+    for name, amount in used.items():
+        limit: float | None = getattr(limits, name)
+        if limit is not None and amount >= limit:
+            return f"{name}={limit:g}"
+    return None
 
 
 def _text_of(content: Sequence[ResultContent]) -> str:
