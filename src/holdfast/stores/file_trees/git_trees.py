@@ -101,15 +101,16 @@ class GitTrees:
     def _take_locked(self) -> TakenTree:
         git = self._repository.run
         self._repository.exclude(_DEPENDENCIES + self._own_excludes())
-        wanted, replaced, skipped = list[bytes](), list[bytes](), list[str]()
+        wanted, gone, skipped = list[bytes](), list[bytes](), list[str]()
+        links: dict[Path, bool] = {}
         for path in dict.fromkeys(self._list_changed()):
             if not path or self._is_apart(path):
                 continue
             reason = self._reason_to_skip(path)
             if reason is not None:
                 skipped.append(f"{os.fsdecode(path)}: {reason}")
-            elif (self._folder / os.fsdecode(path)).is_dir() and not self._is_link(path):
-                replaced.append(path)  # it was a file when it was last taken in
+            elif self._is_gone(self._folder / os.fsdecode(path), links):
+                gone.append(path)
             else:
                 wanted.append(path)
         if len(wanted) > self._limits.new_files:
@@ -117,8 +118,8 @@ class GitTrees:
                 f"{len(wanted):,} new files are more than the {self._limits.new_files:,} "
                 "that a snapshot takes in"
             )
-        if replaced:
-            git("update-index", "-z", "--force-remove", "--stdin", given=_list_of(replaced))
+        if gone:
+            git("update-index", "-z", "--force-remove", "--stdin", given=_list_of(gone))
         if wanted:
             words = ("update-index", "-z", "--add", "--remove", "--replace", "--stdin")
             git(*words, given=_list_of(wanted))
@@ -137,8 +138,18 @@ class GitTrees:
             listed = self._repository.run(*words)
         return listed.split(b"\0")
 
-    def _is_link(self, path: bytes) -> bool:
-        return (self._folder / os.fsdecode(path)).is_symlink()
+    def _is_gone(self, path: Path, links: dict[Path, bool]) -> bool:
+        """Whether a path is no file of the folder any more: git refuses to look at some of these.
+
+        A folder is in its place, or a link in the place of a folder above it.
+        """
+        if not path.is_symlink() and (path.is_dir() or not path.exists()):
+            return True
+        above = [folder for folder in path.parents if folder.is_relative_to(self._folder)]
+        for folder in above[:-1]:
+            if folder not in links:
+                links[folder] = folder.is_symlink()
+        return any(links[folder] for folder in above[:-1])
 
     def _is_apart(self, path: bytes) -> bool:
         """Whether a path is one that is kept apart, inside it, or a file of SQLite's beside it."""
@@ -224,6 +235,8 @@ class GitTrees:
             lines = b"".join((*gone, *made))
             git("update-index", "-z", "--index-info", given=lines, index=_REWIND_INDEX)
             made_tree = _text(git("write-tree", index=_REWIND_INDEX))
+            # A file that was written again with the same content is not a changed one.
+            git("update-index", "-q", "--refresh")
             # Refuses, before it changes anything, if a file is not what it is in `now`.
             git("read-tree", "-m", "-u", now, made_tree)
         return made_tree
