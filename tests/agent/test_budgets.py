@@ -170,6 +170,19 @@ async def test_a_child_spends_the_budget_of_its_parent(tmp_path: Path) -> None:
             assert await stops_of(child, 1) == [("limit", "session_cost=3: 3 spent")]
 
 
+async def test_a_sub_agent_works_within_the_budget_of_its_caller(tmp_path: Path) -> None:
+    helper = ScriptedProvider([answer("Found."), answer("Found again.")], provider="helper")
+    child = Agent("helper/one", providers=[helper], environment={}, budgets={"session_tokens": 1})
+    find = child.as_tool(name="find", description="Finds things.")
+    steps = [calls(("find", {"prompt": f"thing {number}"})) for number in range(3)]
+    budgets = {"session_tokens": 2000}
+    agent, provider = make_agent(tmp_path, steps, budgets=budgets, tools=[find])
+    async with child, agent, agent.session() as session:
+        assert await stops_of(session, 1) == [("limit", "session_tokens=2000: 2030 used")]
+        assert (await session.remaining_budget()).session_tokens == 0
+    assert (len(helper.requests), len(provider.requests)) == (2, 2)
+
+
 async def test_sessions_at_the_same_time_see_what_the_others_spent(tmp_path: Path) -> None:
     agent, provider = make_agent(tmp_path, [answer()] * 20, budgets={"owner_cost": 5})
     async with agent:

@@ -85,7 +85,7 @@ class Branches:
             entries = await self.entries()
             last = last_rewind(entries)
             if last is None:
-                raise SessionError(ErrorCode.NOT_FOUND, "there is no rewind to take back")
+                raise SessionError(ErrorCode.NOT_FOUND, "there is no rewind to undo")
             also = await moving(entries, last.seq - 1) if moving is not None else ()
             await self._go_to(last.seq - 1, also=also)
 
