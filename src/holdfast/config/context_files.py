@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
-from holdfast.blocks.tool_registry.running import run_in_thread
 from holdfast.ports.context_source import FoundContext
+from holdfast.ports.threads import run_in_thread
 from holdfast.vocabulary.context_files import ContextFile, Skill
 from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.late_names import late_module

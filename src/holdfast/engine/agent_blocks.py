@@ -2,6 +2,7 @@
 
 import msgspec
 
+from holdfast.blocks.hook_dispatch.dispatch import HookDispatch
 from holdfast.blocks.request_builder import RequestBuilder, build_request
 from holdfast.blocks.stream_processor.processor import StreamProcessor, StreamProcessorInterface
 from holdfast.blocks.tool_registry.registry import ToolRegistryInterface
@@ -20,7 +21,6 @@ from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from holdfast.ports.runner import Runner
 from holdfast.ports.snapshots import Snapshotter
-from holdfast.ports.tools import BeforeTool
 from holdfast.vocabulary.settings import RuntimeSettings
 
 
@@ -33,7 +33,7 @@ class BlockInputs(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     clock: Clock
     random: Random
     runtime: RuntimeSettings = RuntimeSettings()
-    before_tool: BeforeTool | None = None
+    hooks: HookDispatch = msgspec.field(default_factory=HookDispatch)
     permissions: CallPermissions = CallPermissions()
     """Which tool calls run; by default those whose tools do not ask."""
     surroundings: ToolSurroundings = NO_SURROUNDINGS
@@ -55,6 +55,7 @@ class AgentBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     dispatcher: ToolDispatcher
     files: FileSnapshots
     guards: TurnGuards
+    hooks: HookDispatch
     query_runner: Runner[QueryScope]
 
 
@@ -78,7 +79,6 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
             files=files,
         ),
         permissions=inputs.permissions,
-        before_tool=inputs.before_tool,
     )
     queries = QueryRunner(
         attempts=ProviderAttempts(route=inputs.route, clock=inputs.clock, random=inputs.random),
@@ -95,5 +95,6 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         dispatcher=dispatcher,
         files=files,
         guards=guards,
+        hooks=inputs.hooks,
         query_runner=queries,
     )

@@ -9,8 +9,8 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from holdfast.blocks.tool_registry.running import run_in_thread
 from holdfast.ports.snapshots import TakenTree
+from holdfast.ports.threads import run_in_thread
 from holdfast.stores.file_trees.git_command import GitRepository, unavailable
 from holdfast.vocabulary.errors import StoreError
 from holdfast.vocabulary.file_snapshots import ChangeKind, FileChange
