@@ -172,7 +172,8 @@ async def test_a_child_spends_the_budget_of_its_parent(tmp_path: Path) -> None:
 
 async def test_a_sub_agent_works_within_the_budget_of_its_caller(tmp_path: Path) -> None:
     helper = ScriptedProvider([answer("Found."), answer("Found again.")], provider="helper")
-    child = Agent("helper/one", providers=[helper], environment={}, budgets={"session_tokens": 1})
+    small = Budgets(session_tokens=1)
+    child = Agent("helper/one", providers=[helper], environment={}, budgets=small)
     find = child.as_tool(name="find", description="Finds things.")
     steps = [calls(("find", {"prompt": f"thing {number}"})) for number in range(3)]
     budgets = {"session_tokens": 2000}

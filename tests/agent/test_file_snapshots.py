@@ -412,6 +412,29 @@ async def test_snapshots_can_be_turned_off(project: Path) -> None:
         assert report.changes == ()
 
 
+async def test_tools_side_by_side_share_the_snapshot_of_their_turn(project: Path) -> None:
+    steps = [calls(*(("change", {"name": name}) for name in "ab")), says("Done.")]
+    agent = make_agent(project, steps, a=write("a", "a"), b=write("b", "b"))
+    async with agent, agent.session(parallel_tools=True) as session:
+        await session.chat("go")
+        assert [item.moment for item in await snapshots_of(session)] == ["before", "after"]
+        assert changes_of(await session.diff()) == {"a": "added", "b": "added"}
+
+
+async def test_a_call_that_was_approved_later_belongs_to_its_turn(project: Path) -> None:
+    steps = [calls(("write", {"path": "new.txt", "content": "new"})), says("Done.")]
+    agent = make_agent(project, steps)
+    async with agent, agent.session() as session:
+        result = await session.chat("go")
+        (asked,) = result.pending
+        assert await snapshots_of(session) == []
+        await session.approve(asked.id)
+        await session.resume()
+        assert changes_of(await session.diff(session.messages[1].turn_id)) == {"new.txt": "added"}
+        await session.rewind(to=session.messages[0].id, files=True)
+    assert not (project / "new.txt").exists()
+
+
 async def test_a_store_in_the_workspace_is_never_rewound(project: Path) -> None:
     @tool(effect="write")
     def change() -> str:
