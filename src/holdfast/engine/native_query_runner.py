@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.blocks.error_classification import TYPED_CODES, code_of_known_text, code_of_status
 from holdfast.blocks.request_builder import lead_with_reminders
+from holdfast.blocks.tool_registry.registry import ready_tools
 from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.native_calls import NativeCalls
 from holdfast.engine.native_link import NativeLive, NativeQuestion
@@ -151,7 +152,7 @@ class _NativeQuery:
         scope = self._scope
         granted = _granted_calls(scope)
         opened = await NativeOpener(
-            scope, self._agent, opening=self._opening(), policy=self._blocks.policy
+            scope, self._agent, opening=await self._opening(), policy=self._blocks.policy
         ).open()
         parts = self._first_parts(opened, granted)
         while True:
@@ -166,9 +167,9 @@ class _NativeQuery:
                 return outcome
             parts = following
 
-    def _opening(self) -> NativeOpening:
+    async def _opening(self) -> NativeOpening:
         scope, settings = self._scope, self._scope.settings
-        scope.tools = scope.registry.current()
+        scope.tools = await ready_tools(scope.registry)
         offered = scope.tools.view(settings.allowed_tools, settings.denied_tools)
         return NativeOpening(
             model=self._model,

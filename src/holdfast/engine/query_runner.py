@@ -7,6 +7,7 @@ import msgspec
 from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.conversation.tool_calls import said_at
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
+from holdfast.blocks.tool_registry.registry import ready_tools
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
@@ -133,7 +134,7 @@ class QueryRunner:
         """
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
-        scope.tools = scope.registry.current()
+        scope.tools = await ready_tools(scope.registry)
         prompt = scope.input.message
         progress = _Progress(
             reminders=scope.input.reminders,

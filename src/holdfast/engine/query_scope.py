@@ -141,6 +141,7 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
             deps=session.deps if deps is None else deps,
             session=session.face,
             cwd=session.cwd,
+            approver=session.approver,
         )
 
     @property
