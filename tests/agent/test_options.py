@@ -923,6 +923,8 @@ WRONG: list[tuple[str, Any]] = [
     ("owner", 7),
     ("title_model", 7),
     ("recall", "yes"),
+    ("mcp_servers", "time"),
+    ("mcp_servers", [7]),
     ("loop_threshold", "three"),
     ("model", 7),
     ("system_prompt", 7),

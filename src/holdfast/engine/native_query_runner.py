@@ -169,7 +169,7 @@ class _NativeQuery:
 
     async def _opening(self) -> NativeOpening:
         scope, settings = self._scope, self._scope.settings
-        scope.tools = await ready_tools(scope.registry)
+        scope.tools = await ready_tools(scope.registry, settings.allowed_tools)
         offered = scope.tools.view(settings.allowed_tools, settings.denied_tools)
         return NativeOpening(
             model=self._model,

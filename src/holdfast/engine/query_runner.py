@@ -134,7 +134,7 @@ class QueryRunner:
         """
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
-        scope.tools = await ready_tools(scope.registry)
+        scope.tools = await ready_tools(scope.registry, scope.settings.allowed_tools)
         prompt = scope.input.message
         progress = _Progress(
             reminders=scope.input.reminders,

@@ -215,9 +215,14 @@ class ToolRegistry:
         return ToolSet(joined.values())
 
 
-async def ready_tools(registry: ToolRegistryInterface) -> ToolSet:
-    """Return what a registry offers once the sources that run something have started it."""
-    if isinstance(registry, RunningToolSource):
+async def ready_tools(
+    registry: ToolRegistryInterface, allowed: Iterable[str] | None = None
+) -> ToolSet:
+    """Return what a registry offers once the sources that run something have started it.
+
+    Nothing is started where no tool is allowed.
+    """
+    if isinstance(registry, RunningToolSource) and (allowed is None or tuple(allowed)):
         await registry.ready()
     return registry.current()
 

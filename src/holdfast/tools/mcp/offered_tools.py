@@ -6,7 +6,8 @@ accepts, control characters are taken out, and what is too large is cut or left 
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -15,6 +16,7 @@ from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.tools import OfferedTool, PreparedCall, ToolContext
 from holdfast.tools.mcp.server_settings import RESERVED, ServerSettings
 from holdfast.tools.output import Outputs, read_output_tool
+from holdfast.vocabulary.errors import ToolError
 from holdfast.vocabulary.json_types import Json, JsonObject, is_too_deep, writable
 from holdfast.vocabulary.tools import Effect, ToolRules, ToolSpec
 
@@ -51,6 +53,19 @@ OnTools: TypeAlias = "Callable[[Sequence[ListedTool], int], None]"
 """Gets the tools that a server lists, and how many resources it has."""
 
 _logger = scrubbed_logger(__name__)
+
+
+class McpError(Exception):
+    """A call of a tool failed; the model is told this text."""
+
+
+@contextmanager
+def failing_as_tool() -> Iterator[None]:
+    """Let a call fail with what a model should read, and no more."""
+    try:
+        yield
+    except ToolError as error:
+        raise McpError(error.message) from error
 
 
 class ListedTool(NamedTuple):

@@ -69,6 +69,7 @@ class ServerProcess:
         self._on_end = on_end
         self._tasks = OwnedTasks()
         self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
         self._errors: asyncio.Task[None] | None = None
         self.fault: str | None = None
         """What the server did that ended it, if it was not its own end."""
@@ -94,7 +95,7 @@ class ServerProcess:
         to_client, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         to_send, from_client = anyio.create_memory_object_stream[SessionMessage](0)
         self._streams = to_client, received, to_send, from_client
-        self._tasks.start(self._read(process, to_client), name="holdfast-mcp-read")
+        self._reading = self._tasks.start(self._read(process, to_client), name="holdfast-mcp-read")
         self._tasks.start(self._write(process, from_client), name="holdfast-mcp-write")
         self._errors = self._tasks.start(self._keep_errors(process), name="holdfast-mcp-stderr")
         return received, to_send
@@ -166,9 +167,14 @@ class ServerProcess:
         process = self._process
         if process is None or process.stdin is None:
             return
+        if self._reading is not None:
+            self._reading.cancel()
+        # A process counts as ended when its output was read to the end, too.
+        self._tasks.start(self._drain(process), name="holdfast-mcp-drain")
         with contextlib.suppress(ConnectionError):
             process.stdin.close()
-        for demand in (None, signal.SIGTERM, signal.SIGKILL):
+        gently = (None, signal.SIGTERM, signal.SIGKILL)
+        for demand in gently if self.fault is None else (signal.SIGKILL,):
             if demand is not None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, demand)
@@ -176,3 +182,9 @@ class ServerProcess:
                 async with asyncio.timeout(_GRACE_SECONDS):
                     await process.wait()
                 return
+
+    async def _drain(self, process: asyncio.subprocess.Process) -> None:
+        if self._reading is not None:
+            await asyncio.wait({self._reading})
+        while process.stdout is not None and await process.stdout.read(_PIECE):
+            pass

@@ -6,7 +6,14 @@ from typing import Any
 import msgspec
 
 from holdfast.ports.tools import ToolContext
-from holdfast.tools.mcp.offered_tools import OUTPUTS, READER, ListedTool, McpTool, rules_for
+from holdfast.tools.mcp.offered_tools import (
+    OUTPUTS,
+    READER,
+    ListedTool,
+    McpTool,
+    failing_as_tool,
+    rules_for,
+)
 from holdfast.tools.mcp.server_facts import McpPrompt, McpPromptMessage, McpResource
 from holdfast.tools.mcp.server_settings import ServerSettings
 from holdfast.tools.mcp.supervision import Supervisor
@@ -59,12 +66,15 @@ def resource_tools(settings: ServerSettings, supervisor: Supervisor) -> list[Mcp
     rules = rules_for(settings, reading)
 
     async def list_all(_: str, __: JsonObject, context: ToolContext[Any]) -> object:
-        written = msgspec.json.encode(await (await supervisor.requests()).resources()).decode()
+        with failing_as_tool():
+            found = await (await supervisor.requests()).resources()
+        written = msgspec.json.encode(found).decode()
         return await OUTPUTS.shown(context, written, reader=READER)
 
     async def read_one(_: str, arguments: JsonObject, context: ToolContext[Any]) -> object:
-        requests = await supervisor.requests()
-        return list(await requests.read_resource(str(arguments.get("uri")), context))
+        with failing_as_tool():
+            requests = await supervisor.requests()
+            return list(await requests.read_resource(str(arguments.get("uri")), context))
 
     return [
         McpTool(

@@ -12,6 +12,7 @@ from holdfast.tools.mcp.offered_tools import (
     ListedTool,
     McpTool,
     clean,
+    failing_as_tool,
     offered_tools,
 )
 from holdfast.tools.mcp.resources_and_prompts import ResourcesAndPrompts, resource_tools
@@ -131,8 +132,9 @@ class McpServer(ResourcesAndPrompts):
         self._tools = (*tools, READ_OUTPUT) if tools else ()
 
     async def _call(self, tool: str, arguments: JsonObject, context: ToolContext[Any]) -> object:
-        requests = await self._supervisor.requests()
-        content = await requests.call(tool, arguments, context)
+        with failing_as_tool():
+            requests = await self._supervisor.requests()
+            content = await requests.call(tool, arguments, context)
         self._supervisor.succeeded()
         return content or ""
 

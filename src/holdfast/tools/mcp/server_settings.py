@@ -19,12 +19,11 @@ from holdfast.tools.shell import choose_variables
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.option_declarations import unknown_name
 from holdfast.vocabulary.secrets import Secret, remember_headers
-from holdfast.vocabulary.tools import ApprovalMode
+from holdfast.vocabulary.tools import SERVER_NAME, ApprovalMode
 
 McpToken: TypeAlias = str | Secret | TokenSource | Callable[[], str | Secret | Awaitable[Any]]
 """A bearer token, or what gives one for each request."""
 
-_NAME = re.compile(r"(?!.*__)[A-Za-z0-9_-]{1,32}")
 RESERVED = "mcp"
 """The name in front of the tools that all servers share."""
 _TRANSPORTS = {
@@ -116,7 +115,7 @@ def check_settings(name: str, options: McpOptions) -> ServerSettings:
         ConfigError: CONFIG_INVALID naming the server and the option.
 
     """
-    if not _NAME.fullmatch(str(name)) or name == RESERVED:
+    if not re.fullmatch(SERVER_NAME, str(name)):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
             f"the name of an MCP server must be 1 to 32 letters, digits, '_' or '-', without '__', "
