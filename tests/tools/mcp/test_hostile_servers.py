@@ -24,11 +24,11 @@ async def test_a_hostile_list_is_offered_without_harm(tmp_path: Path) -> None:
         await agent.run("go")
     specs = {spec.name: spec for spec in provider.requests[0].tools}
     of_server = [name for name in specs if name.startswith("raw__")]
-    assert [name for name in of_server if not name.endswith("_resource" + "s")] == [
+    assert [name for name in of_server if name != "raw__list_resources"] == [
         "raw__shell",
-        "raw__a_b_c_d_0fd2c6fa",
+        offered_name("raw", "a.b/c d"),
         "raw__a_b_c_d",
-        f"raw__{'x' * 50}_98a3ab7c",
+        offered_name("raw", "x" * 300),
         "raw__evil",
         "raw__read_resource",
     ]
@@ -42,7 +42,9 @@ async def test_a_hostile_list_is_offered_without_harm(tmp_path: Path) -> None:
 
 
 async def test_a_name_that_was_mapped_reaches_the_server_as_it_was() -> None:
-    results, _ = await results_of(("raw__a_b_c_d_0fd2c6fa", {}), server=raw_server("hostile"))
+    results, _ = await results_of(
+        (offered_name("raw", "a.b/c d"), {}), server=raw_server("hostile")
+    )
     assert results[0].text.endswith("answered with an error: no tool a.b/c d")
 
 

@@ -53,6 +53,9 @@ class Connection:
         self._stopping = asyncio.Event()
         self._is_stale = False
         self._failure: str | None = None
+        self.is_doubtful = False
+        """Whether a request failed in a way that the server may be the cause of: its session may be
+        gone, for example."""
         self._ended = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -194,6 +197,7 @@ class Connection:
                 await (client.session.discover() if is_modern else client.session.send_ping())
         except Exception as error:
             raise self._error(f"gives no sign of life: {_first_text(error)}") from error
+        self.is_doubtful = False
 
     @contextlib.asynccontextmanager
     async def reported(self) -> AsyncGenerator[None]:
@@ -206,6 +210,7 @@ class Connection:
             if error.code == _SERVER_CLOSED:
                 await self.end()  # then it is known how it ended
                 raise self._error("has ended") from error
+            self.is_doubtful = True
             message = clean(error.message)[:_MOST_SAID]
             raise self._error(f"answered with an error: {message}", told=False) from error
         except Exception as error:

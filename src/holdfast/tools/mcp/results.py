@@ -87,7 +87,16 @@ def _media(mime: str, data: str, *, what: str) -> ResultContent:
 
 
 def _is_told(structured: Json, parts: Iterable[ResultContent]) -> bool:
-    """Whether a text of the result is the structured value, as servers should write it."""
+    """Whether the texts of the result are the structured value, as servers should write it."""
+    texts = {part.text for part in parts if isinstance(part, TextPart)}
+    if (
+        isinstance(structured, dict)
+        and structured
+        and texts.issuperset(
+            value if isinstance(value, str) else None for value in structured.values()
+        )
+    ):
+        return True  # such as {"content": the text}
     for part in parts:
         if isinstance(part, TextPart) and part.text[:1] in '{["tfn-0123456789':
             try:

@@ -71,7 +71,9 @@ class Supervisor:
 
         """
         self._adopt_loop()
-        if self._now() - self._used_at >= CHECK_AFTER:
+        running = self.running
+        is_doubtful = running is not None and running.connection.is_doubtful
+        if is_doubtful or self._now() - self._used_at >= CHECK_AFTER:
             await self.check()
         if (running := self.running) is not None:
             self._used_at = self._now()
