@@ -58,7 +58,7 @@ def remove_server(path: Path, name: str) -> None:
         if name not in parse_config(text, path=path).mcp_servers:
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"{path} has no MCP server {name!r}")
         headers = [*_HEADER.finditer(text)]
-        ends = [header.start() for header in headers[1:]] + [len(text)]
+        ends = [*(header.start() for header in headers), len(text)][1:]
         kept = text[: headers[0].start()] if headers else text
         for header, end in zip(headers, ends, strict=True):
             if not _is_of(header.group(), name):

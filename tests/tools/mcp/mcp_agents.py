@@ -46,3 +46,8 @@ def pid_in(log: Path, place: int = 0) -> int:
     """Return the process id of a start of the raw server."""
     starts = [line for line in notes_in(log) if line.startswith("started")]
     return int(starts[place].split()[1])
+
+
+def state_of(server: McpServer) -> str:
+    """Return the state of a server now."""
+    return server.status.state

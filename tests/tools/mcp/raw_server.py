@@ -102,7 +102,7 @@ FORM = {
     },
     "required": ["city"],
 }
-OUT = {
+OUT: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "echo": lambda arguments: text(json.dumps(arguments)),
     "fail": lambda _: text("it went wrong", isError=True),
     "media": lambda _: {"content": MEDIA},
@@ -135,7 +135,7 @@ def call(number: Any, params: dict[str, Any]) -> None:
         os.write(2, b"about to \x1b[31mcrash\n")
         os._exit(7)
     elif name in {"ask", "open_page"}:
-        asked = {"message": "Where to?\x1b[2J"}
+        asked: dict[str, Any] = {"message": "Where to?\x1b[2J"}
         page = {"mode": "url", "url": "https://example.test/pay", "elicitationId": "1"}
         asked |= {"mode": "form", "requestedSchema": FORM} if name == "ask" else page
         ask(number, "elicitation/create", asked)
@@ -199,11 +199,16 @@ ANSWERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 
 
+def note_answer(answer: dict[str, Any]) -> None:
+    note(f"answered {answer}")
+
+
 def answer(message: dict[str, Any]) -> None:
     method, number = message.get("method"), message.get("id")
     params = message.get("params") or {}
     if method is None:
-        waiting.pop(number, lambda _: None)(message.get("result") or message.get("error") or {})
+        heard = waiting.pop(number, note_answer)
+        heard(message.get("result") or message.get("error") or {})
     elif method == "tools/call":
         call(number, params)
     elif method in ANSWERS:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast import ErrorCode
 from holdfast.testing import says
-from holdfast.tools.mcp import process
+from holdfast.tools.mcp import server_process
 from holdfast.tools.mcp.offered_tools import clean, offered_name
 from tests.scripted_agents import failure_of, make_agent, tasks_left
 from tests.tools.mcp.mcp_agents import names_offered, notes_in, pid_in, raw_server, results_of
@@ -93,7 +93,7 @@ async def test_garbage_between_messages_is_passed_over_and_shown_in_errors() -> 
 async def test_a_server_that_writes_without_end_is_ended(
     mode: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "MOST_MESSAGE", 1 << 20)
+    monkeypatch.setattr(server_process, "MOST_MESSAGE", 1 << 20)
     server = raw_server(mode)
     error = await failure_of(server.check())
     assert reason in error.message
@@ -102,12 +102,12 @@ async def test_a_server_that_writes_without_end_is_ended(
 
 
 async def test_standard_error_is_kept_up_to_a_bound() -> None:
-    kept = process.KeptText()
+    kept = server_process.KeptText()
     for number in range(10_000):
         kept.add(f"line {number}\n")
     assert len(str(kept)) <= 16_000
     assert str(kept).endswith("line 9999")
-    assert process.KeptText().__str__() == ""
+    assert server_process.KeptText().__str__() == ""
 
 
 async def test_an_answer_to_a_call_of_no_tool_is_a_failed_result() -> None:

@@ -23,7 +23,7 @@ from holdfast import (
 )
 from holdfast.testing import FakeClock, calls, says
 from holdfast.testing.clocks import one_turn
-from holdfast.tools.mcp import McpServer, process, supervision
+from holdfast.tools.mcp import McpServer, server_process, supervision
 from holdfast.tools.mcp.supervision import CHECK_AFTER
 from tests.scripted_agents import (
     events_of,
@@ -33,7 +33,14 @@ from tests.scripted_agents import (
     playing,
     tasks_left,
 )
-from tests.tools.mcp.mcp_agents import names_offered, notes_in, pid_in, raw_server, results_of
+from tests.tools.mcp.mcp_agents import (
+    names_offered,
+    notes_in,
+    pid_in,
+    raw_server,
+    results_of,
+    state_of,
+)
 
 
 async def test_a_server_is_started_by_the_first_query_and_ended_with_the_agent(
@@ -50,7 +57,7 @@ async def test_a_server_is_started_by_the_first_query_and_ended_with_the_agent(
         assert server.status.state == "running"
         assert server.status.server == "raw 1"
         assert server.status.instructions == "be kind"
-    assert server.status.state == "stopped"
+    assert state_of(server) == "stopped"
     assert tasks_left() == []
     with pytest.raises(ProcessLookupError):
         os.kill(pid_in(log), 0)
@@ -193,18 +200,18 @@ async def test_a_server_that_was_killed_is_started_again(tmp_path: Path) -> None
     log = tmp_path / "log"
     async with raw_server(log=log) as server:
         os.kill(pid_in(log), signal.SIGKILL)
-        while server.status.state == "running":
+        while state_of(server) == "running":
             await one_turn()
-        assert server.status.state == "failed"
+        assert state_of(server) == "failed"
         assert len(await server.prompts()) == 1
-        assert server.status.state == "running"
+        assert state_of(server) == "running"
 
 
 async def test_a_server_that_hangs_is_ended_and_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervision, "_CHECK_SECONDS", 0.05)
-    monkeypatch.setattr(process, "_GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(server_process, "_GRACE_SECONDS", 0.05)
     clock, log = FakeClock(), tmp_path / "log"
     async with raw_server(log=log, clock=clock) as server:
         hanging = pid_in(log)

@@ -21,7 +21,7 @@ from holdfast.ports.tools import ToolContext
 from holdfast.tools.mcp.elicitation import answer_of_person
 from holdfast.tools.mcp.http import http_transport
 from holdfast.tools.mcp.offered_tools import clean
-from holdfast.tools.mcp.process import KeptText, ServerProcess
+from holdfast.tools.mcp.server_process import KeptText, ServerProcess
 from holdfast.tools.mcp.server_settings import ServerSettings
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ToolError
 

@@ -1,4 +1,7 @@
-"""Streamable HTTP to an MCP server: bearer tokens from token sources, and bounded replies."""
+"""Streamable HTTP to an MCP server: bearer tokens from token sources, and bounded replies.
+
+A module of its own because it alone knows the HTTP client that the `mcp` package brings.
+"""
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -9,7 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from holdfast.auth.token_sources import origin_of
 from holdfast.ports.token_source import TokenSource
-from holdfast.tools.mcp.process import MOST_MESSAGE, KeptText
+from holdfast.tools.mcp.server_process import MOST_MESSAGE, KeptText
 from holdfast.tools.mcp.server_settings import ServerSettings
 
 _FIRST_ERROR = 400
