@@ -18,7 +18,7 @@ from holdfast.ports.abort import AbortSignal
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from holdfast.serialization.canonical import arguments_hash
-from holdfast.vocabulary.approvals import ApprovalRequest, Decision, Deny, check_decision
+from holdfast.vocabulary.approvals import ApprovalRequest, Approve, Decision, Deny, check_decision
 from holdfast.vocabulary.ids import CallId, QueryId, SessionId, new_approval_id
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.late_names import late_module
@@ -154,8 +154,10 @@ class ToolContext(Generic[DepsT_co]):
             reason=reason,
         )
         try:
-            decision = await approver(request)
-            return check_decision(decision)
+            decision: object = await approver(request)
+            if isinstance(decision, Approve | Deny):
+                return check_decision(decision)
+            raise TypeError(f"{type(decision).__name__} is no decision")
         except Exception as error:
             _logger.exception("an approver failed; what was asked is denied")
             return Deny(f"the approver failed: {type(error).__name__}")

@@ -144,7 +144,8 @@ def call(number: Any, params: dict[str, Any]) -> None:
         ask(number, "sampling/createMessage", {"messages": [said], "maxTokens": 5})
     elif name == "change":
         extra.append(f"later{len(extra)}")
-        send(method="notifications/tools/list_changed")
+        for _ in range(arguments.get("times", 1)):
+            send(method="notifications/tools/list_changed")
         send(id=number, result=text("changed"))
     elif name in OUT:
         send(id=number, result=OUT[name](arguments))

@@ -1,5 +1,6 @@
 """MCP servers that misbehave: what they list, write and send is bounded and made harmless."""
 
+import asyncio
 import os
 import re
 from pathlib import Path
@@ -8,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import ErrorCode
+from holdfast import AbortController, ErrorCode
 from holdfast.testing import says
-from holdfast.tools.mcp import server_process
+from holdfast.testing.clocks import one_turn
+from holdfast.tools.mcp import connection, server_process
 from holdfast.tools.mcp.offered_tools import clean, offered_name
 from tests.scripted_agents import failure_of, make_agent, tasks_left
 from tests.tools.mcp.mcp_agents import names_offered, notes_in, pid_in, raw_server, results_of
@@ -60,6 +62,40 @@ async def test_a_list_without_end_is_asked_for_so_many_pages_only(tmp_path: Path
         assert len(server.status.tools) <= 60
     pages = [line for line in notes_in(tmp_path / "log") if line.startswith("page")]
     assert len(pages) == 50
+
+
+async def test_a_server_that_says_all_the_time_that_its_list_has_changed_is_asked_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_REFRESH_PAUSE", 1000.0)
+    log = tmp_path / "log"
+    calls = [("raw__change", {"times": 200})] * 3
+    await results_of(*calls, server=raw_server(log=log))
+    assert notes_in(log).count("tools/list") <= 2
+
+
+async def test_an_abort_does_not_wait_for_a_server_that_never_answers(tmp_path: Path) -> None:
+    log, controller = tmp_path / "log", AbortController()
+    agent, _ = make_agent([], tools=[raw_server("silent", log)])
+    async with agent, agent.session() as session:
+        query = asyncio.ensure_future(failure_of(session.chat("go", signal=controller.signal)))
+        while not notes_in(log):
+            await one_turn()
+        controller.abort()
+        assert (await query).code is ErrorCode.ABORTED
+    assert tasks_left() == []
+
+
+async def test_closing_ends_a_server_that_is_starting(tmp_path: Path) -> None:
+    log, server = tmp_path / "log", raw_server("silent", tmp_path / "log")
+    waiting = asyncio.ensure_future(failure_of(server.check()))
+    while not notes_in(log):
+        await one_turn()
+    await server.close()
+    assert (await waiting).message == "the MCP server 'raw' was closed"
+    assert tasks_left() == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid_in(log), 0)
 
 
 async def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:

@@ -85,8 +85,13 @@ class Supervisor:
                 self._start(), name=f"holdfast-mcp-start-{self._settings.name}", context=Context()
             )
             self._starting.add_done_callback(self._forget_start)
+        starting = self._starting
         # A caller that is cancelled does not take the server away from the others.
-        return await asyncio.shield(self._starting)
+        await asyncio.wait({starting})
+        if starting.cancelled():
+            name = self._settings.name
+            raise ToolError(ErrorCode.TOOL_FAILED, f"the MCP server {name!r} was closed")
+        return starting.result()
 
     def succeeded(self) -> None:
         """Note that the server has answered: what failed before no longer counts."""
