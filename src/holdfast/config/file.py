@@ -8,7 +8,6 @@ write is refused.
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -37,6 +36,7 @@ from holdfast.config.toml_lines import KeyPath, key_lines, line_of
 from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.option_declarations import unknown_name
 from holdfast.vocabulary.settings import RuntimeSettings, Settings
 from holdfast.vocabulary.tools import SERVER_NAME
@@ -59,11 +59,9 @@ _HOW_TO_NAME_A_HEADER = (
     'say where the secret is instead, which for a header is a variable: { env = "VARIABLE" }'
 )
 _HOW_TO_NAME_A_VARIABLE = 'say which variable of yours holds the secret: { env = "VARIABLE" }'
-_SECRET_VARIABLE = re.compile(
-    r"(?i)(token|secret|passw(or)?d|credentials?|(api|access|auth)_?key)$"
-)
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_NO_HEADER = re.compile(r"[\r\n\x00]")
+_SECRET_VARIABLE = r"(?i)(token|secret|passw(or)?d|credentials?|(api|access|auth)_?key)$"
+_HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_NO_HEADER = r"[\r\n\x00]"
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +163,7 @@ def load_config(path: Path, *, required: bool = False) -> ConfigFile:
 
 def parse_config(text: str, *, path: Path | None = None) -> ConfigFile:
     """Check a file's text; raises CONFIG_INVALID for the first thing that is wrong in it."""
+    tomllib = late_module("tomllib")
     try:
         raw = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
@@ -335,19 +334,19 @@ def _rates(entry: RatesEntry) -> Rates:
 
 def _header_fault(name: str, content: str | KeyReference) -> str | None:
     """Say what is wrong with a header; None if nothing is."""
-    if not _HEADER_NAME.fullmatch(name):
+    if not re.fullmatch(_HEADER_NAME, name):
         return "is not the name of a header"
     if isinstance(content, str):
         if name.lower() in _SECRET_HEADERS:
             return f"secrets are not written into this file; {_HOW_TO_NAME_A_HEADER}"
-        return "holds a line break" if _NO_HEADER.search(content) else None
+        return "holds a line break" if re.search(_NO_HEADER, content) else None
     return None if content.env is not None else _HOW_TO_NAME_A_HEADER
 
 
 def _variable_fault(name: str, content: str | KeyReference) -> str | None:
     """Say what is wrong with a variable of an MCP server; None if nothing is."""
     if isinstance(content, str):
-        if _SECRET_VARIABLE.search(name):
+        if re.search(_SECRET_VARIABLE, name):
             return f"secrets are not written into this file; {_HOW_TO_NAME_A_VARIABLE}"
         return None
     return None if content.env is not None else _HOW_TO_NAME_A_VARIABLE

@@ -157,10 +157,10 @@ class ToolContext(Generic[DepsT_co]):
             decision: object = await approver(request)
             if isinstance(decision, Approve | Deny):
                 return check_decision(decision)
-            raise TypeError(f"{type(decision).__name__} is no decision")
         except Exception as error:
             _logger.exception("an approver failed; what was asked is denied")
             return Deny(f"the approver failed: {type(error).__name__}")
+        return Deny(f"the approver returned {type(decision).__name__}, which is no decision")
 
 
 PreparedCall: TypeAlias = Callable[[ToolContext[Any]], Awaitable[object]]
