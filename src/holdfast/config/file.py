@@ -59,7 +59,7 @@ _HOW_TO_NAME_A_HEADER = (
     'say where the secret is instead, which for a header is a variable: { env = "VARIABLE" }'
 )
 _HOW_TO_NAME_A_VARIABLE = 'say which variable of yours holds the secret: { env = "VARIABLE" }'
-_SECRET_VARIABLE = r"(?i)(token|secret|passw(or)?d|credentials?|(api|access|auth)_?key)$"
+_TELLING_NAME = r"(?i)(token|secret|passw(or)?d|credentials?|(api|access|auth)_?key)$"
 _HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _NO_HEADER = r"[\r\n\x00]"
 
@@ -346,7 +346,7 @@ def _header_fault(name: str, content: str | KeyReference) -> str | None:
 def _variable_fault(name: str, content: str | KeyReference) -> str | None:
     """Say what is wrong with a variable of an MCP server; None if nothing is."""
     if isinstance(content, str):
-        if re.search(_SECRET_VARIABLE, name):
+        if re.search(_TELLING_NAME, name):
             return f"secrets are not written into this file; {_HOW_TO_NAME_A_VARIABLE}"
         return None
     return None if content.env is not None else _HOW_TO_NAME_A_VARIABLE
