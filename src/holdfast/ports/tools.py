@@ -213,7 +213,8 @@ class RunningToolSource(Protocol):
     """A source of tools with something that runs behind its list, such as a server.
 
     - `ready` returns once the list is as complete as it can be made now. It is bounded in time, and
-      what fails is logged, not raised: a query goes on without the tools that are not there.
+      what fails is logged, not raised: a query goes on without the tools that are not there. Only a
+      ConfigError is raised.
     - `close` ends what runs. Closing twice is fine, and a later `ready` or call starts it again.
     """
 

@@ -108,8 +108,9 @@ async def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
     )
     assert server.status.state == "failed"
     assert tasks_left() == []
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid_in(log), 0)
+    for line in notes_in(log):  # on a busy machine it may not even have begun
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(line.split()[1]), 0)
 
 
 async def test_garbage_between_messages_is_passed_over_and_shown_in_errors() -> None:

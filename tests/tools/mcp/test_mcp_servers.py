@@ -296,6 +296,26 @@ async def test_a_person_consents_to_a_page() -> None:
     assert json.loads(results[0].text) == {"action": "accept"}
 
 
+async def test_an_abort_withdraws_the_question_of_a_server() -> None:
+    controller, seen = AbortController(), []
+
+    async def wait_for_ever(request: ApprovalRequest) -> Approve:
+        seen.append(request.tool)
+        controller.abort()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("withdrawn")
+        raise AssertionError
+
+    agent, _ = make_agent([calls(("raw__ask", {}))], tools=[raw_server()], approver=wait_for_ever)
+    async with agent:
+        error = await failure_of(agent.run("go", signal=controller.signal))
+    assert error.code is ErrorCode.ABORTED
+    assert seen == ["raw__elicitation", "withdrawn"]
+    assert tasks_left() == []
+
+
 async def test_sampling_is_refused_politely() -> None:
     results, _ = await results_of(("raw__sample", {}), server=raw_server())
     assert "not supported" in results[0].text

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextvars import Context
+from importlib.metadata import version
 from typing import Any
 
 import mcp_types as types
@@ -135,7 +136,7 @@ class Connection:
             transport,
             message_handler=self._notice,
             elicitation_callback=self._elicit,
-            client_info=types.Implementation(name="holdfast", version="0.1.0"),
+            client_info=types.Implementation(name="holdfast", version=version("holdfast")),
             cache=None,
         )
         async with client:

@@ -4,6 +4,8 @@ A server may ask for a few fields while a call runs. The approver gets them as a
 the arguments of its approval are the filled-in form. Without an approver the answer is no.
 """
 
+import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 import mcp_types as types
@@ -11,7 +13,7 @@ import mcp_types as types
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.mcp.offered_tools import clean
-from holdfast.vocabulary.approvals import Approve
+from holdfast.vocabulary.approvals import Approve, Decision
 from holdfast.vocabulary.json_types import Json, JsonObject
 
 _MOST_FIELDS = 50
@@ -41,7 +43,7 @@ async def answer_of_person(
         fields = _fields(asked.requested_schema)
         question["fields"] = fields
     tool, reason = f"{server}__elicitation", f"the MCP server {server!r} asks: {message}"
-    decision = await context.ask(tool, question, reason=reason)
+    decision = await _while_the_call_runs(context, context.ask(tool, question, reason=reason))
     if not isinstance(decision, Approve):
         return types.ElicitResult(action="decline")
     if isinstance(asked, types.ElicitRequestURLParams):
@@ -58,6 +60,29 @@ async def answer_of_person(
         _logger.warning("MCP server %r: an answer does not fit the field %r", server, wrong[0])
         return types.ElicitResult(action="cancel")
     return types.ElicitResult(action="accept", content=filled)
+
+
+async def _while_the_call_runs(
+    context: ToolContext[Any], asking: Awaitable[Decision]
+) -> Decision | None:
+    """Wait for an answer until the call ends or is aborted; the approver is cancelled then."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(None) as limit:
+
+            def expire() -> None:
+                if is_asking:  # it may be answered by the time that the loop gets here
+                    limit.reschedule(loop.time())
+
+            is_asking = True
+            forget = context.signal.add_listener(lambda: loop.call_soon_threadsafe(expire))
+            try:
+                return await asking
+            finally:
+                is_asking = False
+                forget()
+    except TimeoutError:
+        return None
 
 
 def _fields(schema: Json) -> JsonObject:
