@@ -9,7 +9,6 @@ import msgspec
 
 from holdfast.blocks.error_classification import TYPED_CODES, code_of_known_text, code_of_status
 from holdfast.blocks.request_builder import lead_with_reminders
-from holdfast.blocks.tool_registry.registry import ready_tools
 from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.native_calls import NativeCalls
 from holdfast.engine.native_link import NativeLive, NativeQuestion
@@ -169,7 +168,7 @@ class _NativeQuery:
 
     async def _opening(self) -> NativeOpening:
         scope, settings = self._scope, self._scope.settings
-        scope.tools = await ready_tools(scope.registry, settings.allowed_tools)
+        await scope.ready_tools()
         offered = scope.tools.view(settings.allowed_tools, settings.denied_tools)
         return NativeOpening(
             model=self._model,

@@ -7,7 +7,6 @@ import msgspec
 from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.conversation.tool_calls import said_at
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
-from holdfast.blocks.tool_registry.registry import ready_tools
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
@@ -127,6 +126,7 @@ class QueryRunner:
         entries.append(started)
         if scope.input.input_id is not None:
             entries.append(InputPromoted(**scope.stamp(), input_id=InputId(scope.input.input_id)))
+        # A prompt that settles calls or an open turn is folded before the request is built.
         if message is None or scope.fold.calls or scope.fold.open_turn is not None:
             await scope.recorder.record(entries)
         else:
@@ -142,7 +142,8 @@ class QueryRunner:
         """
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
-        scope.tools = await ready_tools(scope.registry, scope.settings.allowed_tools)
+        await scope.ready_tools()
+        self._dispatcher.warn_about_names(scope)
         prompt = scope.input.message
         progress = _Progress(
             reminders=scope.input.reminders,
@@ -350,10 +351,10 @@ def _output_call(scope: QueryScope) -> ToolCallPart | None:
 
 def _limit_reached(scope: QueryScope, limits: Limits, *, now: float) -> str | None:
     """Return the limit that allows one more turn and no other after it, as `turns=50`."""
-    cost = float(scope.cost) if scope.cost is not None else 0.0
+    cost = float(scope.cost or 0) + float(scope.children.cost or 0)
     used: dict[str, float] = {
         "turns": scope.turns + 1,
-        "tokens": scope.usage.total,
+        "tokens": scope.usage.total + scope.children.usage.total,
         "cost": cost,
         "seconds": now - scope.started_at,
         "tool_calls": scope.tool_calls,
@@ -394,5 +395,6 @@ def _refuse_unknown(name: str, tools: tuple[ToolSpec, ...]) -> None:
     """Refuse to require a tool that the model is not offered."""
     if all(tool.name != name for tool in tools):
         raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"tool {name!r} is required, and the model may not use it"
+            ErrorCode.CONFIG_INVALID,
+            f"tool {name!r} is required, but it is not among the tools that the model may use",
         )

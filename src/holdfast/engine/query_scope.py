@@ -1,5 +1,6 @@
 """Scopes: what one query knows of its session, of itself and of its turn."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -10,7 +11,12 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinatorInterface
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.stream_processor.processor import AnswerInterface
-from holdfast.blocks.tool_registry.registry import ToolRegistry, ToolRegistryInterface, ToolSet
+from holdfast.blocks.tool_registry.registry import (
+    ToolRegistry,
+    ToolRegistryInterface,
+    ToolSet,
+    ready_tools,
+)
 from holdfast.engine.measurements import QueryMeasurement, TurnMeasurement
 from holdfast.engine.native_link import NativeSlot
 from holdfast.engine.owned_tasks import OwnedTasks
@@ -77,6 +83,20 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     measurement: TurnMeasurement
 
 
+class QueryChildren(msgspec.Struct, kw_only=True, eq=False):
+    """The sub-agents of one query: what they used, and how many run."""
+
+    usage: Usage = msgspec.field(default_factory=Usage)
+    cost: Decimal | None = Decimal(0)
+    slots: asyncio.Semaphore | None = None
+    """Bounds how many run at the same time; None before the first one."""
+
+    def add(self, usage: Usage, cost: Decimal | None) -> None:
+        """Count what a sub-agent used."""
+        self.usage += usage
+        self.cost = add_costs(self.cost, cost)
+
+
 class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     """The state of one query while it runs; the engine has no other."""
 
@@ -113,6 +133,7 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     tool_calls: int = 0
     usage: Usage = msgspec.field(default_factory=Usage)
     cost: Decimal | None = Decimal(0)
+    children: QueryChildren = msgspec.field(default_factory=QueryChildren)
     finish_reason: str | None = None
     output: object = None
     native_prompt: UserMessage | None = None
@@ -143,6 +164,10 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
             cwd=session.cwd,
             approver=session.approver,
         )
+
+    async def ready_tools(self) -> None:
+        """Take what is offered now, once the sources that run something have started it."""
+        self.tools = await ready_tools(self.registry, self.settings.allowed_tools)
 
     @property
     def query_id(self) -> QueryId:

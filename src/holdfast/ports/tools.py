@@ -15,6 +15,7 @@ from typing import (
 import msgspec
 
 from holdfast.ports.abort import AbortSignal
+from holdfast.ports.child_sessions import ChildCall
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from holdfast.serialization.canonical import arguments_hash
@@ -74,6 +75,7 @@ class ToolCaller(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     session: ToolSession | None = None
     cwd: "str | Path" = "."
     approver: "Approver | None" = None
+    child_call: ChildCall | None = None
 
 
 _NO_CALLER = ToolCaller()
@@ -129,6 +131,11 @@ class ToolContext(Generic[DepsT_co]):
         """The folder that the agent takes relative paths from."""
         folder: Path = late_module("pathlib").Path(self._caller.cwd)
         return folder
+
+    @property
+    def child_call(self) -> ChildCall | None:
+        """The call, for a tool that answers it with a session of its own; see `Agent.as_tool`."""
+        return self._caller.child_call
 
     def progress(self, value: Json) -> None:
         """Show consumers how far the tool is; safe from a tool's own thread."""
@@ -225,6 +232,13 @@ class RunningToolSource(Protocol):
     async def close(self) -> None:
         """End what runs behind the list."""
         ...
+
+
+class Resting(msgspec.Struct, frozen=True):
+    """What a sub-agent's tool returns when its session rests: the call has no result yet.
+
+    The call is run again when the query is resumed.
+    """
 
 
 class Proceed(msgspec.Struct, frozen=True):

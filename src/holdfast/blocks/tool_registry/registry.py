@@ -14,6 +14,7 @@ from holdfast.ports.tools import (
     OfferedTool,
     OutputTransform,
     PreparedCall,
+    Resting,
     RunningToolSource,
     ToolContext,
     ToolSource,
@@ -72,7 +73,7 @@ class Ready(msgspec.Struct, frozen=True):
             return NO_FACTS
         facts: object = await self.tool.facts(msgspec.to_builtins(self.arguments))
         if not isinstance(facts, CallFacts):
-            raise TypeError(f"{type(facts).__name__} is no CallFacts")
+            raise TypeError(f"{type(facts).__name__} is not a CallFacts")
         return msgspec.convert(msgspec.to_builtins(facts), CallFacts)
 
     @property
@@ -82,10 +83,12 @@ class Ready(msgspec.Struct, frozen=True):
 
     async def run(
         self, context: ToolContext, *, transform: OutputTransform | None = None
-    ) -> Succeeded | FunctionFailed:
+    ) -> Succeeded | FunctionFailed | Resting:
         """Run the tool on the input that was parsed. A cancelled run raises CancelledError."""
         try:
             value = await self.prepared(context)
+            if isinstance(value, Resting):
+                return value
             if transform is not None:
                 value = transform(self.tool.spec.name, value)
             return Succeeded(to_content(value))

@@ -74,8 +74,11 @@ async def _while_the_call_runs(
                 if is_asking:  # it may be answered by the time that the loop gets here
                     limit.reschedule(loop.time())
 
+            def stop() -> None:  # in the thread that aborts
+                loop.call_soon_threadsafe(expire)
+
             is_asking = True
-            forget = context.signal.add_listener(lambda: loop.call_soon_threadsafe(expire))
+            forget = context.signal.add_listener(stop)
             try:
                 return await asking
             finally:
