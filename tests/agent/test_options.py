@@ -409,6 +409,17 @@ async def _(folder: Path) -> None:
             assert (await failure_of(session.diff("turn_none"))).code is code
 
 
+@observes("mcp_servers")
+async def _(folder: Path) -> None:
+    text = '[mcpServers.gone]\ncommand = "no-such-program"\n'
+    (folder / "config.toml").write_text(text)
+    (folder / "config.toml").chmod(0o600)
+    with pytest.raises(ConfigError, match="'other' is unknown"):
+        make_agent([], config_dir=folder, mcp_servers=["other"])
+    _, provider = await run_script([says("a")], config_dir=folder, mcp_servers=[])
+    assert provider.requests[0].tools == ()
+
+
 async def _messages_seen_by(**options: Any) -> int:
     """Return how much of a named session somebody else sees."""
     store = MemoryStore()
@@ -977,6 +988,8 @@ WRONG: list[tuple[str, Any]] = [
     ("budgets", {"day_costs": 3}),
     ("budgets", {"day_cost": -1}),
     ("watchdogs", {"repeated_errors": 1}),
+    ("mcp_servers", "time"),
+    ("mcp_servers", [7]),
     ("loop_threshold", "three"),
     ("model", 7),
     ("system_prompt", 7),

@@ -136,6 +136,7 @@ class AgentOptions(ScopedOptions, total=False):
     context_files: Sequence[str]
     skill_folders: Sequence[str]
     budgets: Budgets
+    mcp_servers: Sequence[str] | None
     providers: Annotated[
         Iterable[ModelClient | NativeAgent],
         list_option(

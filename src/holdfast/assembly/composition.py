@@ -8,6 +8,7 @@ from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs, split_model
 from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.guests import Guests
+from holdfast.assembly.mcp_servers import configured_servers
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.assembly.side_questions import ask_for_title
 from holdfast.assembly.workspace import Workspace
@@ -75,7 +76,14 @@ class Composition:
         self._guests = Guests(self, inputs, Composition)
         self._title_model = configuration.title_model
         self.workspace = Workspace(inputs, configuration)
-        self.registry = ToolRegistry([*inputs.tools, *self.workspace.tools, *self._own_tools()])
+        self.registry = ToolRegistry(
+            [
+                *inputs.tools,
+                *self.workspace.tools,
+                *self._own_tools(),
+                *configured_servers(configuration),
+            ]
+        )
         self._store: Store | None = None
         self._sessions: list[LiveSession] = []
         self._one_shots: set[SessionId] = set()
@@ -314,7 +322,8 @@ class Composition:
                 raise failure
 
     async def _close_shared(self) -> None:
-        """Close the clients, and the store unless it was handed in."""
+        """Close the clients, what runs behind tools, and the store unless it was handed in."""
+        await self.registry.close()
         await self.clients.close()
         store, self._store = self._store, None
         if store is not None and isinstance(self._inputs.store, str):
