@@ -23,6 +23,7 @@ from holdfast.engine.native_query_runner import NativeBlocks, NativeQueryRunner
 from holdfast.engine.native_turns import TurnTimes
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.watched_runner import Watch, WatchedRunner
+from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.permissions import ToolSurroundings
 from holdfast.ports.session_store import Store
 from holdfast.session.branching import fold_log
@@ -97,16 +98,11 @@ class Composition:
             folder=writable(str(configuration.cwd.resolve())),
             project=configuration.decisions.for_owner(configuration.resolved.agent.owner),
         )
-        catalogue, owner = (
-            configuration.known_models(self.clock),
-            configuration.resolved.agent.owner,
-        )
-        spending = Spending(lambda: self.store, owner=owner, clock=self.clock)
-        budgets = configuration.resolved.agent.budgets
-        self.budget = SpendingCheck(budgets, spending, catalogue=catalogue)
+        catalogue = configuration.known_models(self.clock)
+        self.budget = self._make_budget(catalogue)
         self._blocks = join_blocks(
             BlockInputs(
-                budget=None if budgets.is_empty else self.budget,
+                budget=self.budget.if_needed(),
                 route=self.clients.route,
                 catalogue=catalogue,
                 tool_registry=self.registry,
@@ -120,6 +116,12 @@ class Composition:
             )
         )
         self._runner = self._make_runner()
+
+    def _make_budget(self, catalogue: ModelCatalogue) -> SpendingCheck:
+        """Make what checks budgets, by what the logs of the owner's sessions say."""
+        agent = self.configuration.resolved.agent
+        spending = Spending(lambda: self.store, owner=agent.owner, clock=self.clock)
+        return SpendingCheck(agent.budgets, spending, catalogue=catalogue)
 
     def _make_runner(self) -> WatchedRunner:
         """Put native agents before the runner for models, and watch all of them."""

@@ -130,6 +130,10 @@ class SpendingCheck:
         self._catalogue = catalogue
         self._warned: set[str] = set()
 
+    def if_needed(self) -> "SpendingCheck | None":
+        """Return this check; None when nothing is limited."""
+        return None if self._budgets.is_empty else self
+
     async def refusal(self, session_id: SessionId, model: str) -> str | None:
         """Return which budget is used up; None to go on."""
         budgets = self._budgets
