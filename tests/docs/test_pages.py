@@ -67,9 +67,25 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [says("Paris.")],
     ],
     "docs/logging.md": [[]],
+    "docs/mcp.md": [
+        [calls(("time__get_current_time", {"timezone": "Europe/Oslo"})), says("It is noon.")],
+        [],
+        [],
+        [],
+    ],
     "docs/permissions.md": [
         [calls(("write", {"path": "docs/tests.md", "content": "# Tests\n"})), says("It is there.")],
         [],
+    ],
+    "docs/file_snapshots.md": [
+        [calls(("write", {"path": "plan.md", "content": "# Plan\n"})), says("It is written.")]
+    ],
+    "docs/context_files.md": [
+        [calls(("load_skill", {"name": "release"})), says("Tag it, then push the tag.")],
+    ],
+    "docs/budgets.md": [
+        [says("It is a tower.")],
+        [calls(("fetch", {"page": page})) for page in (1, 2, 3)],
     ],
     "docs/queries.md": [
         [says("Deep, still water."), says("Deep and still, the fjord.")],
@@ -159,7 +175,8 @@ _SyncAgent = holdfast.sync.Agent
 
 def _scripted(provider: ScriptedProvider, model: str, **options: Any) -> holdfast.Agent:
     """Make an agent that has no time to lose, and no other model than the script."""
-    return _Agent(model, **{"providers": [provider], "environment": {}, **options})
+    home = {"HOLDFAST_HOME": str(Path.cwd() / "home")}
+    return _Agent(model, **{"providers": [provider], "environment": home, **options})
 
 
 def _scripted_sync(provider: ScriptedProvider, model: str, **options: Any) -> holdfast.sync.Agent:
