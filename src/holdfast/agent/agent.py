@@ -153,22 +153,25 @@ class Agent:
         description: str,
         approval: ApprovalMode = "never",
         timeout: float | None = None,
+        output_type: object = None,
     ) -> AnyTool:
         """Return a tool whose calls this agent answers, as the sub-agent of another agent.
 
         Each call is answered in a session of its own, in the store of the agent that has the tool.
-        The model gives the tool a `prompt`, and gets the text of the answer. `timeout` is in
-        seconds; None or 0: any.
+        The model gives the tool a `prompt`, and gets the text of the answer, or JSON with an
+        `output_type`. `timeout` is in seconds; None or 0: any.
 
         Raises:
-            ConfigError: CONFIG_INVALID when the name is not one that a tool can have.
+            ConfigError: CONFIG_INVALID when the name or the type of the answer cannot be used.
 
         """
         options = ToolOptions(
             name=name, description=description, approval=approval, timeout=timeout
         )
         sub_agents = late_module("holdfast.agent.sub_agents")
-        made: AnyTool = sub_agents.make_sub_agent(self._composition, self._new_session, options)
+        made: AnyTool = sub_agents.make_sub_agent(
+            self._composition, self._new_session, options, output_type=output_type
+        )
         return made
 
     async def close(self) -> None:

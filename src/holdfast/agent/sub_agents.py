@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.agent.prompts import output_spec
 from holdfast.agent.query_options import QueryOptions
 from holdfast.agent.session import AgentSession
 from holdfast.blocks.tool_registry.tool import AnyTool, ToolOptions, make_tool
-from holdfast.ports.abort import AbortSignal
 from holdfast.ports.child_sessions import ChildCall, ChildHost
+from holdfast.ports.runner import OutputSpec
 from holdfast.ports.tools import Resting, ToolContext
+from holdfast.serialization.canonical import canonical_json
 from holdfast.session.session_descriptions import SessionBindings, SessionRequest
 from holdfast.vocabulary.errors import AgentError, ErrorCode, ToolError
 from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.messages import AssistantMessage, Sender
+from holdfast.vocabulary.parts import ToolCallPart
 from holdfast.vocabulary.results import AgentResult, StopReason
 from holdfast.vocabulary.settings import Limits
 
@@ -40,21 +43,30 @@ class SubAgentError(Exception):
 
 
 def make_sub_agent(
-    composition: "Composition", like: SessionRequest, options: ToolOptions
+    composition: "Composition",
+    like: SessionRequest,
+    options: ToolOptions,
+    *,
+    output_type: object,
 ) -> AnyTool:
     """Make the tool whose calls an agent answers; `like` is how its sessions start.
 
     It may be run again after a crash, because a call always finds the session that it began.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when the name or the type of the answer cannot be used.
+
     """
     name = options["name"]
+    output_spec(output_type)  # a type that no model could be told of is refused now
 
     async def answer(prompt: str, context: ToolContext) -> object:
         call = context.child_call
         host: ChildHost[Composition] | None = context.surroundings.child_host
         if call is None or host is None:
             raise ToolError(ErrorCode.TOOL_FAILED, "a sub-agent needs a session to work for")
-        sub_agent = _SubAgent(host.adopt(composition), like, call, at_once=host.at_once)
-        return await sub_agent.answer(prompt, name, context)
+        sub_agent = _SubAgent(host.adopt(composition), like, call, output_type=output_type)
+        return await sub_agent.answer(prompt, name, context, at_once=host.at_once)
 
     return make_tool(answer, {**options, "idempotent": True})
 
@@ -63,15 +75,20 @@ class _SubAgent:
     """One call of a sub-agent."""
 
     def __init__(
-        self, joined: "Composition", like: SessionRequest, call: ChildCall, *, at_once: int
+        self,
+        joined: "Composition",
+        like: SessionRequest,
+        call: ChildCall,
+        *,
+        output_type: object,
     ) -> None:
         self._joined = joined
         self._like = like
         self._call = call
-        self._at_once = at_once
+        self._output_type = output_type
 
-    async def answer(self, prompt: str, name: str, context: ToolContext) -> object:
-        """Return the text of the answer, or that the child rests.
+    async def answer(self, prompt: str, name: str, context: ToolContext, *, at_once: int) -> object:
+        """Return the answer, text or of the type that was asked for, or that the child rests.
 
         Raises:
             SubAgentError: saying why there is no answer.
@@ -80,11 +97,14 @@ class _SubAgent:
         """
         call = self._call
         limits = call.limits(self._like.settings.limits)
-        async with call.working(at_once=self._at_once, description=prompt):
+        async with call.working(at_once=at_once, description=prompt):
             title = writable(f"{name}: {' '.join(prompt.split())[:_TITLE]}")
             child = ChildSession(self._joined, self._request(title, context))
             try:
-                outcome = await child.work(call, prompt, limits=limits, signal=context.signal)
+                options: QueryOptions[Any] = {"signal": context.signal, "on_abort": "return"}
+                if self._output_type is not None:
+                    options["output_type"] = self._output_type  # type: ignore[typeddict-item]
+                outcome = await child.work(call, prompt, options, limits=limits)
             except AgentError as error:
                 await call.put(())
                 raise _failed(f"{error.code}: {error.message}", error.result) from error
@@ -93,6 +113,8 @@ class _SubAgent:
             if isinstance(outcome, Resting):
                 return outcome
             await call.put(())
+            if self._output_type is not None and outcome.stop_reason == "complete":
+                return outcome.output
             return _told(outcome)
 
     def _request(self, title: str, context: ToolContext) -> SessionRequest:
@@ -120,7 +142,7 @@ class ChildSession(AgentSession):
     """The session that answers one call of a sub-agent."""
 
     async def work(
-        self, call: ChildCall, prompt: str, *, limits: Limits, signal: AbortSignal
+        self, call: ChildCall, prompt: str, options: QueryOptions[Any], *, limits: Limits
     ) -> AgentResult[Any] | Resting:
         """Answer the prompt, or carry on what an earlier run of the call began.
 
@@ -130,7 +152,6 @@ class ChildSession(AgentSession):
         """
         live = await self._live_session()
         fold = live.fold
-        options: QueryOptions[None] = {"signal": signal, "on_abort": "return"}
         if limits != fold.settings.limits:
             options["limits"] = limits
         while True:
@@ -146,7 +167,7 @@ class ChildSession(AgentSession):
                 options["sender"] = _SENDER
                 stream = self.stream(prompt, **options)
             else:
-                return _recorded(fold)
+                return _recorded(fold, output_spec(options.get("output_type")))
             result = await _follow(stream, call)
             if result.stop_reason != "approval":
                 return result
@@ -171,14 +192,23 @@ async def _follow(stream: "QueryStream[Any]", call: ChildCall) -> AgentResult[An
     return result
 
 
-def _recorded(fold: "SessionFold") -> AgentResult[Any]:
+def _recorded(fold: "SessionFold", output: OutputSpec | None) -> AgentResult[Any]:
     """Return what the child answered when the call ran before; nothing of it is counted again."""
     last = fold.last_query
     answers = [item for item in fold.messages() if isinstance(item, AssistantMessage)]
     text = answers[-1].text if answers else ""
     if last is not None and last.error is not None:
         raise AgentError.from_dict(msgspec.to_builtins(last.error))
-    return AgentResult(text=text, stop_reason=last.stop_reason if last else "error")
+    result = AgentResult[Any](text=text, stop_reason=last.stop_reason if last else "error")
+    if output is None or result.stop_reason != "complete":
+        return replace(result, output=text)
+    # Some models give an answer of a type as the arguments of a call.
+    given = [part.arguments for part in answers[-1].parts if isinstance(part, ToolCallPart)]
+    try:
+        answer = output.parse(canonical_json(given[-1]).decode() if given else text)
+    except ValueError as error:
+        raise SubAgentError(f"its recorded answer does not fit: {error}") from error
+    return replace(result, output=answer)
 
 
 def _told(result: AgentResult[Any]) -> str:

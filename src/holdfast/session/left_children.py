@@ -54,7 +54,7 @@ class LeftChildren:
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
-        self._clock = clock
+        self.clock = clock
 
     async def end(self, children: Iterable[SessionId]) -> None:
         """End the unfinished queries of these sessions, and of their own sub-agents."""
@@ -84,8 +84,8 @@ class LeftChildren:
     def _ends(self, fold: SessionFold) -> Sequence[Entry]:
         """Return what ends the query of a child, as if it had been carried on and aborted."""
         if not fold.is_resting():
-            return ends_of_cut_off(fold, self._clock)
-        stamp = Stamp(self._clock, query_id=new_query_id())
+            return ends_of_cut_off(fold, self.clock)
+        stamp = Stamp(self.clock, query_id=new_query_id())
         error = RequestError(ErrorCode.ABORTED, f"aborted: {_LEFT}").report
         return [
             QueryStarted(**stamp(), resumes=fold.unfinished_query()),

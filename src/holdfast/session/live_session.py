@@ -125,7 +125,6 @@ class LiveSession:
             session=scope,
             recorder=self.recorder,
             channel=self.channel,
-            clock=resources.clock,
             children=LeftChildren(resources.store, resources.clock),
         )
         self.queue = PromptQueue(

@@ -10,7 +10,7 @@ from holdfast.engine.measurements import QueryMeasurement
 from holdfast.engine.query_end import closing_events, outcome_of, query_ended, until_over
 from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.abort import AbortController
-from holdfast.ports.clock import Clock, Stamp
+from holdfast.ports.clock import Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryOutcome, Runner
 from holdfast.ports.telemetry import QueryBegun
@@ -45,7 +45,6 @@ class QueryDriver:
         session: SessionScope,
         recorder: SessionRecorder,
         channel: ControlChannel,
-        clock: Clock,
         children: LeftChildren,
     ) -> None:
         self._runner = runner
@@ -53,7 +52,7 @@ class QueryDriver:
         self._session = session
         self._recorder = recorder
         self._channel = channel
-        self._clock = clock
+        self._clock = children.clock
 
     async def drive(self, handle: QueryHandle) -> None:
         """Run the query and finish its handle."""

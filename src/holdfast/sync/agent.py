@@ -93,10 +93,15 @@ class Agent:
         description: str,
         approval: ApprovalMode = "never",
         timeout: float | None = None,
+        output_type: object = None,
     ) -> AnyTool:
         """Return a tool whose calls this agent answers, as the sub-agent of another agent."""
         return self._inner.as_tool(
-            name=name, description=description, approval=approval, timeout=timeout
+            name=name,
+            description=description,
+            approval=approval,
+            timeout=timeout,
+            output_type=output_type,
         )
 
     def close(self) -> None:
