@@ -16,10 +16,10 @@ from holdfast.agent.query_options import CreateSessionOptions, QueryOnlyOptions,
 from holdfast.blocks.tool_registry.tool import TOOL_OPTIONS
 from holdfast.config.environment import PREFIX, VARIABLES, Variable
 from holdfast.vocabulary.agent_defaults import AgentDefaults
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.option_declarations import Declared, declared_fields
 from holdfast.vocabulary.settings import (
-    CompactionSettings,
     Limits,
     ModelStep,
     RetrySettings,

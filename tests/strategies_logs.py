@@ -17,11 +17,11 @@ from holdfast.blocks.conversation.fold import SessionFold, fold_entries
 from holdfast.ports.clock import Stamp
 from holdfast.testing import FakeClock
 from holdfast.vocabulary.approvals import CallFacts, Ruling
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     ApprovalDecision,
     ApprovalRequested,
     ApprovalSettled,
-    Compaction,
     ContextNoted,
     EditAction,
     Entry,

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from holdfast import Limits, ModelStep, RetrySettings, Settings, Timeouts
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.settings import (
-    CompactionSettings,
     RuntimeSettings,
 )
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.vocabulary.aliases import NATIVE_ID_ALIASES
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
-    Compaction,
     ContextNoted,
     Entry,
     HistoryEdited,

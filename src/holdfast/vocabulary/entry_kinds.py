@@ -2,10 +2,10 @@
 
 from typing import TypeAlias
 
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
-    Compaction,
     ContextNoted,
     HistoryEdited,
     HookMessage,

@@ -23,10 +23,10 @@ from holdfast.blocks.conversation.tool_calls import (
     said_at,
     with_distinct_calls,
 )
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
-    Compaction,
     ContextNoted,
     Entry,
     HistoryEdited,
