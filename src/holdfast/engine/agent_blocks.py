@@ -6,6 +6,7 @@ from holdfast.blocks.request_builder import RequestBuilder, build_request
 from holdfast.blocks.stream_processor.processor import StreamProcessor, StreamProcessorInterface
 from holdfast.blocks.tool_registry.registry import ToolRegistryInterface
 from holdfast.engine.call_permissions import CallPermissions
+from holdfast.engine.compactor import Compactor
 from holdfast.engine.provider_attempts import ModelRouter, ProviderAttempts
 from holdfast.engine.query_runner import QueryRunner
 from holdfast.engine.query_scope import QueryScope
@@ -66,8 +67,10 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         permissions=inputs.permissions,
         before_tool=inputs.before_tool,
     )
+    attempts = ProviderAttempts(route=inputs.route, clock=inputs.clock, random=inputs.random)
     queries = QueryRunner(
-        attempts=ProviderAttempts(route=inputs.route, clock=inputs.clock, random=inputs.random),
+        attempts=attempts,
+        compactor=Compactor(attempts=attempts, catalogue=inputs.catalogue, runtime=inputs.runtime),
         turns=turns,
         dispatcher=dispatcher,
         clock=inputs.clock,

@@ -11,10 +11,12 @@ from holdfast.agent.query_stream import QueryStream as AsyncQueryStream
 from holdfast.agent.session import AgentSession as AsyncAgentSession
 from holdfast.agent.session_memory import IncludedAs
 from holdfast.agent.verbs import AgentRemote as AsyncAgentRemote
+from holdfast.ports.abort import AbortSignal
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import SessionView, Unfinished
 from holdfast.sync.background_loop import LoopAccess
 from holdfast.vocabulary.approvals import ApprovalRequest, ApprovalScope
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.events import Event, SessionStatus, TextDelta
 from holdfast.vocabulary.ids import MessageId, QueryId, SessionId
 from holdfast.vocabulary.json_types import Json
@@ -259,6 +261,16 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
     def undo_rewind(self) -> None:
         """Take the last rewind back."""
         self._access.call(self._inner.undo_rewind())
+
+    def compact(
+        self, instructions: str | None = None, *, signal: AbortSignal | None = None
+    ) -> Compaction:
+        """Replace the earlier messages by a summary in what is sent, and return what was done."""
+        return self._access.call(self._inner.compact(instructions, signal=signal))
+
+    def expand(self, compaction_id: str | None = None) -> tuple[Message, ...]:
+        """Return the messages that a compaction left out, by the id of its event."""
+        return self._access.call(self._inner.expand(compaction_id))
 
     def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""

@@ -43,8 +43,8 @@ class UntoldNotes:
     """Notes and included sessions: what of them leads the next prompt."""
 
     def __init__(self) -> None:
-        self._untold: tuple[ReminderPart, ...] = ()
-        self._notes: tuple[ReminderPart, ...] = ()
+        self.untold: tuple[ReminderPart, ...] = ()
+        self.noted: tuple[ReminderPart, ...] = ()
         """All notes, told or not."""
 
     def take(self, entry: ContextNoted) -> None:
@@ -52,24 +52,24 @@ class UntoldNotes:
         is_note = entry.included is None
         text = f"A note for this project: {entry.text}" if is_note else entry.text
         reminder = ReminderPart(text=text, persisted=True)
-        self._untold += (reminder,)
-        self._notes += (reminder,) if is_note else ()
+        self.untold += (reminder,)
+        self.noted += (reminder,) if is_note else ()
 
     def lead(self, prompt: UserMessage) -> UserMessage:
         """Return a prompt with what is untold before it."""
-        if not self._untold:
+        if not self.untold:
             return prompt
-        return msgspec.structs.replace(prompt, parts=self._untold + prompt.parts)
+        return msgspec.structs.replace(prompt, parts=self.untold + prompt.parts)
 
     def tell(self, prompt: UserMessage) -> UserMessage:
         """Return a prompt that leads with what is untold; it is told by that."""
-        prompt, self._untold = self.lead(prompt), ()
+        prompt, self.untold = self.lead(prompt), ()
         return prompt
 
     def tell_again(self) -> None:
         """Have notes told again: a summary stands for what they led, and for included sessions."""
-        others = tuple(part for part in self._untold if part not in self._notes)
-        self._untold = self._notes + others
+        others = tuple(part for part in self.untold if part not in self.noted)
+        self.untold = self.noted + others
 
 
 class ConversationInterface(Protocol):

@@ -55,7 +55,7 @@ from holdfast.vocabulary.entries import (
 )
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import CompactionPart
+from holdfast.vocabulary.parts import CompactionPart, Part, ReminderPart
 from holdfast.vocabulary.settings import changed_settings
 from holdfast.vocabulary.usage import Usage, add_costs
 
@@ -85,8 +85,11 @@ class SessionFold(SessionState):
     def _settle(self) -> None:
         """Make what is unfinished part of the conversation, as it is."""
         if self.open_turn is not None or self.calls:
+            turn = self.open_turn
             for message in self._unsettled():
                 self._push(message)
+                if turn is not None and message.id == turn.started.message_id:
+                    self.compacted.place(message, turn.started.seq)
             self.open_turn = None
             self.calls.clear()
         self.approvals.clear()
@@ -120,10 +123,11 @@ class SessionFold(SessionState):
     def _open_calls(self, records: Iterable[CallRecord]) -> None:
         self.calls = {record.part.call_id: record for record in records}
 
-    def _push_prompt(self, message: UserMessage, *, time: int) -> None:
+    def _push_prompt(self, message: UserMessage, *, time: int, seq: int) -> None:
         """Let a prompt in; what waited for something is settled by it."""
         self._settle()
         self._push(said_at(self.notes.tell(message), time))
+        self.compacted.place(self.conversation.tip, seq)
 
     # One step per kind; `_steps` names every kind there is.
 
@@ -132,6 +136,8 @@ class SessionFold(SessionState):
         self.title = entry.title
         self.settings = entry.settings
         self.configured = frozenset(entry.configured)
+        # What comes from another session is in no entry of this one.
+        self.compacted.start(entry.seq if entry.parent is None else 0)
         if entry.parent is None:
             self.conversation.set_history(heal_history(entry.history))
         else:
@@ -155,7 +161,7 @@ class SessionFold(SessionState):
 
     def _on_input_promoted(self, entry: InputPromoted) -> None:
         if (queued := self.inputs.pop(entry.input_id, None)) is not None:
-            self._push_prompt(queued.message, time=queued.time)
+            self._push_prompt(queued.message, time=queued.time, seq=queued.seq)
 
     def _on_input_drained(self, entry: InputDrained) -> None:
         self.inputs.pop(entry.input_id, None)
@@ -165,7 +171,7 @@ class SessionFold(SessionState):
         self.query_options = entry.options
         self.standing.start_query(entry)
         if entry.message is not None:
-            self._push_prompt(entry.message, time=entry.time)
+            self._push_prompt(entry.message, time=entry.time, seq=entry.seq)
 
     def _on_query_ended(self, entry: QueryEnded) -> None:
         self.open_query = None
@@ -190,6 +196,8 @@ class SessionFold(SessionState):
             self.query_options = msgspec.structs.replace(self.query_options, require_tool=None)
         if turn is not None and (message := turn.message(entry)) is not None:
             self._push(with_distinct_calls(message))
+            started = turn.started
+            self.compacted.place(self.conversation.tip, started.seq, after=self._before_merge)
             self._open_calls(open_calls(message) if message.tool_calls else ())
 
     def _on_turn_discarded(self, entry: TurnDiscarded) -> None:
@@ -223,15 +231,22 @@ class SessionFold(SessionState):
         self.native = self.native.reported(entry)
 
     def _on_compaction(self, entry: Compaction) -> None:
-        if entry.strategy == "native":
-            return  # the agent's own history is shorter, ours is not
+        self.compacted.last = entry
+        self.usage += entry.usage
+        self.cost = add_costs(self.cost, entry.cost)
+        if entry.strategy in {"native", "server", "none"}:
+            return  # what is sent is shorter without us, or was not made shorter
         self._settle()
-        summary = CompactionPart(text=entry.summary)
+        if entry.strategy == "prune":
+            self.compacted.prune(entry, self.conversation.wire_view())
+            return
+        parts: tuple[Part, ...] = (CompactionPart(text=entry.summary),)
+        parts += tuple(ReminderPart(text=text, persisted=True) for text in entry.reminders)
         message_id = MessageId(f"{entry.id}_summary")
         self.conversation.push(
-            UserMessage(id=message_id, parts=(summary,), time=entry.time),
-            kept_from=entry.kept_from,
+            UserMessage(id=message_id, parts=parts, time=entry.time), kept_from=entry.kept_from
         )
+        self.compacted.summarise(entry)
         self.notes.tell_again()
 
     def _on_rewound(self, entry: Rewound) -> None:
@@ -247,6 +262,7 @@ class SessionFold(SessionState):
         if self.conversation.tip is not tip:
             self.last_finish = None
         self._before_merge = None
+        self.compacted.forget_places()
         self.native = self.native.left_behind()
 
     def _change_nothing(self, entry: Entry) -> None:

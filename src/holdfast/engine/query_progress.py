@@ -1,0 +1,139 @@
+"""Progress of a query: what it remembers from turn to turn, its limits, and answers of a type."""
+
+import msgspec
+
+from holdfast.blocks.request_builder import RequestExtras
+from holdfast.engine.query_scope import QueryScope
+from holdfast.engine.tool_execution import record_end, record_failure
+from holdfast.engine.turn_runner import TurnOutcome
+from holdfast.ports.runner import OutputSpec
+from holdfast.serialization.canonical import canonical_json
+from holdfast.vocabulary.entries import InputPromoted, InputQueued
+from holdfast.vocabulary.errors import ErrorCode, ProviderError, ToolError
+from holdfast.vocabulary.events import QuerySummary
+from holdfast.vocabulary.ids import new_input_id, new_message_id
+from holdfast.vocabulary.messages import AssistantMessage, Sender, UserMessage
+from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart
+from holdfast.vocabulary.settings import Limits
+
+
+class Progress(msgspec.Struct):
+    """What the loop remembers from turn to turn."""
+
+    reminders: tuple[str, ...]
+    fresh_media: tuple[MediaPart, ...]
+    """What the user handed in and no model has answered yet."""
+    require_tool: str | None
+    empty_turns: int = 0
+    repairs: int = 0
+    limit: str | None = None
+    """The limit that makes this turn the last one."""
+
+
+def limit_reached(scope: QueryScope, limits: Limits, *, now: float) -> str | None:
+    """Return the limit that allows one more turn and no other after it, as `turns=50`."""
+    cost = float(scope.cost) if scope.cost is not None else 0.0
+    used: dict[str, float] = {
+        "turns": scope.turns + 1,
+        "tokens": scope.usage.total,
+        "cost": cost,
+        "seconds": now - scope.started_at,
+        "tool_calls": scope.tool_calls,
+    }
+    for name, amount in used.items():
+        limit: float | None = getattr(limits, name)
+        if limit is not None and amount >= limit:
+            return f"{name}={limit:g}"
+    return None
+
+
+def summary_of(scope: QueryScope, extras: RequestExtras) -> QuerySummary:
+    """Count what the next request sends; results of tools are one message of the user's side."""
+    counts = scope.fold.conversation.counts.update()
+    # A prompt after another one joins it.
+    is_after_prompt = isinstance(scope.fold.conversation.tip, UserMessage)
+    is_new = scope.staged_prompt is not None and not is_after_prompt
+    return QuerySummary(
+        session_id=scope.session.session_id,
+        query_id=scope.query_id,
+        system_prompts=len(scope.settings.system_prompts),
+        user_messages=counts.user + (is_new or bool(scope.fold.calls)),
+        assistant_messages=counts.assistant,
+        thinking_blocks=counts.reasoning,
+        tools=len(extras.tools),
+        system_reminder="\n\n".join(extras.reminders) or None,
+    )
+
+
+async def say(scope: QueryScope, text: str) -> UserMessage:
+    """Put a message of the program's own into the conversation, and return it."""
+    input_id = new_input_id()
+    message = UserMessage(
+        id=new_message_id(),
+        parts=(TextPart(text=text),),
+        query_id=scope.query_id,
+        sender=Sender(kind="orchestrator"),
+    )
+    queued = InputQueued(**scope.stamp(), input_id=input_id, message=message, delivery="steer")
+    promoted = InputPromoted(**scope.stamp(), input_id=input_id)
+    await scope.recorder.record([queued, promoted])
+    return message
+
+
+async def took_output_call(scope: QueryScope, turn: TurnOutcome, progress: Progress) -> bool:
+    """Take the answer from a call named after its schema: some models can only answer so.
+
+    Arguments that do not fit are answered as a failed call, and the model tries again, as often
+    as with any answer that does not fit.
+    """
+    call, output = _output_call(scope), scope.input.output
+    if call is None or output is None:
+        return False
+    try:
+        scope.output = output.parse(canonical_json(call.arguments).decode())
+    except ValueError as error:
+        failure = ToolError(ErrorCode.TOOL_INVALID_INPUT, f"the answer does not fit: {error}")
+        await record_failure(scope, call, failure)
+        _count_repair(progress, output, error, provider=turn.provider)
+        return False
+    taken = (TextPart(text="The answer was taken."),)
+    await record_end(scope, call, outcome="ok", content=taken)
+    return True
+
+
+async def is_output_good(scope: QueryScope, turn: TurnOutcome, progress: Progress) -> bool:
+    """Parse the answer as the type that was asked for; False when the model is to try again."""
+    output = scope.input.output
+    tip = scope.fold.conversation.tip
+    if output is None:
+        return True
+    try:
+        scope.output = output.parse(tip.text if isinstance(tip, AssistantMessage) else "")
+    except ValueError as error:
+        _count_repair(progress, output, error, provider=turn.provider)
+        if progress.limit is None:
+            await say(scope, f"Your answer does not fit the schema: {error}. Answer again.")
+        return False
+    return True
+
+
+def _output_call(scope: QueryScope) -> ToolCallPart | None:
+    """Find the only call of a turn if it is named after the answer's schema, and no tool is."""
+    output = scope.input.output
+    named = [call.part for call in scope.fold.calls.values() if call.ended is None]
+    if output is None or len(named) != 1 or named[0].name != output.schema.name:
+        return None
+    return None if named[0].name in scope.tools else named[0]
+
+
+def _count_repair(
+    progress: Progress, output: OutputSpec, error: ValueError, *, provider: str
+) -> None:
+    """Count an answer that does not fit; after the last try it is an error."""
+    progress.repairs += 1
+    if progress.repairs > output.max_repairs:
+        raise ProviderError(
+            ErrorCode.PROTOCOL,
+            f"the answer does not fit {output.schema.name} after {progress.repairs} tries: {error}",
+            provider=provider,
+        ) from error
