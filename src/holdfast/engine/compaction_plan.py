@@ -83,9 +83,13 @@ def first_kept(view: Sequence[Message], most: int) -> int | None:
             break
         if is_prompt(view[place]):
             prompt = place
-        elif isinstance(view[place], AssistantMessage):
+        elif _calls_tools(view[place]):
             answer = place
     return prompt if prompt < kept else answer
+
+
+def _calls_tools(message: Message) -> bool:
+    return isinstance(message, AssistantMessage) and bool(message.tool_calls)
 
 
 def prunable_before(view: Sequence[Message]) -> tuple[int, int] | None:

@@ -108,7 +108,8 @@ class Compactor:
         is_off = settings.compaction.strategy == "off" or not self._runtime.auto_compaction
         if is_off or error.code is not ErrorCode.CONTEXT_LENGTH:
             return None
-        if turn is not None and turn.message() is not None:
+        answer = scope.turn.answer if turn is not None and scope.turn is not None else None
+        if answer is not None and (answer.parts or answer.unsaved_bytes):
             return None  # part of the answer was shown
         if turn is not None and scope.turn is not None:
             discarded = TurnDiscarded(
@@ -206,7 +207,7 @@ class Compactor:
         summary = await self._ask(scope, job, view[:kept])
         scope.add_usage(summary.usage, summary.cost)
         if summary.rejected is None:
-            text = summary.text + _prompt_note(view, kept)
+            text = summary.text + _prompt_note(job, view, kept)
             entry = self._entry(scope, job, summary, strategy="summarise", text=text, kept=kept)
             if job.trigger == "manual" or (entry.tokens_after or 0) < job.tokens:
                 return await self._record(scope, entry)
@@ -231,7 +232,7 @@ class Compactor:
             return None
         earlier = earlier_summary(view).partition(PROMPT_MARK)[0]
         note = _TAIL_NOTE.format(reason=summary.rejected)
-        text = "\n\n".join(each for each in (note, earlier) if each) + _prompt_note(view, kept)
+        text = "\n\n".join(each for each in (note, earlier) if each) + _prompt_note(job, view, kept)
         return await self._record(
             scope, self._entry(scope, job, summary, strategy="tail", text=text, kept=kept)
         )
@@ -323,9 +324,10 @@ def _tools_of(scope: QueryScope, settings: Settings) -> tuple[ToolSpec, ...]:
     return offered.wire_tools
 
 
-def _prompt_note(view: Sequence[Message], kept: int) -> str:
+def _prompt_note(job: _Job, view: Sequence[Message], kept: int) -> str:
     """Repeat the prompt that is being answered, if it is not kept."""
-    if not view or is_prompt(view[-1]) or any(map(is_prompt, view[kept:])):
+    is_answered = job.trigger == "manual" or not view or is_prompt(view[-1])
+    if is_answered or any(map(is_prompt, view[kept:])):
         return ""
     earlier = earlier_summary(view).partition(PROMPT_MARK)[2]
     prompt = last_prompt(view[:kept]) or earlier

@@ -43,6 +43,7 @@ class TokenMeter:
     def forget(self) -> None:
         """Take in that something else is sent from now on."""
         self._answer, self.waits_until = None, 0
+        self._count = self._sum = 0
 
     def fixed(self, system: Sequence[str], tools: tuple[ToolSpec, ...]) -> int:
         """Return the tokens that every request holds beside its messages."""
