@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import AbortSignal, Agent, AgentSession, ErrorCode, TextDelta, Usage, tool
+from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.stores.memory import MemoryStore
 from holdfast.sync import Agent as BlockingAgent
 from holdfast.testing import Gate, ScriptedProvider, calls, says
@@ -140,12 +141,12 @@ async def test_a_session_that_is_busy_is_not_compacted() -> None:
 
 def test_the_blocking_session_compacts_and_expands() -> None:
     provider = ScriptedProvider([*answers(1), says("short")])
-    with BlockingAgent(MODEL, providers=[provider], environment={}) as agent:
-        with agent.session() as session:
-            session.chat(LONG)
-            done = session.compact()
-            assert done.summary == "short"
-            assert [message.text for message in session.expand()] == [LONG, "answer 0"]
+    blocking = BlockingAgent(MODEL, providers=[provider], environment={})
+    with blocking as agent, agent.session() as session:
+        session.chat(LONG)
+        done = session.compact()
+        assert done.summary == "short"
+        assert [message.text for message in session.expand()] == [LONG, "answer 0"]
 
 
 # A summariser that does not do its work.
@@ -346,7 +347,7 @@ async def test_a_request_that_is_still_too_long_fails_and_loses_nothing() -> Non
 
 
 async def test_an_overflow_after_the_first_words_is_not_hidden() -> None:
-    begun = [PartOpened(key="0", kind="text"), PartDelta(key="0", text="I "), TOO_LONG]
+    begun: Step = [PartOpened(key="0", kind="text"), PartDelta(key="0", text="I "), TOO_LONG]
     async with playing([*answers(1), begun]) as (session, _):
         await session.chat("hello")
         assert (await failure_of(session.chat("go on"))).code is ErrorCode.CONTEXT_LENGTH
@@ -485,7 +486,7 @@ async def test_a_compaction_that_was_cut_off_is_done_when_the_session_is_resumed
     agent, _ = make_agent([*answers(), [gate]], store=f"jsonl:{before}")
     async with agent, agent.session("one") as session:
         await fill(session)
-        compacting = asyncio.create_task(session.compact("names"))
+        compacting = OwnedTasks().start(session.compact("names"), name="compacting")
         await gate.reached.wait()
         shutil.copytree(before, after)  # what a process that dies now leaves behind
         compacting.cancel()

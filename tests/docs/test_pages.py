@@ -62,6 +62,10 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [calls(("write", {"path": "docs/tests.md", "content": "# Tests\n"})), says("It is there.")],
         [],
     ],
+    "docs/compaction.md": [
+        [says("On Monday."), says("# Objective\n- move the archive"), says("The boxes.")],
+        [says("The boxes come first.")],
+    ],
     "docs/queries.md": [
         [says("Deep, still water."), says("Deep and still, the fjord.")],
         [says('{"name": "Paris", "inhabitants": 2100000}')],

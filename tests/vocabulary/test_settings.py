@@ -9,10 +9,6 @@ from holdfast.vocabulary.settings import (
     RuntimeSettings,
 )
 
-PLANNED = {
-    "auto_compaction",
-}
-
 
 def test_the_defaults_of_a_runtime() -> None:
     assert msgspec.structs.asdict(RuntimeSettings()) == {
@@ -25,7 +21,7 @@ def test_the_defaults_of_a_runtime() -> None:
         "max_concurrent_sessions": 10,
         "session_timeout": 1800.0,
         "cross_session_context": True,
-        **dict.fromkeys(PLANNED),
+        "auto_compaction": True,
     }
 
 

@@ -49,13 +49,12 @@ _LARGE_WINDOW = 200_000
 """What is planned with when a user compacts and the model's window is not known."""
 _LONGEST_PROMPT = 8_000
 """Characters of a prompt that is repeated because it is not kept."""
-_TAIL_NOTE = (
-    "Earlier messages of this conversation were left out because it is too long for the model. "
-    "There is no summary of them ({reason}). Ask the user if you need something from them."
+_LEFT_OUT = (
+    "Earlier messages of this conversation were left out because it is too long for the model."
 )
 
 
-class _Job(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class _Need(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One compaction that is to be done."""
 
     trigger: CompactionTrigger
@@ -96,8 +95,8 @@ class Compactor:
         must_fit = tokens > window.fits
         if tokens <= window.usable or (tokens <= scope.session.meter.waits_until and not must_fit):
             return None
-        job = _Job(trigger="auto", window=window, tokens=tokens, must_fit=must_fit)
-        return await self._compact(scope, job)
+        need = _Need(trigger="auto", window=window, tokens=tokens, must_fit=must_fit)
+        return await self._compact(scope, need)
 
     async def after_overflow(self, scope: QueryScope, error: AgentError) -> Compaction | None:
         """Compact after a request that its provider refused as too long, before any answer.
@@ -124,8 +123,8 @@ class Compactor:
         # The provider counts more than we do, or holds less than we know of.
         size = min(known.size if known else tokens, max(tokens * 3 // 4, 256))
         window = window_of(size, settings)
-        job = _Job(trigger="overflow", window=window, tokens=tokens, must_fit=True)
-        return await self._compact(scope, job)
+        need = _Need(trigger="overflow", window=window, tokens=tokens, must_fit=True)
+        return await self._compact(scope, need)
 
     async def compact_now(self, scope: QueryScope) -> None:
         """Compact because the user asked for it.
@@ -137,13 +136,13 @@ class Compactor:
         """
         settings, order = scope.settings, scope.input.compact
         window = self._window(settings) or window_of(_LARGE_WINDOW, settings)
-        job = _Job(
+        need = _Need(
             trigger="manual",
             window=window,
             tokens=self._measure(scope, settings),
             instructions=order.instructions if order else None,
         )
-        if await self._compact(scope, job) is None:
+        if await self._compact(scope, need) is None:
             raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is nothing to compact")
 
     def _window(self, settings: Settings) -> Window | None:
@@ -159,12 +158,12 @@ class Compactor:
             tools=_tools_of(scope, settings),
         )
 
-    async def _compact(self, scope: QueryScope, job: _Job) -> Compaction | None:
+    async def _compact(self, scope: QueryScope, need: _Need) -> Compaction | None:
         """Prune, or ask for a summary, and record what is sent from now on."""
         await scope.recorder.record(())  # a prompt that is staged is part of the conversation
-        entry = await self._pruned(scope, job)
+        entry = await self._pruned(scope, need)
         if entry is None:
-            entry = await self._summarised(scope, job)
+            entry = await self._summarised(scope, need)
         if entry is not None:
             _logger.info(
                 "session %s was compacted (%s, %s): %s tokens before, %s after%s",
@@ -174,78 +173,76 @@ class Compactor:
             )
         return entry
 
-    async def _pruned(self, scope: QueryScope, job: _Job) -> Compaction | None:
+    async def _pruned(self, scope: QueryScope, need: _Need) -> Compaction | None:
         """Leave out old results of tools, if that is enough."""
         view = scope.fold.settled_view()
-        found = prunable_before(view) if job.trigger != "manual" else None
+        found = prunable_before(view) if need.trigger != "manual" else None
         if found is None or not scope.settings.compaction.prune:
             return None
         place, saved = found
-        if job.tokens - saved > job.window.usable:
+        if need.tokens - saved > need.window.usable:
             return None
         entry = Compaction(
             **scope.stamp(),
-            trigger=job.trigger,
+            trigger=need.trigger,
             strategy="prune",
             summary="",
             kept_from=id_at(view, place),
-            tokens_before=job.tokens,
-            tokens_after=job.tokens - saved,
+            tokens_before=need.tokens,
+            tokens_after=need.tokens - saved,
         )
         await scope.recorder.record([entry])
         scope.session.meter.forget()
         return entry
 
-    async def _summarised(self, scope: QueryScope, job: _Job) -> Compaction | None:
+    async def _summarised(self, scope: QueryScope, need: _Need) -> Compaction | None:
         view = scope.fold.settled_view()
-        most = job.window.tail
-        if job.trigger == "manual":
+        most = need.window.tail
+        if need.trigger == "manual":
             most = min(most, estimate_all(view) // 4)
         kept = first_kept(view, most)
         if kept is None:
             return None
-        summary = await self._ask(scope, job, view[:kept])
+        summary = await self._ask(scope, need, view[:kept])
         scope.add_usage(summary.usage, summary.cost)
         if summary.rejected is None:
-            text = summary.text + _prompt_note(job, view, kept)
-            entry = self._entry(scope, job, summary, strategy="summarise", text=text, kept=kept)
-            if job.trigger == "manual" or (entry.tokens_after or 0) < job.tokens:
+            text = summary.text + _prompt_note(need, view, kept)
+            entry = self._entry(scope, need, summary, strategy="summarise", text=text, kept=kept)
+            if need.trigger == "manual" or (entry.tokens_after or 0) < need.tokens:
                 return await self._record(scope, entry)
             told = "the summary makes the conversation no shorter"
             summary = msgspec.structs.replace(summary, rejected=told)
-        return await self._reject(scope, job, summary)
+        return await self._reject(scope, need, summary)
 
-    async def _reject(self, scope: QueryScope, job: _Job, summary: Summary) -> Compaction | None:
+    async def _reject(self, scope: QueryScope, need: _Need, summary: Summary) -> Compaction | None:
         """Go on without a summary: with everything, or with as much of the end as fits."""
         view = scope.fold.settled_view()
-        if not job.must_fit:
-            entry = self._entry(scope, job, summary, strategy="none", text="", kept=len(view))
-            await self._record(scope, msgspec.structs.replace(entry, tokens_after=job.tokens))
-            scope.session.meter.waits_until = job.tokens + job.window.usable // 20
-            if job.trigger == "manual":
+        if not need.must_fit:
+            entry = self._entry(scope, need, summary, strategy="none", text="", kept=len(view))
+            await self._record(scope, msgspec.structs.replace(entry, tokens_after=need.tokens))
+            scope.session.meter.waits_until = need.tokens + need.window.usable // 20
+            if need.trigger == "manual":
                 raise summary.failure or ProviderError(
                     ErrorCode.PROTOCOL, f"nothing was compacted: {summary.rejected}"
                 )
             return None
-        kept = first_kept(view, job.window.usable // 2)
+        kept = first_kept(view, need.window.usable // 2)
         if kept is None:
             return None
-        earlier = earlier_summary(view).partition(PROMPT_MARK)[0]
-        note = _TAIL_NOTE.format(reason=summary.rejected)
-        text = "\n\n".join(each for each in (note, earlier) if each) + _prompt_note(job, view, kept)
+        text = _tail_note(summary, view) + _prompt_note(need, view, kept)
         return await self._record(
-            scope, self._entry(scope, job, summary, strategy="tail", text=text, kept=kept)
+            scope, self._entry(scope, need, summary, strategy="tail", text=text, kept=kept)
         )
 
-    async def _ask(self, scope: QueryScope, job: _Job, messages: Sequence[Message]) -> Summary:
+    async def _ask(self, scope: QueryScope, need: _Need, messages: Sequence[Message]) -> Summary:
         """Ask a model for a summary, with the retries of a turn."""
         settings = _settings_of_summary(scope.settings)
-        window = job.window
+        window = need.window
         if settings.model != scope.settings.model:
             window = self._window(settings) or window
-        most = job.window.summary
+        most = need.window.summary
         room = max(window.size - window.reserve - most, window.size // 4)
-        text = question(messages, job.instructions, most=room)
+        text = question(messages, need.instructions, most=room)
 
         async def work(plan: ModelPlan) -> Reply:
             return await ask(scope, plan, text, most=most)
@@ -267,18 +264,25 @@ class Compactor:
         return Summary(text=reply.text, rejected=rejected, usage=usage, cost=cost)
 
     def _entry(
-        self, scope: QueryScope, job: _Job, summary: Summary, *, strategy: str, text: str, kept: int
+        self,
+        scope: QueryScope,
+        need: _Need,
+        summary: Summary,
+        *,
+        strategy: str,
+        text: str,
+        kept: int,
     ) -> Compaction:
         settings, view = scope.settings, scope.fold.settled_view()
         reminders = () if holds_reminders(view[kept:]) else settings.cached_reminders
         fixed = scope.session.meter.fixed(settings.system_prompts, _tools_of(scope, settings))
         return Compaction(
             **scope.stamp(),
-            trigger=job.trigger,
+            trigger=need.trigger,
             strategy=strategy,
             summary=text,
             kept_from=id_at(view, kept),
-            tokens_before=job.tokens,
+            tokens_before=need.tokens,
             tokens_after=fixed
             + estimate_all(view[kept:])
             + sum(map(estimate_text, (text, *reminders))),
@@ -324,9 +328,22 @@ def _tools_of(scope: QueryScope, settings: Settings) -> tuple[ToolSpec, ...]:
     return offered.wire_tools
 
 
-def _prompt_note(job: _Job, view: Sequence[Message], kept: int) -> str:
+def _tail_note(summary: Summary, view: Sequence[Message]) -> str:
+    """Say that there is no summary, and repeat an earlier one."""
+    earlier = earlier_summary(view).partition(PROMPT_MARK)[0]
+    if earlier.startswith(_LEFT_OUT):
+        earlier = earlier.partition("\n\n")[2]
+    reason = " ".join((summary.rejected or "").split())[:300]
+    note = (
+        f"{_LEFT_OUT} There is no summary of them ({reason}). Ask the user if you need something "
+        "from them."
+    )
+    return f"{note}\n\n{earlier}" if earlier else note
+
+
+def _prompt_note(need: _Need, view: Sequence[Message], kept: int) -> str:
     """Repeat the prompt that is being answered, if it is not kept."""
-    is_answered = job.trigger == "manual" or not view or is_prompt(view[-1])
+    is_answered = need.trigger == "manual" or not view or is_prompt(view[-1])
     if is_answered or any(map(is_prompt, view[kept:])):
         return ""
     earlier = earlier_summary(view).partition(PROMPT_MARK)[2]
