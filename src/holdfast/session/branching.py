@@ -118,6 +118,11 @@ class Branches:
             return fold
         return await fold_log(self._store.log, await self._entries())
 
+    async def _read_all(self) -> None:
+        """Let the session have all of its messages, also those before a compaction."""
+        if self._recorder.fold.compacted.is_partial:
+            await self._recorder.refold(self.whole_fold)
+
     async def expand(self, compaction_id: str | None) -> tuple[Message, ...]:
         """Return the messages that a compaction left out; without an id those of the last one.
 
@@ -138,6 +143,18 @@ class Branches:
         path = current_path(entries, through=found.seq - 1)
         return left_out_by(found, (*inherited, *path))
 
+    async def message(self, message_id: str) -> Message:
+        """Return a message of the conversation.
+
+        Raises:
+            SessionError: MESSAGE_NOT_FOUND when there is no such message.
+
+        """
+        for message in (await self.whole_fold()).messages():
+            if message.id == message_id:
+                return message
+        raise _no_message(message_id)
+
     async def edit(
         self, action: EditAction, target: str | None, message: Message | None = None
     ) -> None:
@@ -149,6 +166,7 @@ class Branches:
 
         """
         async with self._queue.at_rest():
+            await self._read_all()
             fold = self._recorder.fold
             if fold.approvals:
                 told = "a tool call waits for an approval; answer it before you edit the history"

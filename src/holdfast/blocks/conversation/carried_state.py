@@ -15,7 +15,7 @@ from holdfast.blocks.conversation.native_place import NativePlace
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.vocabulary.approvals import Grant
 from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.entries import Entry, InputQueued, QueryEnded, QueryStarted
+from holdfast.vocabulary.entries import Entry, HistoryEdited, InputQueued, QueryEnded, QueryStarted
 from holdfast.vocabulary.ids import MessageId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import KeptOptions
@@ -81,9 +81,12 @@ def carried_by(fold: SessionFold, kept_from: MessageId | None) -> tuple[int | No
 def fold_from_compaction(entries: Sequence[Entry], seq: int) -> SessionFold | None:
     """Fold a session from the opening and the entries that a compaction needs.
 
-    None when they do not suffice: the compaction is not among them, was rewound, or cannot be read.
+    None when they do not suffice: the compaction is not among them, was rewound, or cannot be read,
+    or messages were edited, which may be others than those that the entries make.
     """
     path = current_path(entries)
+    if any(isinstance(entry, HistoryEdited) for entry in path):
+        return None
     compaction = next((item for item in path if item.seq == seq), None)
     if not isinstance(compaction, Compaction) or compaction.carried is None:
         return None

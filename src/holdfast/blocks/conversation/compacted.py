@@ -25,7 +25,7 @@ class Compacted:
         self.is_partial = False
         """Whether entries before the last compaction were not read."""
         self._places: dict[MessageId, int] = {}
-        self._all_from = 0
+        self._opened_at = self._all_from = 0
         """A `seq` from which on entries make all that is sent; 0: there is none."""
         self._pruned: dict[MessageId, tuple[Message, Message]] = {}
         """The original, and what is sent instead."""
@@ -33,11 +33,12 @@ class Compacted:
     def start(self, seq: int) -> None:
         """Begin with a session whose messages are made by entries from `seq` on; 0: by others."""
         self._places.clear()
-        self._all_from = seq
+        self._opened_at = self._all_from = seq
 
     def forget_places(self) -> None:
-        """Take in that messages were edited."""
+        """Take in that messages were edited, perhaps a summary: any of them may be sent again."""
         self._places.clear()
+        self._all_from = self._opened_at
 
     def place(self, message: Message | None, seq: int, *, after: Message | None = None) -> None:
         """Note the first entry of a message; one that goes on with another one has its place."""
