@@ -43,6 +43,7 @@ class CarriedState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     policy: JsonObject | None = None
     notes: tuple[ReminderPart, ...] = ()
     untold: tuple[ReminderPart, ...] = ()
+    untold_since: int | None = None
     usage: Usage = Usage()
     cost: Decimal | None = Decimal(0)
 
@@ -71,6 +72,7 @@ def carried_by(fold: SessionFold, kept_from: MessageId | None) -> tuple[int | No
         policy=fold.standing.policy,
         notes=fold.notes.noted,
         untold=fold.notes.untold,
+        untold_since=fold.notes.since,
         usage=fold.usage,
         cost=fold.cost,
     )
@@ -87,18 +89,17 @@ def fold_from_compaction(entries: Sequence[Entry], seq: int) -> SessionFold | No
     path = current_path(entries)
     if any(isinstance(entry, HistoryEdited) for entry in path):
         return None
-    compaction = next((item for item in path if item.seq == seq), None)
-    if not isinstance(compaction, Compaction) or compaction.carried is None:
+    compactions = [item for item in path if isinstance(item, Compaction) and item.carried]
+    if seq not in (item.seq for item in compactions):
         return None
     try:
-        state = msgspec.convert(compaction.carried, CarriedState)
+        states = [msgspec.convert(item.carried, CarriedState) for item in compactions]
     except msgspec.ValidationError:  # another version wrote it
         return None
-    fold, is_restored = SessionFold(), False
+    fold = SessionFold()
     for entry in path:
-        if entry.seq > state.at and not is_restored:
-            _restore(fold, state)
-            is_restored = True
+        while states and entry.seq > states[0].at:
+            _restore(fold, states.pop(0))
         fold.apply(entry)
     fold.head = entries[-1].seq
     fold.compacted.is_partial = True
@@ -116,4 +117,5 @@ def _restore(fold: SessionFold, state: CarriedState) -> None:
     fold.standing.grants[:] = state.grants
     fold.standing.policy = state.policy
     fold.notes.noted, fold.notes.untold = state.notes, state.untold
+    fold.notes.since = state.untold_since
     fold.usage, fold.cost = state.usage, state.cost

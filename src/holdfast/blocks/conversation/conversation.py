@@ -46,12 +46,15 @@ class UntoldNotes:
         self.untold: tuple[ReminderPart, ...] = ()
         self.noted: tuple[ReminderPart, ...] = ()
         """All notes, told or not."""
+        self.since: int | None = None
+        """The first entry that what is untold comes from; None when everything was told."""
 
     def take(self, entry: ContextNoted) -> None:
         """Take in what was noted."""
         is_note = entry.included is None
         text = f"A note for this project: {entry.text}" if is_note else entry.text
         reminder = ReminderPart(text=text, persisted=True)
+        self.since = self.since or entry.seq
         self.untold += (reminder,)
         self.noted += (reminder,) if is_note else ()
 
@@ -63,13 +66,15 @@ class UntoldNotes:
 
     def tell(self, prompt: UserMessage) -> UserMessage:
         """Return a prompt that leads with what is untold; it is told by that."""
-        prompt, self.untold = self.lead(prompt), ()
+        prompt, self.untold, self.since = self.lead(prompt), (), None
         return prompt
 
-    def tell_again(self) -> None:
+    def tell_again(self, seq: int) -> None:
         """Have notes told again: a summary stands for what they led, and for included sessions."""
         others = tuple(part for part in self.untold if part not in self.noted)
         self.untold = self.noted + others
+        if self.untold:
+            self.since = self.since or seq
 
 
 class ConversationInterface(Protocol):

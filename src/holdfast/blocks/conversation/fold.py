@@ -126,8 +126,9 @@ class SessionFold(SessionState):
     def _push_prompt(self, message: UserMessage, *, time: int, seq: int) -> None:
         """Let a prompt in; what waited for something is settled by it."""
         self._settle()
+        start = min(seq, self.notes.since or seq)
         self._push(said_at(self.notes.tell(message), time))
-        self.compacted.place(self.conversation.tip, seq)
+        self.compacted.place(self.conversation.tip, start)
 
     # One step per kind; `_steps` names every kind there is.
 
@@ -247,7 +248,7 @@ class SessionFold(SessionState):
             UserMessage(id=message_id, parts=parts, time=entry.time), kept_from=entry.kept_from
         )
         self.compacted.summarise(entry)
-        self.notes.tell_again()
+        self.notes.tell_again(entry.seq)
 
     def _on_rewound(self, entry: Rewound) -> None:
         for call in self.calls.values():
