@@ -26,6 +26,7 @@ from holdfast.vocabulary.option_declarations import (
     bounds_fault,
     declared_fields,
     declared_keys,
+    help_of,
     showing,
     unknown_name,
     word_fault,
@@ -77,7 +78,12 @@ _SETTINGS = declared_fields(AgentDefaults) | declared_fields(Settings)
 
 def takes(kind: type) -> Callable[[DoorT], DoorT]:
     """Show the options of a TypedDict in the signature and the help of what takes them."""
-    return showing(options_of(kind))
+    return showing(options_of(kind), _help_of(kind))
+
+
+@cache
+def _help_of(kind: type) -> str:
+    return help_of(options_of(kind))
 
 
 def check_options(options: OptionsT, kind: type[OptionsT], *, door: str) -> OptionsT:
@@ -94,14 +100,29 @@ def check_options(options: OptionsT, kind: type[OptionsT], *, door: str) -> Opti
     known = check_names(options, kind, door=door)
     for name, value in options.items():
         _check_value(known[name], value)
-    filled: Any = {
-        name: declared.option.make() if declared.option.make else declared.default
-        for name, declared in known.items()
-        if name not in options and not _is_configured(name)
-    }
-    filled.update(options)
+    filled: Any = {**_defaults_of(kind), **options}
+    for name, make in _makers_of(kind).items():
+        if name not in options:
+            filled[name] = make()
     checked: OptionsT = filled
     return checked
+
+
+@cache
+def _defaults_of(kind: type) -> Mapping[str, object]:
+    """Return the options that configuration does not decide, with their defaults."""
+    return {
+        name: declared.default
+        for name, declared in options_of(kind).items()
+        if not _is_configured(name)
+    }
+
+
+@cache
+def _makers_of(kind: type) -> Mapping[str, Callable[[], object]]:
+    """Return the options among these whose default is made anew for each call."""
+    made = {name: options_of(kind)[name].option.make for name in _defaults_of(kind)}
+    return {name: make for name, make in made.items() if make is not None}
 
 
 def check_names(options: Mapping[str, object], kind: type, *, door: str) -> Mapping[str, Declared]:

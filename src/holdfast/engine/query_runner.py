@@ -33,7 +33,7 @@ from holdfast.vocabulary.errors import (
     RequestError,
 )
 from holdfast.vocabulary.ids import InputId
-from holdfast.vocabulary.messages import AssistantMessage, KeptOptions
+from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, without_defaults
 from holdfast.vocabulary.parts import CompactionPart, media_of
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.stream_parts import FinishKind
@@ -104,11 +104,13 @@ class QueryRunner:
             **scope.stamp(),
             message=message,
             resumes=scope.input.resumes,
-            options=KeptOptions(
-                settings=scope.input.settings,
-                require_tool=scope.input.require_tool,
-                timeout=scope.input.timeout,
-                compact=scope.input.compact,
+            options=without_defaults(
+                KeptOptions(
+                    settings=scope.input.settings,
+                    require_tool=scope.input.require_tool,
+                    timeout=scope.input.timeout,
+                    compact=scope.input.compact,
+                )
             ),
             policy=None if policy == scope.fold.standing.policy else policy,
         )
