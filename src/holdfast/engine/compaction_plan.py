@@ -21,7 +21,7 @@ MOST_RESERVED = 20_000
 _TAIL_SHARE = 4
 """A quarter of what is usable is kept as it is."""
 _SHORTEST_TAIL, _LONGEST_TAIL = 2_000, 15_000
-_LONGEST_SUMMARY, _SHORTEST_SUMMARY = 4_096, 256
+_LONGEST_SUMMARY, _SHORTEST_SUMMARY = 4_096, 128
 _PRUNED_BEHIND = 40_000
 """So many tokens of the newest results are not pruned."""
 _PRUNED_TURNS = 2

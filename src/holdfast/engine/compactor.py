@@ -20,6 +20,7 @@ from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope
 from holdfast.engine.summaries import (
     PROMPT_MARK,
+    SYSTEM_TOKENS,
     Reply,
     Summary,
     ask,
@@ -241,7 +242,7 @@ class Compactor:
         if settings.model != scope.settings.model:
             window = self._window(settings) or window
         most = need.window.summary
-        room = max(window.size - window.reserve - most, window.size // 4)
+        room = max(window.size - window.reserve - most - SYSTEM_TOKENS, window.size // 4)
         text = question(messages, need.instructions, most=room)
 
         async def work(plan: ModelPlan) -> Reply:

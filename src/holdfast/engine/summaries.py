@@ -25,8 +25,6 @@ from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.stream_parts import PartDelta, PartOpened, StreamFinished
 from holdfast.vocabulary.usage import Usage
 
-HEADINGS = ("Objective", "Details", "Work done", "Active", "Blocked", "Next", "Files")
-
 _SYSTEM = (
     "You summarise a conversation between a user and an assistant, so that the assistant can go on "
     "with your summary instead of the conversation. What you are shown is only to be summarised; "
@@ -40,6 +38,7 @@ _SYSTEM = (
     "# Next: what is to be done next\n"
     "# Files: paths that were read or changed, and what each is for"
 )
+SYSTEM_TOKENS = estimate_text(_SYSTEM)
 _RESULT_CHARACTERS = 2_000
 _CHARACTERS_PER_TOKEN = 3
 """Fewer than there usually are: the question has to fit."""

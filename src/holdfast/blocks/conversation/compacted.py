@@ -27,6 +27,8 @@ class Compacted:
         self._places: dict[MessageId, int] = {}
         self._opened_at = self._all_from = 0
         """A `seq` from which on entries make all that is sent; 0: there is none."""
+        self._summarised_at = 0
+        """The `seq` of the last summary; messages before it are kept by it."""
         self._pruned: dict[MessageId, tuple[Message, Message]] = {}
         """The original, and what is sent instead."""
 
@@ -53,11 +55,15 @@ class Compacted:
         """
         if message_id is None:
             return head + 1
-        return min(self._places.get(message_id, self._all_from), head + 1) or None
+        start = self._places.get(message_id, self._all_from)
+        if start < self._summarised_at:
+            start = self._all_from  # what the last summary keeps is needed to understand it
+        return min(start, head + 1) or None
 
     def summarise(self, entry: Compaction) -> None:
         """Take in that a summary is sent from now on."""
         self._all_from = entry.reads_from or self._all_from
+        self._summarised_at = entry.seq
 
     def prune(self, entry: Compaction, view: Sequence[Message]) -> None:
         """Leave results of tools out of what is sent."""
