@@ -166,7 +166,16 @@ class Course:
         entries = await log.read(session.session_id or SessionId(""))
         whole, live = await fold_log(log, entries), session._opened().fold
         assert live.sent_view() == whole.sent_view()
-        for name in ("head", "settings", "title", "usage", "cost", "inputs", "last_finish"):
+        for name in (
+            "head",
+            "settings",
+            "title",
+            "usage",
+            "cost",
+            "inputs",
+            "last_finish",
+            "unended",
+        ):
             assert getattr(live, name) == getattr(whole, name), name
         assert live.notes.untold == whole.notes.untold
         for request in self.provider.sent:

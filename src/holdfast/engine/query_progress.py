@@ -32,10 +32,10 @@ class Progress(msgspec.Struct):
 
 def limit_reached(scope: QueryScope, limits: Limits, *, now: float) -> str | None:
     """Return the limit that allows one more turn and no other after it, as `turns=50`."""
-    cost = float(scope.cost) if scope.cost is not None else 0.0
+    cost = float(scope.cost or 0) + float(scope.children.cost or 0)
     used: dict[str, float] = {
         "turns": scope.turns + 1,
-        "tokens": scope.usage.total,
+        "tokens": scope.usage.total + scope.children.usage.total,
         "cost": cost,
         "seconds": now - scope.started_at,
         "tool_calls": scope.tool_calls,

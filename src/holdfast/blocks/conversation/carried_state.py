@@ -10,13 +10,13 @@ from decimal import Decimal
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.blocks.conversation.fold import SessionFold, note_queries
 from holdfast.blocks.conversation.native_place import NativePlace
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.vocabulary.approvals import Grant
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import Entry, HistoryEdited, InputQueued, QueryEnded, QueryStarted
-from holdfast.vocabulary.ids import MessageId
+from holdfast.vocabulary.ids import MessageId, QueryId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import KeptOptions
 from holdfast.vocabulary.parts import ReminderPart
@@ -37,6 +37,7 @@ class CarriedState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     open_query: QueryStarted | None = None
     """Without its prompt, which is a message."""
     last_query: QueryEnded | None = None
+    unended: tuple[QueryId, ...] = ()
     last_finish: FinishKind | None = None
     inputs: tuple[InputQueued, ...] = ()
     grants: tuple[Grant, ...] = ()
@@ -66,6 +67,7 @@ def carried_by(fold: SessionFold, kept_from: MessageId | None) -> tuple[int | No
         native=fold.native,
         open_query=replace(opened, message=None, raw=None) if opened else None,
         last_query=replace(fold.last_query, raw=None) if fold.last_query else None,
+        unended=tuple(fold.unended),
         last_finish=fold.last_finish,
         inputs=tuple(replace(item, raw=None) for item in fold.inputs.values()),
         grants=tuple(fold.standing.grants),
@@ -96,12 +98,16 @@ def fold_from_compaction(entries: Sequence[Entry], seq: int) -> SessionFold | No
         states = [msgspec.convert(item.carried, CarriedState) for item in compactions]
     except msgspec.ValidationError:  # another version wrote it
         return None
-    fold = SessionFold()
+    fold, last = SessionFold(), states[-1]
     for entry in path:
         while states and entry.seq > states[0].at:
             _restore(fold, states.pop(0))
         fold.apply(entry)
     fold.head = entries[-1].seq
+    fold.unended = dict.fromkeys(last.unended)
+    for entry in entries:
+        if entry.seq > last.at:
+            note_queries(fold.unended, entry)
     fold.compacted.is_partial = True
     return fold
 
