@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import AbortSignal, Agent, AgentSession, ErrorCode, TextDelta, Usage, tool
 from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.hooks import AfterCompaction, BeforeCompaction, Block, Hooks, Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.sync import Agent as BlockingAgent
 from holdfast.testing import Gate, ScriptedProvider, calls, says
@@ -403,6 +404,42 @@ def results_in(messages: Sequence[Message]) -> list[str]:
         for piece in part.content
         if isinstance(piece, TextPart)
     ]
+
+
+# Hooks.
+
+
+async def test_a_hook_can_block_a_compaction_and_another_hears_of_one() -> None:
+    told: list[AfterCompaction] = []
+    asked: list[BeforeCompaction] = []
+    blocks = [Block("not now")]
+
+    def gate(given: BeforeCompaction) -> Proceed | Block:
+        asked.append(given)
+        return blocks.pop() if blocks else Proceed()
+
+    hooks = Hooks(before_compaction=gate, after_compaction=told.append)
+    script: list[Step] = [*answers(3), says("fourth"), says("gist")]
+    async with playing(script, compaction=SMALL, hooks=hooks) as (session, provider):
+        await fill(session)
+        await session.chat("word " * 200)
+        assert not any(map(is_question, provider.requests))
+        await session.compact()
+    assert [(given.trigger, given.context_window) for given in asked] == [
+        ("auto", 2_000),
+        ("manual", 2_000),
+    ]
+    assert [(given.trigger, given.strategy) for given in told] == [("manual", "summarise")]
+
+
+async def test_a_hook_that_blocks_what_the_user_asked_for_is_an_error() -> None:
+    hooks = Hooks(before_compaction=lambda _given: Block("never"))
+    async with playing(answers(1), hooks=hooks) as (session, _):
+        await session.chat(LONG)
+        error = await failure_of(session.compact())
+        assert error.code is ErrorCode.HOOK_FAILED
+        assert "never" in error.message
+        assert len(session.messages) == 2
 
 
 # The provider's own.

@@ -36,6 +36,7 @@ from holdfast.vocabulary.entries import TurnDiscarded
 from holdfast.vocabulary.errors import (
     AgentError,
     ErrorCode,
+    HookError,
     ProviderError,
     SessionError,
     StoreError,
@@ -162,9 +163,13 @@ class Compactor:
     async def _compact(self, scope: QueryScope, need: _Need) -> Compaction | None:
         """Prune, or ask for a summary, and record what is sent from now on."""
         await scope.recorder.record(())  # a prompt that is staged is part of the conversation
+        if await self._is_blocked(scope, need):
+            return None
         entry = await self._pruned(scope, need)
         if entry is None:
             entry = await self._summarised(scope, need)
+        if entry is not None and scope.hooks is not None:
+            await scope.hooks.after_compaction(entry)
         if entry is not None:
             _logger.info(
                 "session %s was compacted (%s, %s): %s tokens before, %s after%s",
@@ -173,6 +178,19 @@ class Compactor:
                 f"; no summary: {entry.rejected}" if entry.rejected else "",
             )
         return entry
+
+    async def _is_blocked(self, scope: QueryScope, need: _Need) -> bool:
+        """Ask hooks before a compaction; whether one of them blocks it."""
+        if scope.hooks is None:
+            return False
+        reason = await scope.hooks.before_compaction(
+            trigger=need.trigger, tokens=need.tokens, context_window=need.window.size
+        )
+        if reason is not None and need.trigger == "manual":
+            raise HookError(ErrorCode.HOOK_FAILED, f"a hook blocked the compaction: {reason}")
+        if reason is not None:
+            scope.session.meter.waits_until = need.tokens + need.window.usable // 20
+        return reason is not None
 
     async def _pruned(self, scope: QueryScope, need: _Need) -> Compaction | None:
         """Leave out old results of tools, if that is enough."""
@@ -304,16 +322,21 @@ class Compactor:
         return entry
 
 
-def provider_summary(scope: QueryScope) -> Compaction:
-    """Return the entry of a compaction that the provider made inside its answer."""
+async def record_provider_summary(scope: QueryScope) -> None:
+    """Record a compaction that the provider made inside its answer."""
     finished = scope.turn.answer.finished if scope.turn is not None else None
-    return Compaction(
+    made = Compaction(
         **scope.turn_stamp(),
         trigger="provider",
         strategy="server",
         summary="",
         tokens_before=finished.usage.input or None if finished else None,
     )
+    if scope.hooks is None:
+        scope.recorder.stage([made])
+        return
+    await scope.recorder.record([made])
+    await scope.hooks.after_compaction(made)
 
 
 def _settings_of_summary(settings: Settings) -> Settings:

@@ -3,16 +3,14 @@
 import msgspec
 
 from holdfast.blocks.request_builder import RequestExtras
-from holdfast.engine.query_scope import QueryScope
+from holdfast.engine.query_scope import QueryScope, say
 from holdfast.engine.tool_execution import record_end, record_failure
 from holdfast.engine.turn_runner import TurnOutcome
 from holdfast.ports.runner import OutputSpec
 from holdfast.serialization.canonical import canonical_json
-from holdfast.vocabulary.entries import InputPromoted, InputQueued
 from holdfast.vocabulary.errors import ErrorCode, ProviderError, ToolError
 from holdfast.vocabulary.events import QuerySummary
-from holdfast.vocabulary.ids import new_input_id, new_message_id
-from holdfast.vocabulary.messages import AssistantMessage, Sender, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, UserMessage
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart
 from holdfast.vocabulary.settings import Limits
 
@@ -63,21 +61,6 @@ def summary_of(scope: QueryScope, extras: RequestExtras) -> QuerySummary:
         tools=len(extras.tools),
         system_reminder="\n\n".join(extras.reminders) or None,
     )
-
-
-async def say(scope: QueryScope, text: str) -> UserMessage:
-    """Put a message of the program's own into the conversation, and return it."""
-    input_id = new_input_id()
-    message = UserMessage(
-        id=new_message_id(),
-        parts=(TextPart(text=text),),
-        query_id=scope.query_id,
-        sender=Sender(kind="orchestrator"),
-    )
-    queued = InputQueued(**scope.stamp(), input_id=input_id, message=message, delivery="steer")
-    promoted = InputPromoted(**scope.stamp(), input_id=input_id)
-    await scope.recorder.record([queued, promoted])
-    return message
 
 
 async def took_output_call(scope: QueryScope, turn: TurnOutcome, progress: Progress) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.conversation.tool_calls import said_at
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
-from holdfast.engine.compactor import Compactor, provider_summary
+from holdfast.engine.compactor import Compactor, record_provider_summary
 from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_progress import (
     Progress,
@@ -150,9 +150,11 @@ class QueryRunner:
                 if rest is not None:
                     return rest
             await self._promote_steers(scope, progress)
-            if await self._compactor.make_room(scope) and scope.settings.compaction.pause_after:
-                return QueryOutcome(stop_reason="complete", stop_detail="compaction")
+            if (rest := await self._prepare_turn(scope)) is not None:
+                return rest
             turn = await self._answered(scope, progress)
+            if scope.hooks is not None:
+                await scope.hooks.after_turn(turn.message_id)
             progress.reminders, progress.fresh_media, progress.require_tool = (), (), None
             stop_reason = await self._after_turn(scope, turn, progress)
             if stop_reason is None and progress.limit is not None:
@@ -160,6 +162,17 @@ class QueryRunner:
             if stop_reason is not None:
                 detail = progress.limit if stop_reason == "limit" else None
                 return QueryOutcome(stop_reason=stop_reason, stop_detail=detail)
+
+    async def _prepare_turn(self, scope: QueryScope) -> QueryOutcome | None:
+        """Ask hooks, and make room for the next request; returns how the query rests, if it does.
+
+        A compaction ends it where the settings say so.
+        """
+        if scope.hooks is not None and (rest := await scope.hooks.before_turn()) is not None:
+            return rest
+        if await self._compactor.make_room(scope) and scope.settings.compaction.pause_after:
+            return QueryOutcome(stop_reason="complete", stop_detail="compaction")
+        return None
 
     async def _answered(self, scope: QueryScope, progress: Progress) -> TurnOutcome:
         """Run the next turn; once more, with something shorter, if its request was too long."""
@@ -169,17 +182,17 @@ class QueryRunner:
             if await self._compactor.after_overflow(scope, error) is None:
                 raise
         else:
-            return self._learn(scope, turn)
+            return await self._learn(scope, turn)
         turn = await self._attempts.run(scope, self._next_turn(scope, progress))
-        return self._learn(scope, turn)
+        return await self._learn(scope, turn)
 
-    def _learn(self, scope: QueryScope, turn: TurnOutcome) -> TurnOutcome:
+    async def _learn(self, scope: QueryScope, turn: TurnOutcome) -> TurnOutcome:
         """Take in what the provider says of the length of the conversation."""
         answer = scope.turn.answer if scope.turn is not None else None
         if answer is not None and answer.finished is not None:
             scope.session.meter.learn(turn.message_id, answer.finished.usage)
             if any(isinstance(part, CompactionPart) and part.text for part in answer.parts):
-                scope.recorder.stage([provider_summary(scope)])
+                await record_provider_summary(scope)
         return turn
 
     async def _run_tools(self, scope: QueryScope) -> QueryOutcome | None:
