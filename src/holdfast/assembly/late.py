@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from holdfast.assembly.attachments import attachment_part
+    from holdfast.providers.catalogue import Catalogue
     from holdfast.providers.claude_agent.agent import AgentPlace, ClaudeAgent
     from holdfast.providers.claude_agent.transcripts import stored_transcripts
     from holdfast.providers.local.client import LocalModelClient
@@ -34,6 +35,7 @@ __all__ = [
     "Access",
     "AgentPlace",
     "AiohttpTransport",
+    "Catalogue",
     "ClaudeAgent",
     "Dialect",
     "JsonlStore",
@@ -70,6 +72,7 @@ if not TYPE_CHECKING:
             "DIALECTS": _DIALECTS,
             "Access": _VENDOR_CLIENTS,
             "AgentPlace": _CLAUDE_AGENT,
+            "Catalogue": "holdfast.providers.catalogue",
             "AiohttpTransport": "holdfast.providers.transport.http",
             "ClaudeAgent": _CLAUDE_AGENT,
             "Dialect": _DIALECTS,
