@@ -119,7 +119,7 @@ def _configuration(configuration: Configuration) -> Finding:
         return Finding(
             subject="configuration",
             verdict="note",
-            found=f"{found}; the project's file {project.path} is not trusted, so it counts nothing",
+            found=f"{found}; the project's file {project.path} is not trusted, so it is ignored",
             remedy="read the file, then trust it with `holdfast trust`",
         )
     return Finding(subject="configuration", verdict="ok", found=found)

@@ -146,7 +146,7 @@ def _one_shot(choices: Choices, words: str | None) -> int:
 
 
 def _chat(choices: Choices, first: str | None) -> int:
-    return int(import_module("holdfast.cli.chat").run_chat(choices, first))
+    return int(import_module("holdfast.cli.chat.client").run_chat(choices, first))
 
 
 def _has_person() -> bool:
