@@ -99,7 +99,7 @@ def scripted_server(*turns: Turn) -> Iterator[ScriptedServer]:
 
 def _events_of(turn: Turn) -> Iterator[dict[str, Any]]:
     usage = {"input_tokens": 10, "output_tokens": 1}
-    message = {
+    message: dict[str, Any] = {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
@@ -112,10 +112,14 @@ def _events_of(turn: Turn) -> Iterator[dict[str, Any]]:
     yield {"type": "message_start", "message": message}
     index = 0
     if turn.thinking:
-        yield from _block(index, {"type": "thinking", "thinking": "", "signature": ""}, [
-            {"type": "thinking_delta", "thinking": turn.thinking},
-            {"type": "signature_delta", "signature": "c2ln"},
-        ])
+        yield from _block(
+            index,
+            {"type": "thinking", "thinking": "", "signature": ""},
+            [
+                {"type": "thinking_delta", "thinking": turn.thinking},
+                {"type": "signature_delta", "signature": "c2ln"},
+            ],
+        )
         index += 1
     if any(turn.pieces):
         deltas = [{"type": "text_delta", "text": piece} for piece in turn.pieces]

@@ -2,14 +2,16 @@
 
 import contextlib
 import shlex
+import shutil
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 
 from tests.cli.commands import Place
 
-_PATIENCE = 60.0
+TMUX = shutil.which("tmux") or "tmux"
+_LOOKS, _BETWEEN_LOOKS = 1200, 0.05
 
 
 class Terminal:
@@ -21,7 +23,7 @@ class Terminal:
     def tmux(self, *arguments: str) -> str:
         """Run one tmux command and return what it prints."""
         done = subprocess.run(
-            ["tmux", "-S", self._socket, *arguments],
+            [TMUX, "-S", self._socket, *arguments],
             capture_output=True,
             text=True,
             check=True,
@@ -48,14 +50,12 @@ class Terminal:
 
     def wait_for(self, shown: str | Callable[[str], bool]) -> str:
         """Wait until the screen shows a text; returns the screen then."""
-        deadline = time.monotonic() + _PATIENCE
-        while True:
+        for _ in range(_LOOKS):
             screen = self.screen(history=True)
             if shown(screen) if callable(shown) else shown in screen:
                 return screen
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{shown!r} was never shown:\n{screen}")
-            time.sleep(0.05)
+            threading.Event().wait(_BETWEEN_LOOKS)
+        raise AssertionError(f"{shown!r} was never shown:\n{screen}")
 
 
 @contextlib.contextmanager
@@ -67,13 +67,11 @@ def terminal(
     found = Terminal(socket)
     environment = place.environment | variables
     assigned = [f"{name}={value}" for name, value in environment.items()]
-    command = shlex.join(
-        ["env", "-i", *assigned, sys.executable, "-m", "holdfast.cli", *arguments]
-    )
+    command = shlex.join(["env", "-i", *assigned, sys.executable, "-m", "holdfast.cli", *arguments])
     shown = f"{command}; echo exit=$?; exec sleep 600"
     size = ["-x", str(width), "-y", str(height)]
     subprocess.run(
-        ["tmux", "-S", socket, "-f", "/dev/null", "new-session", "-d", *size]
+        [TMUX, "-S", socket, "-f", "/dev/null", "new-session", "-d", *size]
         + ["-c", str(place.project), shown],
         check=True,
     )

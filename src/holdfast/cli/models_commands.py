@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from pathlib import Path
 
 import click
 
@@ -56,10 +57,9 @@ def list_models(search: str, *, everything: bool, shown_as: str) -> None:
 @click.argument("name")
 def pull(name: str) -> None:
     """Fetch the weights of a local model; an interrupted download goes on where it was."""
-    progress = _Progress(Output())
-    path = asyncio.run(pull_model(name.removeprefix("local/"), progress=progress.show))
-    progress.end()
-    Output().line(f"{path}\nuse it with: holdfast -m local/{name.removeprefix('local/')}")
+    output = Output()
+    path = fetch_model(name.removeprefix("local/"), output)
+    output.line(f"{path}\nuse it with: holdfast -m local/{name.removeprefix('local/')}")
 
 
 @command.command()
@@ -70,6 +70,14 @@ def remove(name: str, *, yes: bool) -> None:
     confirm(f"Remove the weights of {name!r}?", yes=yes)
     freed = asyncio.run(remove_local_model(name.removeprefix("local/")))
     Output().line(f"freed {freed / _MEGABYTE:.0f} MB")
+
+
+def fetch_model(name: str, output: Output) -> Path:
+    """Fetch the weights of a model and show how far it is; returns where they are."""
+    progress = _Progress(output)
+    path = asyncio.run(pull_model(name, progress=progress.show))
+    progress.end()
+    return path
 
 
 class _Progress:

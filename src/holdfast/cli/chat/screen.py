@@ -48,7 +48,9 @@ class Counts:
     """What the status line says."""
 
     usage: Usage = field(default_factory=Usage)
-    cost: float | None = 0.0
+    cost: float = 0.0
+    is_cost_whole: bool = True
+    """Whether the cost of every turn is known; that of an interrupted one is not."""
     context_used: int = 0
     context_window: int | None = None
 
@@ -191,11 +193,12 @@ class Screen:
     def _count(self, ended: TurnEnded) -> None:
         self.counts.usage += ended.usage
         if ended.cost is None:
-            self.counts.cost = None
-        elif self.counts.cost is not None:
+            self.counts.is_cost_whole = False
+        else:
             self.counts.cost += float(ended.cost)
-        self.counts.context_used = ended.usage.total
-        self.counts.context_window = ended.context_window
+        if ended.context_window:
+            self.counts.context_used = ended.usage.total
+            self.counts.context_window = ended.context_window
 
     def _tool_line(self, tool: RunningTool, now: float) -> str:
         elapsed = f"{now - tool.started:.0f} s"
@@ -206,8 +209,9 @@ class Screen:
 def status_line(screen: Screen, *, model: str, name: str) -> str:
     """Return the line at the bottom: model, tokens, cost and how much of the context is left."""
     counts = screen.counts
-    cost = "cost unknown" if counts.cost is None else f"${counts.cost:.4f}"
-    parts = [safe_line(model), f"{counts.usage.total} tokens", cost]
+    parts = [safe_line(model), f"{counts.usage.total} tokens"]
+    if counts.cost or counts.is_cost_whole:
+        parts.append(f"${counts.cost:.4f}" + ("" if counts.is_cost_whole else " and more"))
     if counts.context_window:
         left = 100 - min(100, 100 * counts.context_used // counts.context_window)
         parts.append(f"{left} % context left")
