@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 
@@ -63,7 +64,8 @@ def terminal(
     place: Place, *arguments: str, width: int = 80, height: int = 30, **variables: str
 ) -> Iterator[Terminal]:
     """Run `holdfast` in a terminal of that size until the block is left."""
-    socket = str(place.root / "tmux")
+    folder = tempfile.mkdtemp(prefix="tmux-")  # a short path: a socket's has at most 107 bytes
+    socket = f"{folder}/socket"
     found = Terminal(socket)
     environment = place.environment | variables
     assigned = [f"{name}={value}" for name, value in environment.items()]
@@ -71,8 +73,10 @@ def terminal(
     shown = f"{command}; echo exit=$?; exec sleep 600"
     size = ["-x", str(width), "-y", str(height)]
     subprocess.run(
-        [TMUX, "-S", socket, "-f", "/dev/null", "new-session", "-d", *size]
-        + ["-c", str(place.project), shown],
+        [
+            *(TMUX, "-S", socket, "-f", "/dev/null", "new-session", "-d", *size),
+            *("-c", str(place.project), shown),
+        ],
         check=True,
     )
     try:
@@ -80,3 +84,4 @@ def terminal(
     finally:
         with contextlib.suppress(subprocess.CalledProcessError):
             found.tmux("kill-server")
+        shutil.rmtree(folder, ignore_errors=True)

@@ -10,6 +10,8 @@ from typing import Any
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app_or_none
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import FileHistory, InMemoryHistory
@@ -44,6 +46,7 @@ class Chat:
         self.approvals = approvals
         self.leaving = False
         self._last_interrupt = -_TWICE
+        self._typed: asyncio.Queue[str] = asyncio.Queue()
         self._tasks = asyncio.TaskGroup()
         self._following: asyncio.Task[None] | None = None
         self.screen = Screen(
@@ -80,12 +83,23 @@ class Chat:
         return Exit.OK
 
     async def _read_prompts(self) -> None:
+        """Keep one prompt on the screen until the person leaves.
+
+        Between two prompts the terminal would be in its line mode, where an Enter that was pressed
+        early means something else.
+        """
+        taking = self._tasks.create_task(self._take_lines())
+        try:
+            await self._prompt.prompt_async()
+        except EOFError:
+            return
+        finally:
+            taking.cancel()
+
+    async def _take_lines(self) -> None:
         while not self.leaving:
-            try:
-                text = await self._prompt.prompt_async()
-            except EOFError:
-                return
-            await self._take(text)
+            await self._take(await self._typed.get())
+        self._prompt.app.exit(result="")
 
     async def follow(self, session: AgentSession) -> None:
         """Make a session the one that is shown; the one before is closed."""
@@ -159,6 +173,7 @@ class Chat:
         elif self.approvals.current is not None and asking == "arguments":
             if wrong := self.approvals.change(text):
                 self.screen.complain(wrong)
+                self._prompt.default_buffer.document = Document(text, len(text))
         elif text.strip().startswith("/"):
             await self.commands.run(text.strip())
         elif text.strip():
@@ -203,7 +218,7 @@ class Chat:
 
         @keys.add("enter")
         def _(event: KeyPressEvent) -> None:
-            event.current_buffer.validate_and_handle()
+            self._enter(event.current_buffer)
 
         @keys.add("c-j")
         def _(event: KeyPressEvent) -> None:
@@ -234,11 +249,22 @@ class Chat:
             keys.add(key, filter=chooses)(do)
         return keys
 
+    def _enter(self, buffer: Buffer) -> None:
+        """Take what was typed; the prompt stays for more."""
+        text = buffer.text
+        buffer.append_to_history()
+        buffer.reset()
+        if text.strip():
+            lines = safe(text).split("\n")
+            self.screen.print("\n".join([self.screen.renderer.accent("> ") + lines[0], *lines[1:]]))
+        self._typed.put_nowait(text)
+
     def _choices(self) -> dict[str, Callable[[KeyPressEvent], None]]:
         """Return the keys that answer an approval."""
 
         def edit(event: KeyPressEvent) -> None:
-            event.current_buffer.text = self.approvals.arguments_text()
+            text = self.approvals.arguments_text()
+            event.current_buffer.document = Document(text, len(text))
             self.approvals.ask_for("arguments")
 
         return {
@@ -256,7 +282,6 @@ class Chat:
     def _interrupt(self, event: KeyPressEvent) -> None:
         now = time.perf_counter()
         if now - self._last_interrupt < _TWICE:
-            self.leaving = True
             event.app.exit(result="")
             return
         self._last_interrupt = now
