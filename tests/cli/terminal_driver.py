@@ -51,6 +51,7 @@ class Terminal:
 
     def wait_for(self, shown: str | Callable[[str], bool]) -> str:
         """Wait until the screen shows a text; returns the screen then."""
+        screen = ""
         for _ in range(_LOOKS):
             screen = self.screen(history=True)
             if shown(screen) if callable(shown) else shown in screen:

@@ -193,3 +193,29 @@ def test_jq_reads_the_stream(place: Place) -> None:
         "$holdfast -p Hi --output-format stream-json | jq -r 'select(.result).result'"
     )
     assert done.stdout == b"Hello\n"
+
+
+_SCHEMA = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "people": {"type": "integer", "minimum": 0}},
+    "required": ["city", "people"],
+}
+
+
+def test_an_answer_has_to_match_the_schema(place: Place) -> None:
+    (place.project / "city.json").write_text(json.dumps(_SCHEMA))
+    wrong, right = (
+        Turn(text='{"city": "Ulm", "people": -1}'),
+        Turn(text='{"city": "Ulm", "people": 7}'),
+    )
+    _script(place, wrong, right)
+    done = place.run("-p", "Where?", "--output-schema", "city.json", "--output-format", "json")
+    assert json.loads(done.stdout)["structured_output"] == {"city": "Ulm", "people": 7}
+    assert len(_requests(place)) == 2
+
+
+def test_a_file_that_is_no_schema_is_named(place: Place) -> None:
+    (place.project / "bad.json").write_text('{"type": 7}')
+    done = place.run("-p", "Where?", "--output-schema", "bad.json")
+    assert done.returncode == 2
+    assert b"bad.json is no JSON Schema" in done.stderr

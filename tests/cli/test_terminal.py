@@ -2,6 +2,7 @@
 
 import io
 import json
+from typing import cast
 
 import pyte
 import pytest
@@ -33,7 +34,7 @@ _ALLOWED = {"draw", "linefeed", "tab"}
 def _told(text: str) -> set[str]:
     """Return what a terminal does with a text."""
     done = io.StringIO()
-    pyte.Stream(pyte.DebugScreen(to=done)).feed(text)
+    pyte.Stream(cast("pyte.Screen", pyte.DebugScreen(to=done))).feed(text)
     return {json.loads(line)[0] for line in done.getvalue().splitlines()}
 
 

@@ -5,6 +5,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -29,8 +30,10 @@ async def run_one_shot(choices: Choices, prompt: PromptInput, output: Output) ->
     try:
         async with open_agent(choices, approver=deny_unanswered(asked)) as agent:
             session = await open_session(agent, choices)
-            stream = session.stream(
+            wanted = choices.output_schema
+            stream: QueryStream[Any] = session.stream(
                 prompt.text,
+                output_type=None if wanted is None else _answer_type(wanted),
                 attachments=prompt.files,
                 total_timeout=choices.timeout,
                 on_abort="return",
@@ -42,6 +45,12 @@ async def run_one_shot(choices: Choices, prompt: PromptInput, output: Output) ->
         outcome = outcome_of(None, error, denials=asked)
     printer.end(outcome)
     return outcome.exit
+
+
+def _answer_type(path: str) -> type:
+    """Read the schema; what checks it is loaded only here."""
+    made: type = import_module("holdfast.cli.answer_schema").answer_type(path)
+    return made
 
 
 async def _watch(
