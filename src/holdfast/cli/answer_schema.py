@@ -7,6 +7,8 @@ import click
 import jsonschema
 import msgspec
 
+from holdfast.cli.outcomes import SchemaAnswer
+
 
 def answer_type(path: str) -> type:
     """Return a type for `output_type` whose values are those that the schema in a file allows.
@@ -23,7 +25,7 @@ def answer_type(path: str) -> type:
         raise click.UsageError(f"{path} is no JSON Schema: {error}") from error
     checker = validator(schema)
 
-    class Answer:
+    class Answer(SchemaAnswer):
         """An answer as plain values; has the methods by which a pydantic model is recognised."""
 
         @classmethod
@@ -32,12 +34,12 @@ def answer_type(path: str) -> type:
             return schema
 
         @classmethod
-        def model_validate_json(cls, text: str | bytes) -> object:
+        def model_validate_json(cls, text: str | bytes) -> "Answer":
             """Return the value of a JSON text if the schema allows it."""
             value: Any = msgspec.json.decode(text)
             wrong = jsonschema.exceptions.best_match(checker.iter_errors(value))
             if wrong is not None:
                 raise ValueError(f"{wrong.json_path}: {wrong.message}")
-            return value
+            return cls(value)
 
     return Answer

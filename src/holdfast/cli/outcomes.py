@@ -44,6 +44,13 @@ _SUBTYPES = {
 }
 
 
+class SchemaAnswer:
+    """An answer that matches the schema of `--output-schema`."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
 class Denial(msgspec.Struct, frozen=True, kw_only=True, rename={"tool": "tool_name"}):
     """A tool call that was not run because there was nobody to ask, as the result object has it."""
 
@@ -123,8 +130,8 @@ def result_object(outcome: Outcome, *, session_id: str | None, duration_ms: int)
     }
     if result is not None and result.stop_detail:
         told["stop_detail"] = result.stop_detail
-    if result is not None and result.output is not None:
-        told["structured_output"] = msgspec.to_builtins(result.output)
+    if result is not None and isinstance(result.output, SchemaAnswer):
+        told["structured_output"] = result.output.value
     if error is not None and error.code is not ErrorCode.ABORTED:
         told["error"] = {
             "code": error.code.value,
