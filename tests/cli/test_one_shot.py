@@ -6,10 +6,14 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import jsonschema
 import pytest
 
+from holdfast.serialization.schemas import stream_json_schema
+from holdfast.vocabulary.entry_kinds import KnownEntry
+from holdfast.vocabulary.events import LiveEvent
 from tests.cli.commands import Place
 from tests.cli.scripted_server import Turn, scripted_server
 
@@ -219,3 +223,33 @@ def test_a_file_that_is_no_schema_is_named(place: Place) -> None:
     done = place.run("-p", "Where?", "--output-schema", "bad.json")
     assert done.returncode == 2
     assert b"bad.json is no JSON Schema" in done.stderr
+
+
+def test_every_line_of_a_stream_matches_the_published_schema(place: Place) -> None:
+    schema = json.loads(place.run("schema").stdout)
+    checker = jsonschema.Draft202012Validator(schema)
+    call = ("write", {"path": "a.txt", "content": "b"})
+    _script(place, Turn(thinking="Hm.", text="I write.", calls=[call]), Turn(status=400))
+    flags = ("--output-format", "stream-json", "--include-partial-messages")
+    lines = place.run("-p", "Hi", *flags, "--allow-tool", "write").stdout.splitlines()
+    lines += place.run("-p", "Hi", *flags).stdout.splitlines()
+    kinds = set()
+    for line in map(json.loads, lines):
+        checker.validate(line)
+        kinds.add(line["type"])
+    assert {"session", "result", "tool.ended", "reasoning.delta", "query.ended"} <= kinds
+
+
+def test_the_schema_names_every_event() -> None:
+    known = {
+        value
+        for shape in stream_json_schema()["$defs"].values()
+        for value in shape.get("properties", {}).get("kind", {}).get("enum", ())
+    }
+    entries = {kind.__struct_config__.tag for kind in get_args(KnownEntry)}
+    live = {kind.__struct_config__.tag for kind in _leaves(LiveEvent)}
+    assert entries | live <= known
+
+
+def _leaves(kind: type[LiveEvent]) -> list[type[LiveEvent]]:
+    return [leaf for own in kind.__subclasses__() for leaf in _leaves(own)] or [kind]

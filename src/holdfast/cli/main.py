@@ -15,17 +15,19 @@ from holdfast.cli.choices import Choices, with_flags
 from holdfast.cli.outcomes import Exit, exit_of
 from holdfast.cli.terminal import Output
 
+_MACHINE = "holdfast.cli.machine_commands"
 _LATE = {
+    "completion": (_MACHINE, "completion", "Print what makes a shell complete commands."),
+    "config": (_MACHINE, "config", "Show the configuration and where it comes from."),
+    "doctor": (_MACHINE, "doctor", "Check this machine and say how to mend what is wrong."),
+    "models": ("holdfast.cli.models_commands", "command", "List models, and fetch local ones."),
+    "schema": (_MACHINE, "schema", "Print the JSON Schema of a line of stream-json."),
     "sessions": (
         "holdfast.cli.sessions_commands",
+        "command",
         "List, show, search, change and export sessions.",
     ),
-    "models": ("holdfast.cli.models_commands", "List models, and fetch local ones."),
-    "config": ("holdfast.cli.config_commands", "Show the configuration and where it comes from."),
-    "doctor": (
-        "holdfast.cli.doctor_command",
-        "Check this machine and say how to mend what is wrong.",
-    ),
+    "trust": (_MACHINE, "trust", "Trust the settings and rules of this project's file."),
 }
 """Commands by the module that has them, with the line that `--help` shows: it loads none."""
 
@@ -39,7 +41,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _LATE:
             return super().get_command(ctx, cmd_name)
-        command: click.Command = import_module(_LATE[cmd_name][0]).command
+        module, name, _ = _LATE[cmd_name]
+        command: click.Command = getattr(import_module(module), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -58,7 +61,7 @@ class _Commands(click.Group):
 
     def _short_help(self, ctx: click.Context, name: str) -> str:
         if name in _LATE:
-            return _LATE[name][1]
+            return _LATE[name][2]
         command = super().get_command(ctx, name)
         return command.get_short_help_str(80) if command else ""
 
