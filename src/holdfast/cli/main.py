@@ -149,7 +149,7 @@ def _one_shot(choices: Choices, words: str | None) -> int:
 
 
 def _chat(choices: Choices, first: str | None) -> int:
-    if not import_module("holdfast.cli.first_run").prepare_model(choices, Output()):
+    if not import_module("holdfast.cli.model_setup").prepare_model(choices, Output()):
         return Exit.ERROR
     return int(import_module("holdfast.cli.chat.client").run_chat(choices, first))
 
