@@ -87,6 +87,7 @@ LEAVING = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave", LEAVING)
 async def test_leaving_a_stream_closes_the_provider_s_and_leaves_no_task(
     leave: Callable[[Agent], Awaitable[None]],

@@ -5,6 +5,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 
+import pytest
+
 from tests.architecture.source_tree import PACKAGE, ROOT, modules_under, name_of
 
 MODULE_LINES, FUNCTION_LINES = 400, 60
@@ -79,6 +81,7 @@ def test_the_first_line_of_every_file_says_what_it_is_for() -> None:
     assert silent == []
 
 
+@pytest.mark.slow
 def test_no_small_module_has_a_single_importer() -> None:
     texts = {
         ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path.read_text("utf-8")

@@ -173,6 +173,7 @@ async def test_an_error_of_no_known_kind_ends_the_query_and_keeps_what_came() ->
         assert (await session.chat("again")).text == "fine"
 
 
+@pytest.mark.slow
 async def test_an_answer_of_ten_thousand_parts_is_kept_whole_and_in_order() -> None:
     parts: list[StreamPart] = []
     for place in range(10_000):

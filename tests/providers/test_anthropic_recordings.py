@@ -143,6 +143,7 @@ def test_every_block_of_a_stream_is_kept(wire: Path) -> None:
         assert got == wanted, recording.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_every_stream_is_read_the_same_in_small_pieces(wire: Path, size: int) -> None:
     for recording in recordings(wire):
@@ -168,6 +169,7 @@ def splits_that_agree(wire: Path, limit: int) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_smaller_streams_are_read_the_same_at_every_split(wire: Path, report: Report) -> None:
     count = splits_that_agree(wire, SMALL)
@@ -180,6 +182,7 @@ def test_every_stream_is_read_the_same_at_every_split(wire: Path, report: Report
     report(f"Anthropic streams: the same at each of {splits_that_agree(wire, 40_000)} splits")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_stream_cut_anywhere_never_looks_complete(wire: Path) -> None:
     for recording in recordings(wire):

@@ -108,6 +108,7 @@ def test_a_long_frame_that_is_read_line_by_line_gives_the_same_frames(
 SIZES = {"1-byte lines": 1, "8-byte lines": 8, "1 MB lines": 1 << 20}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framing", ["sse", "ndjson", "json"])
 @pytest.mark.parametrize("step", [1, 7, 64, 4096, 1 << 20])
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
@@ -130,6 +131,7 @@ def test_the_work_for_a_byte_does_not_depend_on_what_came_before_it(
     assert parser.copied <= 3 * len(body)
 
 
+@pytest.mark.slow
 def test_a_long_frame_takes_no_more_room_than_its_bytes() -> None:
     parser = SseParser()
     parser.feed(b"data: x\n", [])

@@ -309,6 +309,7 @@ async def test_a_session_that_was_deleted_meanwhile_has_nothing_to_branch_from(
             assert raised.value.code is ErrorCode.NOT_FOUND
 
 
+@pytest.mark.slow
 async def test_a_branch_may_have_any_number_of_generations_before_it(tmp_path: Path) -> None:
     async with durable_agent("memory", tmp_path, ThreeTurns()) as agent:
         session = agent.session()

@@ -147,6 +147,7 @@ async def test_a_search_of_files_opens_no_blob_of_an_entry_that_is_not_searched(
     await store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(STORE_FACTORIES))
 async def test_hits_beyond_one_page_of_a_log_are_found(kind: str, tmp_path: Path) -> None:
     store = open_store(kind, tmp_path)

@@ -411,6 +411,7 @@ def grown(few: Calls, many: Calls) -> dict[str, int]:
     return dict(many.counts - few.counts)
 
 
+@pytest.mark.slow
 async def test_a_delta_costs_no_call_more_with_tracing_and_none_is_for_measuring() -> None:
     off = grown(await calls_of(FEW), await calls_of(MANY))
     on = grown(

@@ -278,6 +278,7 @@ async def hammer(tmp_path: Path, opener: Opener, times: int) -> tuple[int, int]:
     return swapper.swaps, calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", OPENERS)
 async def test_a_folder_that_is_swapped_for_a_link_meanwhile_leads_nowhere(
     way: str, tmp_path: Path, report: Report

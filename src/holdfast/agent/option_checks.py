@@ -95,14 +95,29 @@ def check_options(options: OptionsT, kind: type[OptionsT], *, door: str) -> Opti
     known = check_names(options, kind, door=door)
     for name, value in options.items():
         _check_value(known[name], value)
-    filled: Any = {
-        name: declared.option.make() if declared.option.make else declared.default
-        for name, declared in known.items()
-        if name not in options and not _is_configured(name)
-    }
-    filled.update(options)
+    filled: Any = {**_defaults_of(kind), **options}
+    for name, make in _makers_of(kind).items():
+        if name not in options:
+            filled[name] = make()
     checked: OptionsT = filled
     return checked
+
+
+@cache
+def _defaults_of(kind: type) -> Mapping[str, object]:
+    """Return the options that configuration does not decide, with their defaults."""
+    return {
+        name: declared.default
+        for name, declared in options_of(kind).items()
+        if not _is_configured(name)
+    }
+
+
+@cache
+def _makers_of(kind: type) -> Mapping[str, Callable[[], object]]:
+    """Return the options among these whose default is made anew for each call."""
+    made = {name: options_of(kind)[name].option.make for name in _defaults_of(kind)}
+    return {name: make for name, make in made.items() if make is not None}
 
 
 def check_names(options: Mapping[str, object], kind: type, *, door: str) -> Mapping[str, Declared]:

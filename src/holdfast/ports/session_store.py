@@ -5,7 +5,8 @@ docstrings on this page.
 """
 
 from collections.abc import AsyncGenerator, Collection, Sequence
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from functools import cache
+from typing import Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 import msgspec
 
@@ -323,6 +324,17 @@ class WatchedLeases(Protocol):
     async def lost(self, lease: Lease) -> None:
         """Return once the lease is known to be lost; wait forever for one that is released."""
         ...
+
+
+def watched_leases(leases: Leases) -> WatchedLeases | None:
+    """Return leases if they tell their holder when they are lost."""
+    return cast("WatchedLeases", leases) if _are_watched(type(leases)) else None
+
+
+@cache
+def _are_watched(kind: type[Leases]) -> bool:
+    # Once per kind: to look a protocol up takes as long as opening a session in memory.
+    return issubclass(kind, WatchedLeases)
 
 
 class Store(Protocol):

@@ -22,7 +22,7 @@ from holdfast.engine.query_scope import QueryScope, SessionScope
 from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryInput, Runner
-from holdfast.ports.session_store import Lease, Store, WatchedLeases
+from holdfast.ports.session_store import Lease, Store, WatchedLeases, watched_leases
 from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.tools import Approver, Unanswered
 from holdfast.session.branching import Branches
@@ -191,8 +191,7 @@ class LiveSession:
         """
         await self.commands.carry_out_pending(opening=True)
         self._tasks.start(self.commands.pump(), name="holdfast-commands")
-        leases = self._resources.store.leases
-        if isinstance(leases, WatchedLeases):
+        if (leases := watched_leases(self._resources.store.leases)) is not None:
             self._tasks.start(self._watch_lease(leases), name="holdfast-lease")
 
     async def _watch_lease(self, leases: WatchedLeases) -> None:
@@ -331,9 +330,9 @@ class LiveSession:
             self.abort("the session is closed")
             self.channel.hurry(within=_LAST_EVENTS_SECONDS)
         if self._closing is None:
-            self.queue.close(self._closed_error())
-            owner = OwnedTasks()
-            self._closing = owner.start(self._close(), name="holdfast-close")
+            refusal = self._closed_error()
+            self.queue.close(refusal)
+            self._closing = OwnedTasks().start(self._close(refusal), name="holdfast-close")
         self.channel.excuse(closing=True)
         if not force:
             await asyncio.shield(self._closing)
@@ -344,7 +343,7 @@ class LiveSession:
         else:
             _logger.warning("session %s was left while it closes: its store hangs", self.session_id)
 
-    async def _close(self) -> None:
+    async def _close(self, refusal: AgentError) -> None:
         drain = self._resources.runtime.close_drain_seconds
         await self.queue.settle(within=drain)
         await self._native.close()
@@ -352,7 +351,7 @@ class LiveSession:
         await self.channel.close(within=_LAST_EVENTS_SECONDS if self._forced else drain)
         with suppress(AgentError):  # who failed to write has been told
             await self.recorder.commit(())  # what is on its way to the log comes before the release
-        self.recorder.close(self._closed_error())  # what comes later is not to meet the next holder
+        self.recorder.close(refusal)  # what comes later is not to meet the next holder
         await self._resources.store.leases.release(self._lease)
 
     def _set_status(self, status: SessionStatus) -> None:

@@ -42,6 +42,7 @@ from holdfast.vocabulary.ids import ApprovalId, InputId
 from holdfast.vocabulary.secrets import without_secrets
 
 _ENTRIES = frozenset({*get_args(KnownEntry), UnknownEntry})
+"""The types of all entries: to look a type up here is faster than `isinstance` of a struct."""
 _STAGED_SECONDS = 0.005
 """How long staged events wait for others to be appended with."""
 
@@ -86,11 +87,15 @@ class SessionRecorder:
         if (over := self._refusal or self._failure) is not None:
             raise over
         has_entries = not _ENTRIES.isdisjoint(map(type, events))
-        if not (has_entries or self._staged or self._consumed or consumed):
-            # As in `show`, without the call: this is the way of every delta.
-            if not self._channel.closed:
-                self._channel.publish(events)
-            return
+        if not (self._staged or self._consumed or consumed):
+            # Live events before the first entry do not wait for the log. As in `show`, without the
+            # call: this is the way of every delta.
+            live = _before_entries(events) if has_entries else events
+            if live and not self._channel.closed:
+                self._channel.publish(live)
+            if not has_entries:
+                return
+            events = events[len(live) :]
         self._stage(events)
         self._consumed.extend(consumed)
         last = self._seq
@@ -173,11 +178,10 @@ class SessionRecorder:
 
     def _stage(self, events: Sequence[Event]) -> None:
         """Queue events with their `seq`: all of them, or none if one could not be read back."""
+        for entry in _entries_in(events):
+            refuse_unreadable(entry)
         for event in events:
-            if isinstance(event, Entry):
-                refuse_unreadable(event)
-        for event in events:
-            if isinstance(event, Entry):
+            if type(event) in _ENTRIES and isinstance(event, Entry):
                 self._seq += 1
                 self._staged.append(msgspec.structs.replace(event, seq=self._seq))
             else:
@@ -189,7 +193,7 @@ class SessionRecorder:
             self._late_flush.cancel()
             self._late_flush = None
         batch = self._staged.copy()
-        entries = [event for event in batch if isinstance(event, Entry)]
+        entries = _entries_in(batch)
         consumed = tuple(self._consumed)
         if entries or consumed:
             try:
@@ -206,12 +210,12 @@ class SessionRecorder:
         del self._staged[: len(batch)]
         shown: list[Event] = []
         for event in batch:
-            if isinstance(event, Entry):
+            if type(event) in _ENTRIES and isinstance(event, Entry):
                 shown.append(self.fold.compose(event))
                 self.fold.apply(event)
             else:
                 shown.append(event)
-            if isinstance(event, QueryEnded):
+            if type(event) is QueryEnded:
                 # What was staged after it is shown apart: it is no business of the query's.
                 self._show_appended(shown)
                 shown = []
@@ -221,6 +225,16 @@ class SessionRecorder:
     def _show_appended(self, events: Sequence[Event]) -> None:
         self.show(events)
         self._appended(events)
+
+
+def _entries_in(events: Sequence[Event]) -> list[Entry]:
+    return [event for event in events if type(event) in _ENTRIES and isinstance(event, Entry)]
+
+
+def _before_entries(events: Sequence[Event]) -> Sequence[Event]:
+    """Return the live events before the first entry."""
+    kinds = [type(event) in _ENTRIES for event in events]
+    return events[: kinds.index(True)] if True in kinds else events
 
 
 class QueryRecorder:

@@ -44,6 +44,8 @@ class _Session:
         """None once consumed: the same command cannot come again."""
         self.blobs: dict[str, bytes] = {}
         self.changed = asyncio.Event()
+        self.commanded = asyncio.Event()
+        """Set by a new command, so that an append does not wake what waits for one."""
 
     def announce(self) -> None:
         """Wake all tasks that wait for a change."""
@@ -322,7 +324,7 @@ class MemoryInbox:
         """Leave a command for the holder."""
         session = self._sessions.get_or_create(session_id)
         session.commands.setdefault(command.id, command)
-        session.announce()
+        session.commanded.set()
 
     async def pending(self, session_id: SessionId) -> Sequence[Command]:
         """Return the commands that are not consumed yet."""
@@ -334,7 +336,8 @@ class MemoryInbox:
         """Wait for a command that is not among those `seen`."""
         session = self._sessions.get_or_create(session_id)
         while all(command.id in seen for command in await self.pending(session_id)):
-            await session.changed.wait()
+            session.commanded.clear()
+            await session.commanded.wait()
 
 
 class MemoryBlobs:

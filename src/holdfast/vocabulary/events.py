@@ -75,7 +75,10 @@ class LiveEvent(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field=
         return aliases_of(self.kind, self)
 
 
-class TextDelta(LiveEvent, frozen=True, kw_only=True, gc=False, tag="text.delta"):
+# Deltas are not `kw_only`: an answer has thousands of them, and positions are faster than names.
+
+
+class TextDelta(LiveEvent, frozen=True, gc=False, tag="text.delta"):
     """More answer text; `offset` is where it begins in its part, in characters."""
 
     part_id: PartId
@@ -83,7 +86,7 @@ class TextDelta(LiveEvent, frozen=True, kw_only=True, gc=False, tag="text.delta"
     text: str
 
 
-class ReasoningDelta(LiveEvent, frozen=True, kw_only=True, gc=False, tag="reasoning.delta"):
+class ReasoningDelta(LiveEvent, frozen=True, gc=False, tag="reasoning.delta"):
     """More of what the model thinks."""
 
     part_id: PartId
@@ -91,7 +94,7 @@ class ReasoningDelta(LiveEvent, frozen=True, kw_only=True, gc=False, tag="reason
     text: str
 
 
-class CompactionDelta(LiveEvent, frozen=True, kw_only=True, gc=False, tag="compaction.delta"):
+class CompactionDelta(LiveEvent, frozen=True, gc=False, tag="compaction.delta"):
     """More of the summary that a provider makes of the conversation; it is no part of an answer."""
 
     part_id: PartId
@@ -99,7 +102,7 @@ class CompactionDelta(LiveEvent, frozen=True, kw_only=True, gc=False, tag="compa
     text: str
 
 
-class ToolInputDelta(LiveEvent, frozen=True, kw_only=True, gc=False, tag="tool.input.delta"):
+class ToolInputDelta(LiveEvent, frozen=True, gc=False, tag="tool.input.delta"):
     """More of a tool call's arguments, as JSON text."""
 
     part_id: PartId

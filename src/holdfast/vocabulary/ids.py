@@ -23,10 +23,10 @@ ApprovalId = NewType("ApprovalId", str)
 InputId = NewType("InputId", str)
 
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_PAIRS = tuple(first + second for first in _BASE62 for second in _BASE62)
+_DIGIT_OF_BYTE = bytes(ord(_BASE62[byte % 62]) for byte in range(256))
 _COUNTER_BITS = 16
 _HEAD_MASK = (1 << 64) - 1
-_RANDOM_PAIRS = 5
+_TAIL_BYTES = 10
 
 
 def _system_milliseconds() -> int:
@@ -83,12 +83,8 @@ class IdFactory:
             return self._last
 
     def _random_tail(self) -> str:
-        bits = self._random_bits(60)
-        tail = []
-        for _ in range(_RANDOM_PAIRS):
-            bits, place = divmod(bits, len(_PAIRS))
-            tail.append(_PAIRS[place])
-        return "".join(tail)
+        bits = self._random_bits(8 * _TAIL_BYTES)
+        return bits.to_bytes(_TAIL_BYTES).translate(_DIGIT_OF_BYTE).decode()
 
 
 # One factory per process, because ids must ascend across every session in it.

@@ -41,8 +41,10 @@ class PartOpened(msgspec.Struct, frozen=True, kw_only=True):
     """For tool calls: the tool."""
 
 
-class PartDelta(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class PartDelta(msgspec.Struct, frozen=True, gc=False):
     """More of a part: text, reasoning text, or a piece of a tool call's JSON."""
+
+    # Not `kw_only`: an answer has thousands of these, and positions are faster than names.
 
     key: str
     text: str

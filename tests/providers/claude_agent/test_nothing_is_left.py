@@ -167,6 +167,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_a_parent_that_is_killed_takes_everything_with_it(tmp_path: Path) -> None:
     root = str(Path(__file__).resolve().parents[3])
     code = PARENT.format(root=root, folder=str(tmp_path / "child"))

@@ -261,8 +261,9 @@ class ControlChannel:
         for handler in self._handlers():
             handler.end()
         try:
-            async with asyncio.timeout(within) as self._patience:
-                await self.drain()
+            if self._workers():
+                async with asyncio.timeout(within) as self._patience:
+                    await self.drain()
         except TimeoutError:
             await self._stop_all()
         self.closed = True

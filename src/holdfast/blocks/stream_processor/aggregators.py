@@ -17,7 +17,7 @@ from holdfast.vocabulary.parts import CompactionPart, ReasoningPart, TextPart, T
 _PLAIN_ARGUMENTS = msgspec.json.Decoder()
 
 
-_MANY = 512
+MANY_PIECES = 512
 """How many pieces are kept apart; a short string takes ten times the room of its text."""
 
 
@@ -28,11 +28,12 @@ class GrowingText:
     room than its text. What was handed to the log shares its memory with the log.
     """
 
-    __slots__ = ("_blocks", "_pieces", "_saved_blocks", "length", "saved")
+    __slots__ = ("_blocks", "_saved_blocks", "length", "pieces", "saved")
 
     def __init__(self) -> None:
         self._blocks: list[str] = []
-        self._pieces: list[str] = []
+        self.pieces: list[str] = []
+        """The last pieces. What appends to it by itself adds to `length` and calls `compact`."""
         self._saved_blocks = 0
         self.length = 0
         self.saved = 0
@@ -40,27 +41,32 @@ class GrowingText:
     def add(self, text: str) -> int:
         """Append a piece; returns the offset at which it begins."""
         offset = self.length
-        self._pieces.append(text)
+        self.pieces.append(text)
         self.length = offset + len(text)
-        if len(self._pieces) > _MANY:
-            self._blocks.append("".join(self._pieces))
-            self._pieces.clear()
+        if len(self.pieces) > MANY_PIECES:
+            self.compact()
         return offset
+
+    def compact(self) -> None:
+        """Join the pieces."""
+        if self.pieces:
+            self._blocks.append("".join(self.pieces))
+            self.pieces.clear()
 
     def whole(self) -> str:
         """Return all of the text."""
-        return "".join((*self._blocks, *self._pieces))
+        return "".join((*self._blocks, *self.pieces))
 
     def unsaved(self) -> str:
         """Return the text from `saved` on."""
-        text = "".join((*self._blocks[self._saved_blocks :], *self._pieces))
+        text = "".join((*self._blocks[self._saved_blocks :], *self.pieces))
         self._blocks[self._saved_blocks :] = [text]
-        self._pieces.clear()
+        self.pieces.clear()
         return text
 
     def mark_saved(self) -> None:
         """Note that everything so far is in the log."""
-        if self._pieces:
+        if self.pieces:
             self.unsaved()
         self._saved_blocks = len(self._blocks)
         self.saved = self.length

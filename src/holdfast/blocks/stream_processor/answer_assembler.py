@@ -4,7 +4,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.blocks.stream_processor.aggregators import GrowingText, finish_call, finish_text
+from holdfast.blocks.stream_processor.aggregators import (
+    MANY_PIECES,
+    GrowingText,
+    finish_call,
+    finish_text,
+)
 from holdfast.ports.clock import Stamp
 from holdfast.vocabulary.entries import PartCheckpoint, PartEnded, PartStarted
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
@@ -146,6 +151,8 @@ class AnswerAssembler:
         self._watch_from = min((each for each in bounds if each is not None), default=_NO_BOUND)
         """With fewer characters than this nothing can be too long."""
         self._characters = 0
+        self._loose_pieces = 0
+        """How many pieces there may be that were not joined, at most."""
         self._longest = 0
         """Characters of the longest part that is complete."""
         self._checkpoint_bytes = checkpoint_bytes
@@ -187,14 +194,29 @@ class AnswerAssembler:
                     if type(text) is not str or not text.isascii():
                         text = _plain_text(text)
                         beyond_ascii += len(text.encode("utf-8", "replace")) - len(text)
-                    characters += len(text)
-                    out.append(
-                        growing.delta(part_id=growing.id, offset=growing.add(text), text=text)
-                    )
+                    size, offset = len(text), growing.length
+                    characters += size
+                    # As in `GrowingText.add`, without the call: this is the way of every delta.
+                    growing.length = offset + size
+                    growing.pieces.append(text)
+                    out.append(growing.delta(growing.id, offset, text))
         except ProviderError as failure:
             self.failure = failure
         self._characters += characters
         self.unsaved_bytes += characters + beyond_ascii
+        self._loose_pieces += len(batch)
+        if (
+            self._loose_pieces > MANY_PIECES
+            or self._characters > self._watch_from
+            or self.unsaved_bytes >= self._checkpoint_bytes
+        ):
+            self._check_size(out)
+
+    def _check_size(self, out: list[Event]) -> None:
+        """Do what the size of the answer calls for: join pieces, give up, save."""
+        self._loose_pieces = 0
+        for growing in self._open.values():
+            growing.compact()
         if self._characters > self._watch_from:
             self._find_excess()
         if self.unsaved_bytes >= self._checkpoint_bytes:

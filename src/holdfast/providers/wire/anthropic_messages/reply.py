@@ -76,10 +76,10 @@ class MessagesDecoder:
 
     def feed(self, frames: Sequence[Frame], out: list[StreamPart]) -> None:
         """Decode `frames` and append their parts to `out`."""
+        if self._is_finished:
+            return
         text_keys = self._text_keys
         for frame in frames:
-            if self._is_finished:
-                return
             try:
                 event: ReplyEvent | None = decode_event(frame.data)
             except DECODE_ERRORS:
@@ -87,10 +87,12 @@ class MessagesDecoder:
             if type(event) is BlockDelta and type(delta := event.delta) is TextDelta:
                 key = text_keys.get(event.index)
                 if key is not None and delta.text:
-                    out.append(PartDelta(key=key, text=delta.text))
+                    out.append(PartDelta(key, delta.text))
                     continue
             if event is not None:
                 self._take(event, out)
+                if self._is_finished:
+                    return
 
     def finish(self) -> Sequence[StreamPart]:
         """Raise STREAM_INTERRUPTED unless `message_stop` was received; no parts are left."""

@@ -117,7 +117,7 @@ class BlockStart(_Tagged, tag="content_block_start"):
     content_block: JsonObject
 
 
-class BlockDelta(_Tagged, tag="content_block_delta"):
+class BlockDelta(_Tagged, tag="content_block_delta", gc=False):
     """A content block grows."""
 
     index: int

@@ -20,11 +20,11 @@ from holdfast.providers.wire.chat_completions.reply_types import (
     Choice,
     Delta,
     decode_piece,
+    decode_text_piece,
     decode_unusual,
     failed_finish,
     finish_kind,
     is_error,
-    plain_text,
     read_cost,
     read_usage,
 )
@@ -59,6 +59,8 @@ class ChatDecoder:
         self._kind: _Kind | None = None
         """The kind of the open part; None if none is open. `_key` is its key."""
         self._key = ""
+        self._expects_text = False
+        """Whether the open part is text, and no frame since it began held anything else."""
         self._part_count = 0
         self._calls = CallAssembler()
         self._finish_reason = ""
@@ -79,20 +81,15 @@ class ChatDecoder:
         for frame in frames:
             if self._is_ended:
                 return
-            try:
-                piece: AnswerPiece | None = decode_piece(frame.data)
-            except DECODE_ERRORS:
-                piece = decode_unusual(frame.data)
-            if piece is None:
-                out.extend(self.finish())
-                return
-            text = plain_text(piece) if self._kind == "text" else None
-            if text:
-                out.append(PartDelta(key=self._key, text=text))
-            elif is_error(piece) or frame.event == "error":
-                raise ERRORS.error_in_stream(decode_lenient(frame.data))
-            else:
-                self._take(piece, out)
+            if self._expects_text:
+                try:
+                    text = decode_text_piece(frame.data).choices[0].delta.content
+                except DECODE_ERRORS:
+                    text, self._expects_text = "", False
+                if text:
+                    out.append(PartDelta(self._key, text))
+                    continue
+            self._take_frame(frame, out)
 
     def finish(self) -> list[StreamPart]:
         """Return the last parts of the answer; STREAM_INTERRUPTED if it has no finish reason."""
@@ -131,6 +128,19 @@ class ChatDecoder:
     def resume(self) -> str | None:
         """Return None: servers do not keep a reply that broke off."""
         return None
+
+    def _take_frame(self, frame: Frame, out: list[StreamPart]) -> None:
+        """Decode a frame that may hold anything."""
+        try:
+            piece: AnswerPiece | None = decode_piece(frame.data)
+        except DECODE_ERRORS:
+            piece = decode_unusual(frame.data)
+        if piece is None:
+            out.extend(self.finish())
+        elif is_error(piece) or frame.event == "error":
+            raise ERRORS.error_in_stream(decode_lenient(frame.data))
+        else:
+            self._take(piece, out)
 
     def _take(self, piece: AnswerPiece, out: list[StreamPart]) -> None:
         # Some servers begin with frames of their own, without choices, id or model.
@@ -243,6 +253,7 @@ class ChatDecoder:
         if self._kind != kind:
             self._close_part(out)
             self._kind = kind
+            self._expects_text = kind == "text"
             self._key = f"{kind}-{self._part_count}"
             self._part_count += 1
             out.append(PartOpened(key=self._key, kind=kind))
@@ -263,6 +274,7 @@ class ChatDecoder:
                 self._details = []
         out.append(PartClosed(key=self._key, native=native or None))
         self._kind = None
+        self._expects_text = False
 
     def _keep_sources(self, piece: AnswerPiece) -> None:
         if piece.citations:

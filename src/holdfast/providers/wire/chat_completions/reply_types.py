@@ -6,7 +6,7 @@ leniently, without that field.
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -129,34 +129,51 @@ def is_error(piece: AnswerPiece) -> bool:
     return not piece.choices and piece.object == "error"
 
 
-def plain_text(piece: AnswerPiece) -> str | None:
-    """Return the text of a frame that holds nothing else, as most frames do; None otherwise."""
-    choices = piece.choices
-    if not choices or len(choices) > 1 or piece.usage is not None or piece.error is not None:
-        return None
-    choice = choices[0]
-    delta = choice.delta
-    if delta is None or choice.index or choice.finish_reason or choice.logprobs or choice.usage:
-        return None
-    if choice.error is not None:
-        return None
-    content = delta.content
-    is_plain = (
-        type(content) is str
-        and delta.tool_calls is None
-        and delta.reasoning is None
-        and delta.reasoning_content is None
-        and delta.reasoning_details is None
-        and delta.refusal is None
-        and delta.annotations is None
-        and delta.audio is None
-        and delta.executed_tools is None
-        and delta.function_call is None
-        and piece.x_groq is None
-        and piece.citations is None
-        and piece.search_results is None
-    )
-    return content if is_plain and isinstance(content, str) else None
+# Text and nothing else
+
+
+class _TextDelta(msgspec.Struct, gc=False):
+    """A `Delta` whose fields are null or absent, except for the text."""
+
+    content: str
+    reasoning_content: None = None
+    reasoning: None = None
+    reasoning_details: None = None
+    refusal: None = None
+    tool_calls: None = None
+    function_call: None = None
+    annotations: None = None
+    audio: None = None
+    executed_tools: None = None
+
+
+class _TextChoice(msgspec.Struct, gc=False):
+    """A `Choice` that adds text and does not finish the answer."""
+
+    delta: _TextDelta
+    index: Literal[0] | None = 0
+    finish_reason: Literal[""] | None = None
+    logprobs: None = None
+    usage: None = None
+    error: None = None
+
+
+class _TextPiece(msgspec.Struct, gc=False):
+    """An `AnswerPiece` that holds one piece of text and nothing else."""
+
+    choices: tuple[_TextChoice]
+    usage: None = None
+    x_groq: None = None
+    error: None = None
+    citations: None = None
+    search_results: None = None
+
+
+decode_text_piece = msgspec.json.Decoder(_TextPiece).decode
+"""Decodes a frame that adds text and nothing else, as most frames of an answer do.
+
+Raises one of `DECODE_ERRORS` for any other frame, so that no field has to be looked at.
+"""
 
 
 # Usage

@@ -9,13 +9,16 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.blocks.stream_processor.aggregators import MANY_PIECES
 from holdfast.providers.wire.lenient_decoding import DECODE_ERRORS, as_text, id_text
 from holdfast.providers.wire.openai_responses.reply_items import OutputItems, Piece, PieceKind
 from holdfast.providers.wire.openai_responses.reply_types import (
     ERRORS,
+    TEXT_DELTAS,
     Event,
     cost_of,
     decode_event,
+    decode_text_delta,
     decode_unusual,
     read_object,
     usage_of,
@@ -47,9 +50,9 @@ class ResponsesDecoder:
         """The last event before the connection broke; events up to it are not decoded again."""
         self._items = OutputItems()
         self._piece: Piece | None = None
-        """The piece that the last event added text to, and where that event said it is. Most events
-        are more text for the same piece."""
-        self._place: tuple[str | int | None, ...] = ()
+        """The piece that the last event added text to. Most events are more text for it."""
+        self._place: tuple[object, ...] = ()
+        """Where that event said the piece is."""
         self._is_background = False
         self._is_open = False
         self._model = ""
@@ -63,24 +66,24 @@ class ResponsesDecoder:
         for frame in frames:
             if self._is_finished:
                 break
-            try:
-                event = decode_event(frame.data)
-            except DECODE_ERRORS:
-                if frame.data == b"[DONE]":
-                    continue
-                event = decode_unusual(frame.data)
-            if event.type in {"", "error"} or frame.event == "error":
-                event = _completed_event(event, frame)
-            if (number := event.sequence_number) is not None:
-                if self._seen is not None and number <= self._seen:
-                    continue
-                self.sequence_number = number
-            piece = self._piece
-            if piece is not None and event.delta and self._place == _place_of(event):
-                piece.words.add(event.delta)
-                out.append(PartDelta(key=piece.key, text=event.delta))
-            else:
-                self._react(event)
+            if (piece := self._piece) is not None:
+                try:
+                    more = decode_text_delta(frame.data)
+                except DECODE_ERRORS:
+                    pass
+                else:
+                    place = (type(more), more.output_index, more.item_id, more.index)
+                    if place == self._place and (text := more.delta):
+                        if (number := more.sequence_number) is not None:
+                            self.sequence_number = number
+                        # As in `GrowingText.add`, without the call: the way of every delta.
+                        piece.words.pieces.append(text)
+                        piece.words.length += len(text)
+                        out.append(PartDelta(piece.key, text))
+                        continue
+            self._take_frame(frame)
+        if self._piece is not None and len(self._piece.words.pieces) > MANY_PIECES:
+            self._piece.words.compact()
 
     def finish(self) -> Sequence[StreamPart]:
         """Raise STREAM_INTERRUPTED unless the response has ended; no parts are left."""
@@ -93,9 +96,25 @@ class ResponsesDecoder:
         """Return where the rest of the reply is; the provider keeps background responses only."""
         if not self._is_background or self._is_finished or self.response_id is None:
             return None
-        self._seen = self.sequence_number
+        self._seen, self._piece = self.sequence_number, None
         after = "" if self._seen is None else f"&starting_after={self._seen}"
         return f"/{self.response_id}?stream=true{after}"
+
+    def _take_frame(self, frame: Frame) -> None:
+        """Decode a frame that may hold any event."""
+        try:
+            event = decode_event(frame.data)
+        except DECODE_ERRORS:
+            if frame.data == b"[DONE]":
+                return
+            event = decode_unusual(frame.data)
+        if event.type in {"", "error"} or frame.event == "error":
+            event = _completed_event(event, frame)
+        if (number := event.sequence_number) is not None:
+            if self._seen is not None and number <= self._seen:
+                return
+            self.sequence_number = number
+        self._react(event)
 
     def _react(self, event: Event) -> None:
         self._piece = None
@@ -125,12 +144,13 @@ class ResponsesDecoder:
         if not self._is_open:
             self._open()
         item = self._items.item_of(event, source.item)
-        index = (event.summary_index if source.letter == "s" else event.content_index) or 0
-        piece = self._items.piece_of(item, f"{source.letter}{index}", source.kind)
+        index = event.summary_index if source.letter == "s" else event.content_index
+        piece = self._items.piece_of(item, f"{source.letter}{index or 0}", source.kind)
         text = event.delta or piece.rest_of(event.text or event.refusal)
         self._items.add_text(item, piece, text)
-        if piece.is_open and not item.is_closed:
-            self._piece, self._place = piece, _place_of(event)
+        if piece.is_open and not item.is_closed and self._seen is None:
+            kind = TEXT_DELTAS.get(event.type)
+            self._piece, self._place = piece, (kind, event.output_index, event.item_id, index)
 
     def _on_arguments(self, event: Event, kind: str) -> None:
         item = self._items.item_of(event, kind)
@@ -205,17 +225,6 @@ class ResponsesDecoder:
         if status != "completed":
             return "other"
         return "tool_calls" if self._items.has_calls else "stop"
-
-
-def _place_of(event: Event) -> tuple[str | int | None, ...]:
-    """Return which piece of text an event is about, in comparable form."""
-    return (
-        event.type,
-        event.output_index,
-        event.item_id,
-        event.content_index,
-        event.summary_index,
-    )
 
 
 def _completed_event(event: Event, frame: Frame) -> Event:

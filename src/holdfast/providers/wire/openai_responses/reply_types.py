@@ -5,6 +5,7 @@ have stays undecoded until it is needed. An event that does not fit is decoded l
 the wrong type count as absent.
 """
 
+from collections.abc import Callable
 from decimal import Decimal
 
 import msgspec
@@ -25,19 +26,49 @@ from holdfast.vocabulary.usage import Usage
 class Event(msgspec.Struct, gc=False):
     """An event of any type."""
 
+    # In the order in which text deltas have them, which is the fastest to decode.
     type: str = ""
-    delta: str = ""
+    sequence_number: int | None = None
+    item_id: str | None = None
     output_index: int | None = None
     content_index: int | None = None
+    delta: str = ""
     summary_index: int | None = None
-    item_id: str | None = None
-    sequence_number: int | None = None
     text: str = ""
     refusal: str = ""
     arguments: str = ""
     input: str = ""
     item: msgspec.Raw = msgspec.Raw()
     response: msgspec.Raw = msgspec.Raw()
+
+
+class TextDelta(msgspec.Struct, gc=False, tag_field="type"):
+    """An event that adds text to a piece, as most events do; no other field of it matters."""
+
+    sequence_number: int | None = None
+    item_id: str | None = None
+    output_index: int | None = None
+    delta: str = ""
+    index: int | None = None
+    """Of the piece in its item."""
+
+
+class OutputTextDelta(TextDelta, gc=False, tag="response.output_text.delta"):
+    """More of the answer."""
+
+    index: int | None = msgspec.field(default=None, name="content_index")
+
+
+class ReasoningTextDelta(TextDelta, gc=False, tag="response.reasoning_text.delta"):
+    """More reasoning."""
+
+    index: int | None = msgspec.field(default=None, name="content_index")
+
+
+class SummaryTextDelta(TextDelta, gc=False, tag="response.reasoning_summary_text.delta"):
+    """More of a summary of the reasoning."""
+
+    index: int | None = msgspec.field(default=None, name="summary_index")
 
 
 class _TokenDetails(msgspec.Struct):
@@ -56,6 +87,15 @@ class _Tokens(msgspec.Struct):
 _NO_DETAILS = _TokenDetails()
 decode_event = msgspec.json.Decoder(Event).decode
 """Decodes one event; raises one of `DECODE_ERRORS` for what `decode_unusual` is there for."""
+
+TEXT_DELTAS: dict[str, type[TextDelta]] = {
+    str(kind.__struct_config__.tag): kind
+    for kind in (OutputTextDelta, ReasoningTextDelta, SummaryTextDelta)
+}
+decode_text_delta: Callable[[bytes], TextDelta] = msgspec.json.Decoder(
+    OutputTextDelta | ReasoningTextDelta | SummaryTextDelta
+).decode
+"""Decodes an event that adds text; raises one of `DECODE_ERRORS` for any other."""
 
 
 def decode_unusual(data: bytes) -> Event:
