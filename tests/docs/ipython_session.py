@@ -19,7 +19,9 @@ stream = agent.stream("hi")
 def main() -> None:
     shell: Any = InteractiveShell.instance()
     shell.colors = "nocolor"
-    shell.Completer.jedi_compute_type_timeout = 60_000  # by default a busy machine completes nothing
+    shell.Completer.jedi_compute_type_timeout = (
+        60_000  # by default a busy machine completes nothing
+    )
     shell.run_cell(_SET_UP).raise_error()
     asked = json.load(sys.stdin)
     with provisionalcompleter():
