@@ -16,6 +16,7 @@ from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.events import LiveEvent
 from tests.cli.commands import Place
 from tests.cli.scripted_server import Turn, scripted_server
+from tests.fixtures_wire import is_everything_required
 
 pytestmark = pytest.mark.slow
 
@@ -192,7 +193,9 @@ def test_a_closed_output_is_no_error(place: Place) -> None:
 
 def test_jq_reads_the_stream(place: Place) -> None:
     if shutil.which("jq") is None:
-        pytest.skip("jq is not installed")
+        if is_everything_required():
+            pytest.fail("jq is not installed")
+        pytest.skip("jq is not installed (Debian: apt-get install jq)")
     done = place.shell(
         "$holdfast -p Hi --output-format stream-json | jq -r 'select(.result).result'"
     )
