@@ -27,6 +27,7 @@ from holdfast.vocabulary.option_declarations import (
     bounds_fault,
     declared_fields,
     declared_keys,
+    help_of,
     showing,
     unknown_name,
     word_fault,
@@ -78,7 +79,12 @@ _SETTINGS = declared_fields(AgentDefaults) | declared_fields(Settings)
 
 def takes(kind: type) -> Callable[[DoorT], DoorT]:
     """Show the options of a TypedDict in the signature and the help of what takes them."""
-    return showing(options_of(kind))
+    return showing(options_of(kind), _help_of(kind))
+
+
+@cache
+def _help_of(kind: type) -> str:
+    return help_of(options_of(kind))
 
 
 def check_options(options: OptionsT, kind: type[OptionsT], *, door: str) -> OptionsT:

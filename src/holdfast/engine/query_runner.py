@@ -25,7 +25,13 @@ from holdfast.vocabulary.entries import (
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, ToolError
 from holdfast.vocabulary.events import QuerySummary
 from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
-from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Sender, UserMessage
+from holdfast.vocabulary.messages import (
+    AssistantMessage,
+    KeptOptions,
+    Sender,
+    UserMessage,
+    without_defaults,
+)
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, media_of
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import Limits
@@ -108,10 +114,12 @@ class QueryRunner:
             **scope.stamp(),
             message=message,
             resumes=scope.input.resumes,
-            options=KeptOptions(
-                settings=scope.input.settings,
-                require_tool=scope.input.require_tool,
-                timeout=scope.input.timeout,
+            options=without_defaults(
+                KeptOptions(
+                    settings=scope.input.settings,
+                    require_tool=scope.input.require_tool,
+                    timeout=scope.input.timeout,
+                )
             ),
             policy=None if policy == scope.fold.standing.policy else policy,
         )

@@ -20,7 +20,7 @@ from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Busy, Failed, Idle, SessionStatus
 from holdfast.vocabulary.ids import CallId, InputId, MessageId, QueryId, SessionId, new_query_id
 from holdfast.vocabulary.json_types import Json, JsonObject, plain_value
-from holdfast.vocabulary.messages import KeptOptions, Message, Sender, UserMessage
+from holdfast.vocabulary.messages import KeptOptions, Message, Sender, UserMessage, without_defaults
 from holdfast.vocabulary.settings import Delivery, Settings, Thinking, changed_settings
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ def queued_entry(
         message=query.message,
         delivery=delivery,
         sender=query.message.sender,
-        options=KeptOptions(**options),
+        options=without_defaults(KeptOptions(**options)),
     )
 
 

@@ -20,7 +20,7 @@ from holdfast.vocabulary.ids import (
     TurnId,
 )
 from holdfast.vocabulary.json_types import Json, JsonObject, Value
-from holdfast.vocabulary.messages import KeptOptions, Message, Sender, UserMessage
+from holdfast.vocabulary.messages import NO_OPTIONS, KeptOptions, Message, Sender, UserMessage
 from holdfast.vocabulary.parts import Part, PartKind, ResultContent
 from holdfast.vocabulary.results import ResumeKind, StopReason
 from holdfast.vocabulary.settings import Delivery, Settings
@@ -112,7 +112,7 @@ class InputQueued(Entry, frozen=True, kw_only=True, tag="input.queued"):
     message: UserMessage
     delivery: Delivery
     sender: Sender | None = None
-    options: KeptOptions = KeptOptions()
+    options: KeptOptions = NO_OPTIONS
 
 
 class InputPromoted(Entry, frozen=True, kw_only=True, tag="input.promoted"):
@@ -137,7 +137,7 @@ class QueryStarted(Entry, frozen=True, kw_only=True, tag="query.started"):
     message: UserMessage | None = None
     """The prompt; None when an earlier query goes on."""
     resumes: QueryId | None = None
-    options: KeptOptions = KeptOptions()
+    options: KeptOptions = NO_OPTIONS
     policy: JsonObject | None = None
     """The permission mode and rules in force; None: those that an earlier query recorded."""
 

@@ -76,6 +76,12 @@ class SessionFold(SessionState):
             self.head = entry.seq
         self._steps[type(entry)](self, entry)
 
+    def apply_all(self, entries: Iterable[Entry]) -> None:
+        """Apply the entries of a log, which leaves `head` to the caller."""
+        steps = self._steps
+        for entry in entries:
+            steps[type(entry)](self, entry)
+
     def compose(self, entry: Entry) -> Entry:
         """Return an entry as consumers see it: an ended part is whole. Call before `apply`."""
         if isinstance(entry, PartEnded) and self.open_turn is not None:
@@ -189,8 +195,9 @@ class SessionFold(SessionState):
         if self.query_options.require_tool is not None and not entry.interrupted:
             self.query_options = msgspec.structs.replace(self.query_options, require_tool=None)
         if turn is not None and (message := turn.message(entry)) is not None:
-            self._push(with_distinct_calls(message))
-            self._open_calls(open_calls(message) if message.tool_calls else ())
+            calls = message.tool_calls
+            self._push(with_distinct_calls(message) if calls else message)
+            self._open_calls(open_calls(message) if calls else ())
 
     def _on_turn_discarded(self, entry: TurnDiscarded) -> None:
         tip = self._tip_assistant()
@@ -285,7 +292,7 @@ class SessionFold(SessionState):
 def fold_entries(entries: Sequence[Entry], *, inherited: Sequence[Entry] = ()) -> SessionFold:
     """Fold a log into a session, on top of what it inherits from the one it was forked from."""
     fold = SessionFold()
-    for entry in (*inherited, *current_path(entries)):
-        fold.apply(entry)
+    for path in (inherited, current_path(entries)):
+        fold.apply_all(path)
     fold.head = entries[-1].seq if entries else 0
     return fold

@@ -344,7 +344,7 @@ def _unknown(asked: Iterable[_Asked]) -> list[CallRecord]:
 
 def with_distinct_calls(message: AssistantMessage) -> AssistantMessage:
     """Return an answer whose calls have each an id of its own; the first keeps the one it has."""
-    ids = [call.call_id for call in message.tool_calls]
+    ids = [part.call_id for part in message.parts if isinstance(part, ToolCallPart)]
     if len(set(ids)) == len(ids):
         return message
     taken, seen = set(ids), set[CallId]()
@@ -368,8 +368,14 @@ def said_at(message: UserMessage, time: int) -> UserMessage:
     return replace(message, parts=readable_parts(message.parts), time=message.time or time)
 
 
+_WITH_MEDIA = frozenset({MediaPart, ToolResultPart})
+"""The kinds of parts that are media, or can hold some."""
+
+
 def readable_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Return parts without media that no provider could read; a text says what was there."""
+    if _WITH_MEDIA.isdisjoint(map(type, parts)):
+        return parts
     return tuple(
         replace(part, content=readable_content(part.content))
         if isinstance(part, ToolResultPart)

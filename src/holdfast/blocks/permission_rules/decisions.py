@@ -26,7 +26,7 @@ from holdfast.vocabulary.settings import PermissionMode
 from holdfast.vocabulary.tools import ApprovalMode, Effect
 
 _MOST_RULES = 1000
-_HOST = re.compile(r"https?://([a-z0-9_.-]+)(?::\d{1,5})?(?:[/?#].*)?", re.IGNORECASE | re.DOTALL)
+_HOST = r"(?is)https?://([a-z0-9_.-]+)(?::\d{1,5})?(?:[/?#].*)?"
 
 
 class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,7 +173,7 @@ def _about_arguments(rules: list[Rule], arguments: JsonObject) -> _Finding:
 
 
 def _about_url(rules: list[Rule], url: Json) -> _Finding:
-    found = _HOST.fullmatch(url) if isinstance(url, str) else None
+    found = re.fullmatch(_HOST, url) if isinstance(url, str) else None
     if found is None:
         return _unknown(rules, "the URL is not understood")
     host = found[1].lower().rstrip(".")

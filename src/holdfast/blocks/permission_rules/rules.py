@@ -17,9 +17,9 @@ ACTIONS: tuple[RuleAction, ...] = ("allow", "ask", "deny")
 SubjectKind: TypeAlias = Literal["path", "command", "url", "arguments"]
 
 _LONGEST = 1000
-_RULE = re.compile(r"(?P<tool>[A-Za-z0-9_*?-]{1,128})(?:\((?P<pattern>.*)\))?", re.DOTALL)
-_ARGUMENT = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)", re.DOTALL)
-_HOST_PATTERN = re.compile(r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\*")
+_RULE = r"(?s)(?P<tool>[A-Za-z0-9_*?-]{1,128})(?:\((?P<pattern>.*)\))?"
+_ARGUMENT = r"(?s)(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)"
+_HOST_PATTERN = r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\*"
 
 SUBJECTS: dict[str, tuple[SubjectKind, str]] = {
     "read": ("path", "path"),
@@ -72,7 +72,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def parse_rule(text: str, action: RuleAction, *, source: str = "user") -> Rule:
     """Read a rule; raises CONFIG_INVALID naming it, so that none is quietly without effect."""
-    found = _RULE.fullmatch(text.strip()) if len(text) <= _LONGEST else None
+    found = re.fullmatch(_RULE, text.strip()) if len(text) <= _LONGEST else None
     if found is None or action not in {"allow", "ask", "deny"}:
         raise _invalid(text, "a rule is a tool's name, or tool(pattern)")
     tool, pattern = found["tool"], found["pattern"]
@@ -85,9 +85,9 @@ def parse_rule(text: str, action: RuleAction, *, source: str = "user") -> Rule:
         if isinstance(read, Unreadable):
             raise _invalid(text, f"its pattern is not one simple command: {read.reason}")
         words = read
-    elif kind == "url" and not _HOST_PATTERN.fullmatch(pattern):
+    elif kind == "url" and not re.fullmatch(_HOST_PATTERN, pattern):
         raise _invalid(text, "its pattern is a host, such as docs.python.org or *.python.org")
-    elif kind == "arguments" and not _ARGUMENT.fullmatch(pattern):
+    elif kind == "arguments" and not re.fullmatch(_ARGUMENT, pattern):
         raise _invalid(text, "its pattern is argument=value")
     return Rule(tool=tool, action=action, pattern=pattern, source=source, words=words)
 
@@ -112,7 +112,7 @@ def fits_host(rule: Rule, host: str) -> bool:
 
 def fits_arguments(rule: Rule, arguments: JsonObject) -> bool:
     """Whether a rule is about one argument's value; what is no text is compared as JSON."""
-    found = None if rule.pattern is None else _ARGUMENT.fullmatch(rule.pattern)
+    found = None if rule.pattern is None else re.fullmatch(_ARGUMENT, rule.pattern)
     if found is None:
         return rule.pattern is None
     if found["name"] not in arguments:
