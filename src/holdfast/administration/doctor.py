@@ -183,7 +183,8 @@ async def _sandbox() -> Finding:
     if check.holds:
         found = f"{check.report.backend}: all {len(check.probes)} ways out are closed"
         return Finding(subject="sandbox", verdict="ok", found=found)
-    missing = "; ".join(check.report.missing) or "a probe was not denied"
+    failed = "a probe was not denied" if check.probes else "the self-test could not run"
+    missing = "; ".join(check.report.missing) or failed
     return Finding(
         subject="sandbox",
         verdict="problem" if check.probes else "note",
