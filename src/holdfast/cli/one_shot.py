@@ -20,7 +20,7 @@ from holdfast.vocabulary.entries import ToolStarted, TurnEnded
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.events import Event, LiveEvent, StatusChanged, TextDelta
 
-_NEXT = "next: `holdfast login`, or `holdfast models pull smollm2` for a local model; then try again"
+_NEXT = "next: `holdfast login`, or `holdfast models pull smollm2` for a local model"
 _SIGNALS = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
 
 
