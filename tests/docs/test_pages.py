@@ -44,6 +44,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
     "docs/building-blocks.md": [
         [calls(("temperature", {"city": "Lisbon"})), says("It is 21.5 degrees.")],
         [says("Hello."), says("Yes.")],
+        [],
         [calls(("pay", {"amount": 20})), says("Paid.")],
         [says("Hello.")],
         [],
@@ -78,7 +79,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
     ],
     "docs/errors.md": [[says("Sales grew.")]],
     "docs/sync.md": [[says("Paris."), says("Pick ", "two.")]],
-    "docs/testing.md": [[], [says("Hello.")]],
+    "docs/testing.md": [[], [], [says("Hello.")]],
     "docs/tools.md": [
         [
             calls(("weather", {"city": "Oslo"}), ("crawl", {"pages": 2}), ("count", {"to": 3})),

@@ -94,6 +94,7 @@ class Agent:
             AgentError: when the query fails or is aborted; its `result` is what was kept.
 
         """
+        check_names(options, QueryOptions, door="agent.run()")
         return await self.stream(prompt, **options).result()
 
     @takes(QueryOptions)
@@ -101,6 +102,7 @@ class Agent:
         self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
     ) -> QueryStream[OutputT]:
         """Answer one prompt in a session of its own, and watch the answer come."""
+        check_names(options, QueryOptions, door="agent.stream()")
         request = replace(self._new_session, is_for_one_query=True)
         session = AgentSession(self._composition, request, closes_after_query=True)
         return session.stream(prompt, **options)
@@ -127,7 +129,11 @@ class Agent:
         """
         check_reference(reference)
         request = replace(self._new_session, reference=reference)
-        return AgentRemote(self._composition, await self._composition.find(request))
+        try:
+            found = await self._composition.find(request)
+        except AgentError as error:
+            raise shortened(error) from error.__cause__
+        return AgentRemote(self._composition, found)
 
     async def close(self) -> None:
         """Close every session, then what they share. Closing twice is fine."""

@@ -54,6 +54,16 @@ _DOORS: dict[str, type] = {
 """Where an option may be given, for the error of one that was given elsewhere."""
 
 
+_POSITIONAL = {
+    ("agent.session()", name): (
+        f"{name} is the first argument, without its name: agent.session('ana-1'), where 'ana-1' is "
+        "the name or the id of the session"
+    )
+    for name in ("name", "session_id", "id")
+}
+"""What is not an option but an argument, by door and name."""
+
+
 @cache
 def options_of(kind: type) -> Mapping[str, Declared]:
     """Return the options that a TypedDict declares, those of the settings with their facts.
@@ -135,7 +145,7 @@ def check_names(options: Mapping[str, object], kind: type, *, door: str) -> Mapp
     """
     known = options_of(kind)
     if unknown := sorted(set(options) - set(known)):
-        told = "; ".join(_unknown(name, known) for name in unknown)
+        told = "; ".join(_POSITIONAL.get((door, name)) or _unknown(name, known) for name in unknown)
         raise TypeError(f"{door}: {told}")
     return known
 
@@ -308,10 +318,12 @@ def check_subscription(kind: object, handler: object) -> None:
     if not isinstance(kind, type):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
-            f"events are chosen by their class, such as TextDelta, not by {kind!r}",
+            f"pass the class of an event, such as TextDelta, not {kind!r}",
         )
     if not callable(handler):
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"a handler is a function, not {handler!r}")
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"a handler must be a function, not {handler!r}"
+        )
 
 
 def check_reference(reference: object) -> None:
@@ -348,7 +360,8 @@ def check_text(text: object, *, of: str) -> None:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{of} must be text, not {text!r}")
     if writable(text) != text:
         raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"{of} holds half a character, which cannot be kept: {text!r}"
+            ErrorCode.CONFIG_INVALID,
+            f"{of} contains half of a surrogate pair, which cannot be stored: {text!r}",
         )
 
 

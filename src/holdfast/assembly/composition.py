@@ -126,6 +126,7 @@ class Composition:
             environment=self.configuration.environment.variables,
             blobs=lambda: self.store.blobs,
             refuses_path=self.configuration.permission_rules.refuses_path,
+            hides_paths=self.configuration.permission_rules.hidden_paths,
         )
 
     def _own_tools(self) -> tuple[ToolInput, ...]:
@@ -133,7 +134,8 @@ class Composition:
             return ()
         if not self._inputs.runtime.cross_session_context:
             raise ConfigError(
-                ErrorCode.CONFIG_INVALID, "recall needs cross_session_context, which is off"
+                ErrorCode.CONFIG_INVALID,
+                "recall=True needs the runtime setting cross_session_context, which is off",
             )
         owner, project = self.configuration.resolved.agent.owner, self.configuration.project
         return (late.recall_tool(lambda: self.store, owner=owner, project=project),)
@@ -297,8 +299,8 @@ def _tools_for(inputs: AgentInputs, configuration: Configuration) -> list[ToolIn
 
 STORES: dict[str, Callable[[str, str], Store]] = {
     "memory": lambda _, __: late.MemoryStore(),
-    "jsonl:DIR": lambda place, _: late.JsonlStore(_absolute(place)),
-    "sqlite:FILE": lambda place, _: late.SqliteStore(_absolute(place)),
+    "jsonl:DIR": lambda place, _: late.JsonlStore(_found(place, folder=0)),
+    "sqlite:FILE": lambda place, _: late.SqliteStore(_found(place, folder=1)),
     "postgresql://URL": lambda place, owner: _postgres_store(f"postgresql:{place}", owner),
 }
 """Every store string, and what makes its store from what comes after the colon, for an owner."""
@@ -320,12 +322,10 @@ def make_store(location: str, *, owner: str) -> Store:
             return make("", owner)
         if kind == name and wanted:
             if not place:
-                raise ConfigError(
-                    ErrorCode.CONFIG_INVALID, f"store {location!r} does not say where"
-                )
+                raise ConfigError(ErrorCode.CONFIG_INVALID, f"store {location!r} has no location")
             return make(place, owner)
     raise ConfigError(
-        ErrorCode.CONFIG_INVALID, f"{kind!r} names no store; use one of {', '.join(STORES)}"
+        ErrorCode.CONFIG_INVALID, f"{kind!r} is not a store; use one of {', '.join(STORES)}"
     )
 
 
@@ -338,5 +338,18 @@ def _postgres_store(url: str, owner: str) -> Store:
         ) from error
 
 
-def _absolute(place: str) -> Path:
-    return Path(place).expanduser().absolute()
+def _found(place: str, *, folder: int) -> Path:
+    """Return where a store is: its folder may be missing and is made then, the one above may not.
+
+    `folder` says how far up its folder is. A mistyped path is found out here, before a new and
+    empty store is made in a place that nothing else looks at.
+    """
+    path = Path(place).expanduser().absolute()
+    above = [path, *path.parents][folder:][1:2]
+    if above and not above[0].is_dir():
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"store {place!r}: there is no folder {str(above[0])!r}. A store makes one missing "
+            "folder at most; check the path, or make the folder first",
+        )
+    return path

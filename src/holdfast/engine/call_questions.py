@@ -138,5 +138,5 @@ async def _ask_safely(answer: Awaitable[Decision]) -> Decision:
         return check_decision(decision)
     except ValueError as error:
         raise HookError(
-            ErrorCode.HOOK_FAILED, f"the approver returned what is no decision: {error}"
+            ErrorCode.HOOK_FAILED, f"the approver returned an invalid decision: {error}"
         ) from error

@@ -126,6 +126,7 @@ class QueryRunner:
         entries.append(started)
         if scope.input.input_id is not None:
             entries.append(InputPromoted(**scope.stamp(), input_id=InputId(scope.input.input_id)))
+        # A prompt that settles calls or an open turn is folded before the request is built.
         if message is None or scope.fold.calls or scope.fold.open_turn is not None:
             await scope.recorder.record(entries)
         else:
@@ -142,6 +143,7 @@ class QueryRunner:
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
         scope.tools = scope.registry.current()
+        self._dispatcher.warn_about_names(scope)
         prompt = scope.input.message
         progress = _Progress(
             reminders=scope.input.reminders,
@@ -393,5 +395,6 @@ def _refuse_unknown(name: str, tools: tuple[ToolSpec, ...]) -> None:
     """Refuse to require a tool that the model is not offered."""
     if all(tool.name != name for tool in tools):
         raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"tool {name!r} is required, and the model may not use it"
+            ErrorCode.CONFIG_INVALID,
+            f"tool {name!r} is required, but it is not among the tools that the model may use",
         )

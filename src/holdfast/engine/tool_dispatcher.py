@@ -79,6 +79,10 @@ class ToolDispatcher:
         """Return the permission rules that a query runs under, for the log."""
         return self._permissions.policy(scope)
 
+    def warn_about_names(self, scope: QueryScope) -> None:
+        """Log a warning where a rule or a setting names a tool that is not offered."""
+        self._permissions.warn_about_names(scope)
+
     async def dispatch(self, scope: QueryScope, calls: Iterable[CallRecord]) -> DispatchOutcome:
         """Run what may run of `calls`; those that ended already stay as they are."""
         prepared = await self._prepare_all(scope, [item for item in calls if item.ended is None])
@@ -375,7 +379,7 @@ def _why_not(resolution: NotFound | InvalidInput) -> ToolError:
 def _check_verdict(verdict: Verdict) -> Verdict:
     """Return a verdict that is one: what a hook says goes into the log and to the model."""
     if not isinstance(verdict, Proceed | Block | Answer):
-        raise TypeError(f"{type(verdict).__name__} is no verdict")
+        raise TypeError(f"{type(verdict).__name__} is not a verdict (Proceed, Block or Answer)")
     for piece in verdict.content if isinstance(verdict, Answer) else ():
         check_content(piece)
     return msgspec.convert(msgspec.to_builtins(verdict), type(verdict))

@@ -96,6 +96,7 @@ class ToolExecution:
                 )
             ]
         )
+        # Set here and not at resolving: it holds for this run, which a person has approved.
         ready = replace(ready, is_unconfined=clearance.is_unconfined)
         measurement = scope.measurement.begin_tool(_begun(scope, call, ready))
         with measurement.span:

@@ -13,6 +13,19 @@ PathGuard: TypeAlias = Callable[[Literal["read", "write"], str], str | None]
 """Asked about the real path of a file beneath a tool's root; returns why it is refused, or None."""
 
 
+class HiddenPaths(msgspec.Struct, frozen=True):
+    """Patterns of the files that a tool leaves out when it looks through a folder."""
+
+    denied: tuple[str, ...] = ()
+    """Left out without a word."""
+    asked: tuple[str, ...] = ()
+    """Left out and counted: a person can approve a call that names one of them."""
+
+
+HidesPaths: TypeAlias = Callable[[str, str], HiddenPaths]
+"""Gets a tool's name and the real path of a folder that it looks through."""
+
+
 class ToolSurroundings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """What an agent gives to the tools that come with Holdfast; a tool need not use any of it."""
 
@@ -22,6 +35,8 @@ class ToolSurroundings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Returns where long output is kept: with the session."""
     refuses_path: PathGuard | None = None
     """The permission rules that deny files, whatever name they are reached by."""
+    hides_paths: HidesPaths | None = None
+    """The permission rules that keep files out of what `list`, `glob` and `grep` show."""
     may_run_unconfined: bool = False
     """Whether a person approved that this command runs without a sandbox."""
 

@@ -19,7 +19,7 @@ from holdfast.blocks.tool_registry.registry import (
 )
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_scope import QueryScope, SessionScope
-from holdfast.ports.clock import Clock, Stamp
+from holdfast.ports.clock import Clock, Stamp, until_limit
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryInput, Runner
 from holdfast.ports.session_store import Lease, Store, WatchedLeases, watched_leases
@@ -248,7 +248,7 @@ class LiveSession:
 
     async def _expire(self, handle: QueryHandle) -> None:
         seconds = handle.total_timeout or 0.0
-        await self._resources.clock.sleep(seconds)
+        await until_limit(self._resources.clock, seconds)
         handle.expire(seconds)
 
     async def decide(
@@ -368,12 +368,12 @@ class LiveSession:
 
     def _after_append(self, events: Sequence[Event]) -> None:
         """Do what follows from entries that are in the log now."""
-        current = self.queue.current
+        current, end = self.queue.current, events[-1]
         if current is not None and any(isinstance(event, PartStarted) for event in events):
             current.phase = "connected"
-        if current is not None and isinstance(events[-1], QueryEnded):
+        if current and isinstance(end, QueryEnded) and end.query_id == current.query.query_id:
             current.detach()  # nothing comes after its terminal event
-            self._title.after(events[-1])
+            self._title.after(end)
         self._approvals.wake(events)
         if not self.queue.busy:
             self._show_status()  # what the session rests on, or what waits behind it, may be others

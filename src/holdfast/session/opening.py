@@ -81,7 +81,7 @@ async def _open(
     except BaseException:
         await _to_its_end(resources.store.leases.release(lease))
         raise
-    if request.is_for_one_query:
+    if request.is_for_one_query:  # the session goes with its answer
         resources = msgspec.structs.replace(resources, make_title=None)
     live = LiveSession(resources, lease, fold, bindings=request.bindings)
     try:
@@ -163,7 +163,7 @@ def _refuse_restoring_over(entries: Sequence[Entry], request: SessionRequest) ->
     if entries and request.history:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
-            f"session {request.reference!r} is there already; restore into a new one",
+            f"session {request.reference!r} already exists; restore into a new session",
         )
 
 

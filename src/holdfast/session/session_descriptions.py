@@ -293,7 +293,7 @@ def queued_entry(
 
     """
     if query.message is None:
-        raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is no prompt that could wait")
+        raise SessionError(ErrorCode.NOTHING_TO_SEND, "only a prompt can wait in the queue")
     options = {name: getattr(query, name) for name in KeptOptions.__struct_fields__}
     return InputQueued(
         **stamp(),

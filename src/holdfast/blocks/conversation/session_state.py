@@ -55,6 +55,9 @@ class SessionState:
         self.conversation = Conversation() if conversation is None else conversation
         self.open_query: QueryStarted | None = None
         self.last_query: QueryEnded | None = None
+        self.unended: dict[QueryId, None] = {}
+        """Queries of the whole log, also of what was rewound, that have no end and were not
+        resumed, in their order. The running one is among them."""
         self.open_turn: OpenTurn | None = None
         self.last_finish: FinishKind | None = None
         """How the last answer finished; None when it was cut off or something came after it."""

@@ -64,7 +64,7 @@ class Ready(msgspec.Struct, frozen=True):
             return NO_FACTS
         facts: object = await self.tool.facts(msgspec.to_builtins(self.arguments))
         if not isinstance(facts, CallFacts):
-            raise TypeError(f"{type(facts).__name__} is no CallFacts")
+            raise TypeError(f"{type(facts).__name__} is not a CallFacts")
         return msgspec.convert(msgspec.to_builtins(facts), CallFacts)
 
     @property
