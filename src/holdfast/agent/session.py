@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from msgspec.structs import replace
 
 from holdfast.agent.agent_options import SettingsOptions
+from holdfast.agent.compacting import SessionCompaction
 from holdfast.agent.history_editing import HistoryEditing
 from holdfast.agent.option_checks import (
     check_names,
@@ -44,6 +45,7 @@ from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.tools import ToolSpec
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 EventT = TypeVar("EventT", bound=Event)
 
 
-class AgentSession(SessionMemory, HistoryEditing, SessionSurroundings):
+class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurroundings):
     """One conversation. Made by `agent.session()`; use it with `async with`, or close it.
 
     Opening it is lazy: the store is first asked when the session is entered or used.
@@ -112,6 +114,13 @@ class AgentSession(SessionMemory, HistoryEditing, SessionSurroundings):
     def settings(self) -> Settings:
         """The settings in force."""
         return self._opened().fold.settings
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that its queries offer to the model."""
+        live = self._opened()
+        allowed, denied = live.fold.settings.allowed_tools, live.fold.settings.denied_tools
+        return tuple(live.registry.current().view(allowed, denied).wire_tools)
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -271,7 +280,8 @@ class AgentSession(SessionMemory, HistoryEditing, SessionSurroundings):
     async def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""
         live = await self._live_session()
-        return state_of(live.fold, exported_at=live.stamp.clock.time_ms())
+        fold = await live.branches.whole_fold()
+        return state_of(fold, exported_at=live.stamp.clock.time_ms())
 
     async def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Observe the session from a `seq` on: what was, then what happens."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from holdfast.assembly.attachments import attachment_part
     from holdfast.config.context_files import ContextFolders
+    from holdfast.providers.catalogue import Catalogue
     from holdfast.providers.claude_agent.agent import AgentPlace, ClaudeAgent
     from holdfast.providers.claude_agent.transcripts import stored_transcripts
     from holdfast.providers.local.client import LocalModelClient
@@ -39,6 +40,7 @@ __all__ = [
     "Access",
     "AgentPlace",
     "AiohttpTransport",
+    "Catalogue",
     "ClaudeAgent",
     "ContextFolders",
     "Dialect",
@@ -82,6 +84,7 @@ if not TYPE_CHECKING:
             "DIALECTS": _DIALECTS,
             "Access": _VENDOR_CLIENTS,
             "AgentPlace": _CLAUDE_AGENT,
+            "Catalogue": "holdfast.providers.catalogue",
             "AiohttpTransport": "holdfast.providers.transport.http",
             "ClaudeAgent": _CLAUDE_AGENT,
             "ContextFolders": "holdfast.config.context_files",

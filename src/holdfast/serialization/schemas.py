@@ -12,12 +12,14 @@ from holdfast.vocabulary.events import (
     CompactionDelta,
     Heartbeat,
     HookFailed,
+    NativeNoted,
     ObserverLagged,
     QueryMeasured,
     QuerySummary,
     ReasoningDelta,
     SessionDeleted,
     StatusChanged,
+    SubagentChanged,
     TextDelta,
     ToolFailed,
     ToolInputDelta,
@@ -43,6 +45,8 @@ PUBLIC_TYPES: dict[str, Any] = {
     | ToolFailed
     | StatusChanged
     | SessionDeleted
+    | SubagentChanged
+    | NativeNoted
     | Heartbeat
     | QuerySummary
     | TurnMeasured
@@ -64,3 +68,82 @@ def json_schema_of(name: str) -> dict[str, Any]:
         [PUBLIC_TYPES[name]], ref_template="#/$defs/{name}"
     )
     return {**schema, "$defs": components}
+
+
+_RESULT = {
+    "title": "result",
+    "type": "object",
+    "properties": {
+        "type": {"const": "result"},
+        "subtype": {"type": "string"},
+        "is_error": {"type": "boolean"},
+        "result": {"type": "string"},
+        "session_id": {"type": ["string", "null"]},
+        "duration_ms": {"type": "integer"},
+        "num_turns": {"type": "integer"},
+        "stop_reason": {"type": "string"},
+        "stop_detail": {"type": "string"},
+        "total_cost_usd": {"type": ["number", "null"]},
+        "usage": {"$ref": "#/$defs/Usage"},
+        "permission_denials": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "tool_name": {"type": "string"},
+                    "tool_use_id": {"type": "string"},
+                    "tool_input": {},
+                },
+                "required": ["tool_name", "tool_use_id", "tool_input"],
+                "additionalProperties": False,
+            },
+        },
+        "structured_output": {},
+        "error": {
+            "type": "object",
+            "properties": {
+                "code": {"type": "string"},
+                "message": {"type": "string"},
+                "retryable": {"type": "boolean"},
+            },
+            "required": ["code", "message", "retryable"],
+            "additionalProperties": False,
+        },
+    },
+    "required": [
+        *("type", "subtype", "is_error", "result", "session_id", "duration_ms", "num_turns"),
+        *("stop_reason", "total_cost_usd", "usage", "permission_denials"),
+    ],
+    "additionalProperties": False,
+}
+_SESSION = {
+    "title": "session",
+    "type": "object",
+    "properties": {
+        "type": {"const": "session"},
+        "session_id": {"type": "string"},
+        "model": {"type": "string"},
+        "permission_mode": {"type": "string"},
+    },
+    "required": ["type", "session_id", "model", "permission_mode"],
+    "additionalProperties": False,
+}
+
+
+def stream_json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of one line of `holdfast --output-format stream-json`.
+
+    The first line is a `session`, the last one a `result`, and every line between them an event,
+    whose `type` is its `kind`.
+    """
+    (entry, live, _usage), components = msgspec.json.schema_components(
+        [PUBLIC_TYPES["Entry"], PUBLIC_TYPES["LiveEvent"], Usage], ref_template="#/$defs/{name}"
+    )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A line of holdfast --output-format stream-json",
+        "type": "object",
+        "required": ["type"],
+        "oneOf": [_SESSION, _RESULT, *entry["anyOf"], *live["anyOf"]],
+        "$defs": components,
+    }
