@@ -20,6 +20,7 @@ from holdfast.vocabulary.events import (
     SessionDeleted,
     StatusChanged,
     SubagentChanged,
+    SubagentEvent,
     TextDelta,
     ToolFailed,
     ToolInputDelta,
@@ -46,6 +47,7 @@ PUBLIC_TYPES: dict[str, Any] = {
     | StatusChanged
     | SessionDeleted
     | SubagentChanged
+    | SubagentEvent
     | NativeNoted
     | Heartbeat
     | QuerySummary
