@@ -73,7 +73,7 @@ scopes = ["models", "offline_access"]
 
     def come_back(self, url: str) -> None:
         """Do what a browser does with a login page, the callback included."""
-        with urllib.request.urlopen(self.visit(url)) as reply:
+        with urllib.request.build_opener().open(self.visit(url)) as reply:
             assert reply.status == 200
 
     def expire_all(self) -> None:
@@ -85,6 +85,10 @@ scopes = ["models", "offline_access"]
         made = f"{kind}-secret-{len(self.issued)}-{id(self):x}"
         self.issued.append(made)
         return made
+
+    def knows(self, refresh: str) -> None:
+        """Let a refresh token be valid."""
+        self._refresh.add(refresh)
 
     def authorize(self, query: dict[str, str]) -> str:
         """Return where the login page sends the browser."""
@@ -123,7 +127,9 @@ scopes = ["models", "offline_access"]
             return False
         digest = hashlib.sha256(form["code_verifier"].encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
-        return challenge == query["code_challenge"] and form["redirect_uri"] == query["redirect_uri"]
+        return (
+            challenge == query["code_challenge"] and form["redirect_uri"] == query["redirect_uri"]
+        )
 
     def _takes_refresh(self, form: dict[str, str]) -> bool:
         known = form["refresh_token"] in self._refresh

@@ -51,7 +51,10 @@ class LoginDialogue(Protocol):
     """What a program does for the person who logs in."""
 
     def show(self, url: str) -> bool:
-        """Show the URL of the login page; returns whether a browser was opened with it."""
+        """Show the URL of the login page; returns whether a browser was opened with it.
+
+        Called in a thread of its own: it may return only when the browser is closed.
+        """
         ...
 
     def paste(self) -> str:
@@ -228,13 +231,15 @@ def _described(
     """Describe the credential of a provider, if it has one of its own."""
     variable = configuration.environment.provider(provider).key_variable
     entry = configuration.file.providers.get(provider)
+    known = configuration.environment.providers.get(provider)
+    account = known.account if known is not None and entry is None else ""
     source = None
     if variable is not None:
         source = f"variable {variable}"
     elif entry is not None and entry.key is not None:
         source = f"configuration file, {_reference(entry.key)}"
-    elif provider in stored:
-        source = _place(configuration, stored[provider])
+    elif (found := stored.get(provider) or stored.get(account)) is not None:
+        source = _place(configuration, found)
     if source is None:
         return None
     return CredentialDescription(

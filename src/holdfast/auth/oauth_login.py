@@ -29,7 +29,10 @@ class LoginDialogue(Protocol):
     """What a program does for the person who logs in."""
 
     def show(self, url: str) -> bool:
-        """Show the URL of the login page; returns whether a browser was opened with it."""
+        """Show the URL of the login page; returns whether a browser was opened with it.
+
+        Called in a thread of its own: it may return only when the browser is closed.
+        """
         ...
 
     def paste(self) -> str:
@@ -63,11 +66,25 @@ async def log_in(
     else:
         async with CallbackServer(settings.redirect_port, settings.redirect_path) as server:
             attempt = LoginAttempt.begin(settings, server.url)
-            if dialogue.show(attempt.url):
-                code = attempt.code_in(await server.answer(seconds=seconds))
-            else:
-                code = attempt.code_in(pasted_answer(dialogue.paste()))
+            code = attempt.code_in(await _answer(server, dialogue, attempt.url, seconds=seconds))
     return await exchange_code(settings, attempt, code, http=http, now_ms=clock.time_ms())
+
+
+async def _answer(
+    server: "CallbackServer", dialogue: LoginDialogue, url: str, *, seconds: float
+) -> dict[str, str]:
+    """Return the answer of the browser, or what is pasted where none was opened."""
+    loop = asyncio.get_running_loop()
+    # Some browsers are commands that end with the browser: the callback comes before that.
+    shown = loop.run_in_executor(None, dialogue.show, url)
+    received = loop.create_task(server.answer(seconds=seconds))
+    try:
+        await asyncio.wait({shown, received}, return_when=asyncio.FIRST_COMPLETED)
+        if received.done() or await shown:
+            return await received
+        return pasted_answer(dialogue.paste())
+    finally:
+        received.cancel()
 
 
 class CallbackServer:

@@ -71,12 +71,10 @@ class _Dialogue:
         self._browser = browser
 
     def show(self, url: str) -> bool:
-        opened = self._browser and has_browser() and webbrowser.open(url)
-        lead = "Your browser opens this page to log in:" if opened else "Log in at this page:"
+        opens = self._browser and has_browser()
+        lead = "Your browser opens this page to log in:" if opens else "Log in at this page:"
         self._output.line(f"{lead}\n\n{safe_line(url)}\n")
-        if opened:
-            self._output.line("Waiting for the login; Ctrl-C stops.")
-        return opened
+        return opens and webbrowser.open(url)
 
     def paste(self) -> str:
         self._output.line("Then paste the URL that the browser ended at, or the code it shows:")
