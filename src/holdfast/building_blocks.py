@@ -49,9 +49,11 @@ from holdfast.blocks.stream_processor.processor import (
     StreamProcessorInterface,
 )
 from holdfast.blocks.tool_registry.registry import (
+    FunctionFailed,
     InvalidInput,
     NotFound,
     Ready,
+    Succeeded,
     ToolInput,
     ToolRegistry,
     ToolRegistryInterface,
@@ -123,6 +125,7 @@ __all__ = [
     "ConversationInterface",
     "DenyCall",
     "FinishKind",
+    "FunctionFailed",
     "HeldConversation",
     "InvalidInput",
     "MediaPart",
@@ -158,6 +161,7 @@ __all__ = [
     "StreamProcessor",
     "StreamProcessorInterface",
     "Subscription",
+    "Succeeded",
     "SystemClock",
     "TextAggregator",
     "TextPart",

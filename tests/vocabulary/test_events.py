@@ -103,6 +103,7 @@ LIVE_KINDS = {
     "tool.progress",
     "tool.failed",
     "subagent",
+    "subagent.event",
     "native.notice",
     "session.status",
     "session.deleted",

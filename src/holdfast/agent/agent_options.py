@@ -133,7 +133,7 @@ class AgentOptions(ScopedOptions, total=False):
         Iterable[ModelClient | NativeAgent],
         list_option(
             "Model clients of your own, found by their `provider`.",
-            wanted="a list of model clients",
+            wanted="a list of model clients, such as [MyClient()]",
         ),
     ]
     claude_agent: ClaudeAgentSettings

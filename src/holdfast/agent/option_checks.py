@@ -27,6 +27,7 @@ from holdfast.vocabulary.option_declarations import (
     bounds_fault,
     declared_fields,
     declared_keys,
+    help_of,
     showing,
     unknown_name,
     word_fault,
@@ -51,6 +52,16 @@ _DOORS: dict[str, type] = {
     "create_agent_session()": CreateSessionOptions,
 }
 """Where an option may be given, for the error of one that was given elsewhere."""
+
+
+_POSITIONAL = {
+    ("agent.session()", name): (
+        f"{name} is the first argument, without its name: agent.session('ana-1'), where 'ana-1' is "
+        "the name or the id of the session"
+    )
+    for name in ("name", "session_id", "id")
+}
+"""What is not an option but an argument, by door and name."""
 
 
 @cache
@@ -78,7 +89,12 @@ _SETTINGS = declared_fields(AgentDefaults) | declared_fields(Settings)
 
 def takes(kind: type) -> Callable[[DoorT], DoorT]:
     """Show the options of a TypedDict in the signature and the help of what takes them."""
-    return showing(options_of(kind))
+    return showing(options_of(kind), _help_of(kind))
+
+
+@cache
+def _help_of(kind: type) -> str:
+    return help_of(options_of(kind))
 
 
 def check_options(options: OptionsT, kind: type[OptionsT], *, door: str) -> OptionsT:
@@ -129,7 +145,7 @@ def check_names(options: Mapping[str, object], kind: type, *, door: str) -> Mapp
     """
     known = options_of(kind)
     if unknown := sorted(set(options) - set(known)):
-        told = "; ".join(_unknown(name, known) for name in unknown)
+        told = "; ".join(_POSITIONAL.get((door, name)) or _unknown(name, known) for name in unknown)
         raise TypeError(f"{door}: {told}")
     return known
 
@@ -302,10 +318,12 @@ def check_subscription(kind: object, handler: object) -> None:
     if not isinstance(kind, type):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
-            f"events are chosen by their class, such as TextDelta, not by {kind!r}",
+            f"pass the class of an event, such as TextDelta, not {kind!r}",
         )
     if not callable(handler):
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"a handler is a function, not {handler!r}")
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"a handler must be a function, not {handler!r}"
+        )
 
 
 def check_reference(reference: object) -> None:
@@ -342,7 +360,8 @@ def check_text(text: object, *, of: str) -> None:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{of} must be text, not {text!r}")
     if writable(text) != text:
         raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"{of} holds half a character, which cannot be kept: {text!r}"
+            ErrorCode.CONFIG_INVALID,
+            f"{of} contains half of a surrogate pair, which cannot be stored: {text!r}",
         )
 
 

@@ -89,5 +89,5 @@ def _answer(live: LiveSession) -> str:
     if ended is not None and ended.error is not None:
         raise error_from_report(ended.error)
     if not isinstance(tip, AssistantMessage):
-        raise ProviderError(ErrorCode.PROTOCOL, "the model said nothing")
+        raise ProviderError(ErrorCode.PROTOCOL, "the model returned an empty answer")
     return tip.text

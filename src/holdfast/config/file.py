@@ -8,7 +8,6 @@ write is refused.
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -36,6 +35,7 @@ from holdfast.config.toml_lines import KeyPath, key_lines, line_of
 from holdfast.vocabulary.agent_defaults import AgentDefaults
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.option_declarations import unknown_name
 from holdfast.vocabulary.settings import RuntimeSettings, Settings
 
@@ -56,8 +56,8 @@ _HOW_TO_NAME_A_KEY = (
 _HOW_TO_NAME_A_HEADER = (
     'say where the secret is instead, which for a header is a variable: { env = "VARIABLE" }'
 )
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_NO_HEADER = re.compile(r"[\r\n\x00]")
+_HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_NO_HEADER = r"[\r\n\x00]"
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +136,7 @@ def load_config(path: Path, *, required: bool = False) -> ConfigFile:
 
 def parse_config(text: str, *, path: Path | None = None) -> ConfigFile:
     """Check a file's text; raises CONFIG_INVALID for the first thing that is wrong in it."""
+    tomllib = late_module("tomllib")
     try:
         raw = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
@@ -219,7 +220,7 @@ class _Reader:
 
     def _settings(self, at: KeyPath, values: JsonObject) -> JsonObject:
         if "fallbacks" in values:
-            raise self._complain((*at, "fallbacks"), "belongs into the table [fallbacks]")
+            raise self._complain((*at, "fallbacks"), "belongs in the table [fallbacks]")
         checked(values, Settings, at=at, complain=self._complain)
         return values
 
@@ -243,7 +244,7 @@ class _Reader:
         settings = self._settings(at, {n: v for n, v in table.items() if n not in own})
         entry = checked(own | {"settings": settings}, ModelEntry, at=at, complain=self._complain)
         if "/" in str(at[-1]):
-            raise self._complain(at, "a short name has no slash in it")
+            raise self._complain(at, "a short name must not contain a slash")
         if not _names_a_model(entry.model):
             raise self._complain((*at, "model"), 'must be written as "provider/model"')
         return entry
@@ -286,12 +287,12 @@ def _rates(entry: RatesEntry) -> Rates:
 
 def _header_fault(name: str, content: str | KeyReference) -> str | None:
     """Say what is wrong with a header; None if nothing is."""
-    if not _HEADER_NAME.fullmatch(name):
+    if not re.fullmatch(_HEADER_NAME, name):
         return "is not the name of a header"
     if isinstance(content, str):
         if name.lower() in _SECRET_HEADERS:
             return f"secrets are not written into this file; {_HOW_TO_NAME_A_HEADER}"
-        return "holds a line break" if _NO_HEADER.search(content) else None
+        return "holds a line break" if re.search(_NO_HEADER, content) else None
     return None if content.env is not None else _HOW_TO_NAME_A_HEADER
 
 

@@ -32,8 +32,8 @@ T = TypeVar("T")
 Complain: TypeAlias = Callable[[KeyPath, str], ConfigError]
 """Makes the error for a value: where it stands, and what is wrong with it."""
 
-_PLACE = re.compile(r" - at `(?:key in )?\$(.*)`$")
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_PLACE = r" - at `(?:key in )?\$(.*)`$"
+_STEP = r"\.([^.\[]+)|\[(\d+|\.\.\.)\]"
 
 
 class _Table(
@@ -147,7 +147,7 @@ def checked(values: Json, kind: type[T], *, at: KeyPath, complain: Complain) -> 
     try:
         result = msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
-        place = _PLACE.search(str(error))
+        place = re.search(_PLACE, str(error))
         steps = _steps(place.group(1)) if place else ()
         raise complain((*at, *steps), _fault(error, values, kind=kind, steps=steps)) from None
     refuse_out_of_bounds(values, kind, at=at, complain=complain)
@@ -163,11 +163,11 @@ def _fault(
         struct = struct_in(kind)
         fields = declared_fields(struct) if struct is not None else {}
         if step not in fields or not isinstance(found, Mapping) or step not in found:
-            return _PLACE.sub("", str(error))
+            return re.sub(_PLACE, "", str(error))
         kind, found = fields[str(step)].kind, found[step]
     allowed = allowed_words(kind)
     if not allowed or not isinstance(found, str):
-        return _PLACE.sub("", str(error))
+        return re.sub(_PLACE, "", str(error))
     return word_fault(found, allowed)
 
 
@@ -233,7 +233,7 @@ def dotted(path: KeyPath) -> str:
 
 def _steps(path: str) -> KeyPath:
     steps: list[str | int] = []
-    for name, index in _STEP.findall(path):
+    for name, index in re.findall(_STEP, path):
         if index == "...":
             break
         steps.append(name or int(index))

@@ -113,7 +113,7 @@ class HeldConversation:
 
         """
         if self._running is not None:
-            raise SessionError(ErrorCode.BUSY, "a query runs on this conversation already")
+            raise SessionError(ErrorCode.BUSY, "a query is already running on this conversation")
         message = _as_message(prompt)
         query = QueryInput(
             query_id=message.query_id or new_query_id(),
@@ -231,7 +231,9 @@ class HeldConversation:
     def _steer(self, queued: InputQueued) -> None:
         """Put a prompt into the query that runs: its next turn has it."""
         if self._running is None:
-            raise SessionError(ErrorCode.NOT_FOUND, "no query runs that could take the prompt in")
+            raise SessionError(
+                ErrorCode.NOT_FOUND, "no query is running that could receive the prompt"
+            )
         self.apply([queued])
 
 

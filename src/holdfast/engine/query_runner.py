@@ -25,7 +25,13 @@ from holdfast.vocabulary.entries import (
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, ToolError
 from holdfast.vocabulary.events import QuerySummary
 from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
-from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Sender, UserMessage
+from holdfast.vocabulary.messages import (
+    AssistantMessage,
+    KeptOptions,
+    Sender,
+    UserMessage,
+    without_defaults,
+)
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, media_of
 from holdfast.vocabulary.results import StopReason
 from holdfast.vocabulary.settings import Limits
@@ -108,16 +114,19 @@ class QueryRunner:
             **scope.stamp(),
             message=message,
             resumes=scope.input.resumes,
-            options=KeptOptions(
-                settings=scope.input.settings,
-                require_tool=scope.input.require_tool,
-                timeout=scope.input.timeout,
+            options=without_defaults(
+                KeptOptions(
+                    settings=scope.input.settings,
+                    require_tool=scope.input.require_tool,
+                    timeout=scope.input.timeout,
+                )
             ),
             policy=None if policy == scope.fold.standing.policy else policy,
         )
         entries.append(started)
         if scope.input.input_id is not None:
             entries.append(InputPromoted(**scope.stamp(), input_id=InputId(scope.input.input_id)))
+        # A prompt that settles calls or an open turn is folded before the request is built.
         if message is None or scope.fold.calls or scope.fold.open_turn is not None:
             await scope.recorder.record(entries)
         else:
@@ -134,6 +143,7 @@ class QueryRunner:
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
         scope.tools = scope.registry.current()
+        self._dispatcher.warn_about_names(scope)
         prompt = scope.input.message
         progress = _Progress(
             reminders=scope.input.reminders,
@@ -341,10 +351,10 @@ def _output_call(scope: QueryScope) -> ToolCallPart | None:
 
 def _limit_reached(scope: QueryScope, limits: Limits, *, now: float) -> str | None:
     """Return the limit that allows one more turn and no other after it, as `turns=50`."""
-    cost = float(scope.cost) if scope.cost is not None else 0.0
+    cost = float(scope.cost or 0) + float(scope.children.cost or 0)
     used: dict[str, float] = {
         "turns": scope.turns + 1,
-        "tokens": scope.usage.total,
+        "tokens": scope.usage.total + scope.children.usage.total,
         "cost": cost,
         "seconds": now - scope.started_at,
         "tool_calls": scope.tool_calls,
@@ -385,5 +395,6 @@ def _refuse_unknown(name: str, tools: tuple[ToolSpec, ...]) -> None:
     """Refuse to require a tool that the model is not offered."""
     if all(tool.name != name for tool in tools):
         raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"tool {name!r} is required, and the model may not use it"
+            ErrorCode.CONFIG_INVALID,
+            f"tool {name!r} is required, but it is not among the tools that the model may use",
         )

@@ -1,5 +1,6 @@
 """Scopes: what one query knows of its session, of itself and of its turn."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -77,6 +78,20 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     measurement: TurnMeasurement
 
 
+class QueryChildren(msgspec.Struct, kw_only=True, eq=False):
+    """The sub-agents of one query: what they used, and how many run."""
+
+    usage: Usage = msgspec.field(default_factory=Usage)
+    cost: Decimal | None = Decimal(0)
+    slots: asyncio.Semaphore | None = None
+    """Bounds how many run at the same time; None before the first one."""
+
+    def add(self, usage: Usage, cost: Decimal | None) -> None:
+        """Count what a sub-agent used."""
+        self.usage += usage
+        self.cost = add_costs(self.cost, cost)
+
+
 class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     """The state of one query while it runs; the engine has no other."""
 
@@ -113,6 +128,7 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     tool_calls: int = 0
     usage: Usage = msgspec.field(default_factory=Usage)
     cost: Decimal | None = Decimal(0)
+    children: QueryChildren = msgspec.field(default_factory=QueryChildren)
     finish_reason: str | None = None
     output: object = None
     native_prompt: UserMessage | None = None

@@ -17,6 +17,7 @@ from holdfast.engine.call_questions import (
     make_question,
     question_about,
 )
+from holdfast.engine.child_calls import has_rested, rests_on_children
 from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.tool_execution import (
     Clearance,
@@ -79,6 +80,10 @@ class ToolDispatcher:
         """Return the permission rules that a query runs under, for the log."""
         return self._permissions.policy(scope)
 
+    def warn_about_names(self, scope: QueryScope) -> None:
+        """Log a warning where a rule or a setting names a tool that is not offered."""
+        self._permissions.warn_about_names(scope)
+
     async def dispatch(self, scope: QueryScope, calls: Iterable[CallRecord]) -> DispatchOutcome:
         """Run what may run of `calls`; those that ended already stay as they are."""
         prepared = await self._prepare_all(scope, [item for item in calls if item.ended is None])
@@ -95,7 +100,8 @@ class ToolDispatcher:
             await self._run_as_approved(scope, ready, asking)
         else:
             await self._run_all(scope, ready)
-            if asking and scope.session.unanswered == "stop":
+            rests = asking or rests_on_children(scope)
+            if rests and scope.session.unanswered == "stop":
                 return "approval"
             for question in asking:
                 await self._act(scope, question, await answer_to(scope, question))
@@ -194,7 +200,7 @@ class ToolDispatcher:
         if action == "deny":
             await self._deny(scope, call, judged.ruling)
             return None
-        if not looping and action == "allow":
+        if not looping and (action == "allow" or has_rested(scope, candidate)):
             return msgspec.structs.replace(candidate, judged=judged)
         of_tool = judged.ruling.source == "tool"
         reason = _LOOPS if looping else None if of_tool else judged.ruling.reason
@@ -375,7 +381,7 @@ def _why_not(resolution: NotFound | InvalidInput) -> ToolError:
 def _check_verdict(verdict: Verdict) -> Verdict:
     """Return a verdict that is one: what a hook says goes into the log and to the model."""
     if not isinstance(verdict, Proceed | Block | Answer):
-        raise TypeError(f"{type(verdict).__name__} is no verdict")
+        raise TypeError(f"{type(verdict).__name__} is not a verdict (Proceed, Block or Answer)")
     for piece in verdict.content if isinstance(verdict, Answer) else ():
         check_content(piece)
     return msgspec.convert(msgspec.to_builtins(verdict), type(verdict))

@@ -226,7 +226,9 @@ def _outcome(turn: Turn) -> TurnOutcome:
     provider, finished = turn.provider, turn.answer.finished
     if finished is None:
         raise RequestError(
-            ErrorCode.STREAM_INTERRUPTED, "the answer ended without saying so", provider=provider
+            ErrorCode.STREAM_INTERRUPTED,
+            "the answer ended without a finish reason",
+            provider=provider,
         )
     return TurnOutcome(
         message_id=turn.message_id,

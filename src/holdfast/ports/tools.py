@@ -15,6 +15,7 @@ from typing import (
 import msgspec
 
 from holdfast.ports.abort import AbortSignal
+from holdfast.ports.child_sessions import ChildCall
 from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.ids import CallId, QueryId, SessionId
@@ -71,6 +72,7 @@ class ToolCaller(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     deps: Any = None
     session: ToolSession | None = None
     cwd: "str | Path" = "."
+    child_call: ChildCall | None = None
 
 
 _NO_CALLER = ToolCaller()
@@ -126,6 +128,11 @@ class ToolContext(Generic[DepsT_co]):
         folder: Path = late_module("pathlib").Path(self._caller.cwd)
         return folder
 
+    @property
+    def child_call(self) -> ChildCall | None:
+        """The call, for a tool that answers it with a session of its own; see `Agent.as_tool`."""
+        return self._caller.child_call
+
     def progress(self, value: Json) -> None:
         """Show consumers how far the tool is; safe from a tool's own thread."""
         self._report(value)
@@ -174,6 +181,13 @@ class ToolSource(Protocol):
     def tools(self) -> Sequence[OfferedTool]:
         """Return what can be called now."""
         ...
+
+
+class Resting(msgspec.Struct, frozen=True):
+    """What a sub-agent's tool returns when its session rests: the call has no result yet.
+
+    The call is run again when the query is resumed.
+    """
 
 
 class Proceed(msgspec.Struct, frozen=True):

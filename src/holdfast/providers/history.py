@@ -197,6 +197,10 @@ class _MessageAdapter:
 
     def message(self, message: Message) -> Message:
         """Return `message` with the parts that can be sent; the same object if all can."""
+        if _is_plain(message):
+            if isinstance(message, AssistantMessage):
+                self.ids = self.ids.with_answer((), self._rules.call_id_pattern)
+            return message
         is_ours, is_same = True, True
         if isinstance(message, AssistantMessage):
             calls = [part.call_id for part in message.tool_calls]
@@ -289,6 +293,16 @@ class _MessageAdapter:
     def _id(self, call_id: CallId) -> CallId:
         """Return an id that the protocol accepts, the same for a call and its result."""
         return self.ids.of(call_id, self._rules.call_id_pattern)
+
+
+def _is_plain(message: Message) -> bool:
+    """Whether a message is nothing but text, as most are: every protocol accepts that as it is."""
+    others = [
+        part
+        for part in message.parts
+        if type(part) is not TextPart or not part.text or part.native is not None
+    ]
+    return not others
 
 
 def _text(part: TextPart, *, is_ours: bool) -> TextPart | None:

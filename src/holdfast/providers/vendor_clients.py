@@ -5,7 +5,6 @@ A client is a wire protocol at an endpoint, with credentials, over a transport.
 
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -19,9 +18,12 @@ from holdfast.providers.transport.protocol import Transport
 from holdfast.providers.vendors import Protocol, Vendor, ollama_url
 from holdfast.providers.wire.protocol import WireProtocol, WireRequest
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.requests import ModelRequest
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from holdfast.providers.wire.chat_completions.dialects import Dialect
 
 ENTRY_POINTS = "holdfast.providers"
@@ -168,7 +170,9 @@ def _for_login(protocol: WireProtocol) -> WireProtocol:
     )
 
 
-def offered_client(name: str, *, points: Iterable[EntryPoint] | None = None) -> ModelClient | None:
+def offered_client(
+    name: str, *, points: "Iterable[EntryPoint] | None" = None
+) -> ModelClient | None:
     """Return the client that another package offers under a name; None if no package does.
 
     An entry point names a function without arguments that returns a client. It is loaded when its
@@ -178,8 +182,9 @@ def offered_client(name: str, *, points: Iterable[EntryPoint] | None = None) -> 
         ConfigError: CONFIG_INVALID if two packages offer the name, or the client cannot be used.
 
     """
-    found = entry_points(group=ENTRY_POINTS) if points is None else points
-    named = [point for point in found if point.name == name]
+    if points is None:
+        points = late_module("importlib.metadata").entry_points(group=ENTRY_POINTS)
+    named = [point for point in points if point.name == name]
     if not named:
         return None
     if len({point.value for point in named}) > 1:
@@ -202,7 +207,7 @@ def offered_client(name: str, *, points: Iterable[EntryPoint] | None = None) -> 
     return made
 
 
-def _origin(point: EntryPoint) -> str:
+def _origin(point: "EntryPoint") -> str:
     package = f" of {point.dist.name}" if point.dist is not None else ""
     return f"{point.value!r}{package}"
 

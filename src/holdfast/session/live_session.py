@@ -19,7 +19,7 @@ from holdfast.blocks.tool_registry.registry import (
 )
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_scope import QueryScope, SessionScope
-from holdfast.ports.clock import Clock, Stamp
+from holdfast.ports.clock import Clock, Stamp, until_limit
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryInput, Runner
 from holdfast.ports.session_store import Lease, Store, WatchedLeases, watched_leases
@@ -43,13 +43,7 @@ from holdfast.vocabulary.entries import (
     QueryEnded,
     SessionChanged,
 )
-from holdfast.vocabulary.errors import (
-    AgentError,
-    ErrorCode,
-    SessionError,
-    StoreError,
-    ToolError,
-)
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError, ToolError
 from holdfast.vocabulary.events import Event, Idle, Retrying, SessionStatus, StatusChanged
 from holdfast.vocabulary.ids import ApprovalId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
@@ -167,8 +161,8 @@ class LiveSession:
             tasks=self._tasks,
             set_status=self._set_status,
             registry=self.registry,
-            approver=resources.approver,
-            unanswered=resources.unanswered,
+            approver=bindings.approver or resources.approver,
+            unanswered=bindings.unanswered or resources.unanswered,
             deps=resources.deps if bindings.deps is None else bindings.deps,
             face=bindings.face,
             cwd=resources.cwd,
@@ -248,7 +242,7 @@ class LiveSession:
 
     async def _expire(self, handle: QueryHandle) -> None:
         seconds = handle.total_timeout or 0.0
-        await self._resources.clock.sleep(seconds)
+        await until_limit(self._resources.clock, seconds)
         handle.expire(seconds)
 
     async def decide(
@@ -368,12 +362,12 @@ class LiveSession:
 
     def _after_append(self, events: Sequence[Event]) -> None:
         """Do what follows from entries that are in the log now."""
-        current = self.queue.current
+        current, end = self.queue.current, events[-1]
         if current is not None and any(isinstance(event, PartStarted) for event in events):
             current.phase = "connected"
-        if current is not None and isinstance(events[-1], QueryEnded):
+        if current and isinstance(end, QueryEnded) and end.query_id == current.query.query_id:
             current.detach()  # nothing comes after its terminal event
-            self._title.after(events[-1])
+            self._title.after(end)
         self._approvals.wake(events)
         if not self.queue.busy:
             self._show_status()  # what the session rests on, or what waits behind it, may be others
@@ -390,6 +384,8 @@ def _refuse_misfit(
     """
     if asked is None or not isinstance(decision, Approve) or decision.arguments is None:
         return
+    if asked.child is not None:
+        return  # the tool is the sub-agent's
     call = ToolCallPart(call_id=asked.call_id, name=asked.tool, arguments=decision.arguments)
     resolution = tools.current().resolve(call)
     if isinstance(resolution, InvalidInput):

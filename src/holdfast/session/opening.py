@@ -81,7 +81,7 @@ async def _open(
     except BaseException:
         await _to_its_end(resources.store.leases.release(lease))
         raise
-    if request.is_for_one_query:
+    if request.is_for_one_query:  # the session goes with its answer
         resources = msgspec.structs.replace(resources, make_title=None)
     live = LiveSession(resources, lease, fold, bindings=request.bindings)
     try:
@@ -163,7 +163,7 @@ def _refuse_restoring_over(entries: Sequence[Entry], request: SessionRequest) ->
     if entries and request.history:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
-            f"session {request.reference!r} is there already; restore into a new one",
+            f"session {request.reference!r} already exists; restore into a new session",
         )
 
 
@@ -204,6 +204,9 @@ def _opening_of(request: SessionRequest, session_id: SessionId, stamp: Stamp) ->
         owner=request.owner,
         project=request.project,
         name=request.reference if is_name else None,
+        title=request.title,
+        spawned_by=request.spawned_by,
+        spawned_by_call=request.spawned_by_call,
         parent=request.fork.parent if request.fork else None,
         forked_at=request.fork.forked_at if request.fork else None,
         forked_after=request.fork.forked_after if request.fork else None,

@@ -129,6 +129,7 @@ class QueryDriver:
             closing: list[Event] = []
             if outcome.error is not None or not scope.is_end_staged:
                 await self._recorder.commit(())  # what a cancelled worker had staged comes first
+                # Made only now: what was staged may have settled calls and approvals.
                 closing = closing_events(scope, outcome, rests=rests)
             ended = query_ended(scope, outcome, duration_ms=duration_ms)
             await self._recorder.commit([*closing, *scope.measurement.end(ended), ended])
@@ -136,7 +137,7 @@ class QueryDriver:
             if outcome.error is None or not isinstance(outcome.error, StoreError):
                 outcome = QueryOutcome(stop_reason="error", error=error)
             ended = query_ended(scope, outcome, duration_ms=duration_ms)
-            self._recorder.show([*scope.measurement.end(ended), ended])
+            self._recorder.show_unstored_end(scope.measurement.end(ended), ended)
         return ended, outcome
 
 
@@ -155,6 +156,8 @@ def _result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
         tool_calls=tuple(call for answer in answers for call in answer.tool_calls),
         usage=ended.usage,
         cost=ended.cost,
+        children_usage=scope.children.usage,
+        children_cost=scope.children.cost,
         provider=turn.provider if turn else "",
         model=turn.model if turn else "",
         session_id=scope.session.session_id,

@@ -49,6 +49,17 @@ class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     timeout: float | None = None
 
 
+NO_OPTIONS = KeptOptions()
+
+
+def without_defaults(options: KeptOptions) -> KeptOptions:
+    """Return `NO_OPTIONS` itself for options that are empty: an entry does not write its defaults.
+
+    What the default is, msgspec tells by its identity.
+    """
+    return NO_OPTIONS if options == NO_OPTIONS else options
+
+
 class _Message(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field="role"):
     id: MessageId
     parts: tuple[Part, ...]
@@ -87,7 +98,7 @@ class AssistantMessage(_Message, frozen=True, kw_only=True, tag="assistant"):
     @property
     def tool_calls(self) -> tuple[ToolCallPart, ...]:
         """The calls this message asks for, in the model's order."""
-        return tuple(part for part in self.parts if isinstance(part, ToolCallPart))
+        return tuple([part for part in self.parts if isinstance(part, ToolCallPart)])
 
 
 Message: TypeAlias = UserMessage | AssistantMessage

@@ -192,21 +192,28 @@ def bounds_fault(value: object, said: Option) -> str | None:
     return f"must be {wanted}, not {value:g}"
 
 
-def showing(options: Mapping[str, Declared]) -> Callable[[DoorT], DoorT]:
+def help_of(options: Mapping[str, Declared]) -> str:
+    """Describe options, a line for each, as `help` shows them."""
+    return "\n".join(
+        f"    {item.name} ({item.shown_type}): {item.option.sentence} "
+        f"Default: {item.shown_default}."
+        for item in options.values()
+    )
+
+
+def showing(options: Mapping[str, Declared], told: str) -> Callable[[DoorT], DoorT]:
     """Show options where a function, or the making of a class, takes them as `**options`.
+
+    `told` is their `help_of`: several functions may take the same options.
 
     A type checker reads `Unpack[...]`. An interactive Python, `help` and editors that look at live
     objects read `__signature__` and `__doc__`, which are made here.
     """
 
     def show(door: DoorT) -> DoorT:
-        function: Any = vars(door)["__init__"] if isinstance(door, type) else door
-        function.__signature__ = _with_options(inspect.signature(function), options)
-        told = "\n".join(
-            f"    {item.name} ({item.shown_type}): {item.option.sentence} "
-            f"Default: {item.shown_default}."
-            for item in options.values()
-        )
+        shown: Any = door
+        # Of a class, not of its `__init__`: `help` shows both, and would show all options twice.
+        shown.__signature__ = _with_options(inspect.signature(door), options)
         door.__doc__ = f"{inspect.cleandoc(door.__doc__ or '')}\n\nKeyword Args:\n{told}\n"
         return door
 

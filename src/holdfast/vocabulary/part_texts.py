@@ -20,6 +20,8 @@ class PartTexts:
     Owns composition only: does not know the order or the kind of parts.
     """
 
+    __slots__ = ("_pieces",)
+
     def __init__(self) -> None:
         self._pieces: dict[PartId, list[str]] = {}
 

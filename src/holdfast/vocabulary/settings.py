@@ -369,6 +369,12 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
             variable="SESSION_TIMEOUT",
         ),
     ] = 1800.0
+    sub_agent_depth: Annotated[
+        int, Option("Levels of sub-agents that there may be below a session.", least=0)
+    ] = 3
+    parallel_sub_agents: Annotated[
+        int, Option("Sub-agents of one query that run at the same time.", least=1)
+    ] = 8
     auto_compaction: Annotated[
         bool | None, Option("Whether long conversations are compacted.", planned=True)
     ] = None

@@ -31,7 +31,7 @@ class SentCounts:
         for message in self._messages[self._place :]:
             self.user += isinstance(message, UserMessage)
             self.assistant += isinstance(message, AssistantMessage)
-            self.reasoning += sum(isinstance(part, ReasoningPart) for part in message.parts)
+            self.reasoning += [type(part) for part in message.parts].count(ReasoningPart)
         self._place = len(self._messages)
         return self
 
@@ -171,8 +171,9 @@ class Conversation:
             return
         is_compaction = _is_compaction(message)
         if isinstance(message, UserMessage) and not is_compaction:
-            tip = self.tip
+            tip = self._messages[-1] if self._messages else None
             if isinstance(tip, UserMessage):
+                # Providers refuse two user messages in a row.
                 self._messages[-1] = msgspec.structs.replace(tip, parts=tip.parts + message.parts)
                 return
         if is_compaction:
@@ -269,13 +270,18 @@ class Conversation:
 
 
 def _is_compaction(message: Message) -> bool:
-    return any(isinstance(part, CompactionPart) and part.text for part in message.parts)
+    # Asked of every message of a log: the first test takes a third of the second.
+    return CompactionPart in map(type, message.parts) and any(
+        isinstance(part, CompactionPart) and part.text for part in message.parts
+    )
 
 
 def end_last(conversation: ConversationInterface, stop_reason: StopReason) -> None:
     """Say of a last answer that was cut off how its query ended, if that says why."""
-    tip, says_why = conversation.tip, stop_reason in {"aborted", "error"}
-    if isinstance(tip, AssistantMessage) and tip.interrupted and says_why:
+    if stop_reason not in {"aborted", "error"}:
+        return
+    tip = conversation.tip
+    if isinstance(tip, AssistantMessage) and tip.interrupted:
         conversation.remove_last()
         conversation.push(msgspec.structs.replace(tip, stop_reason=stop_reason))
 

@@ -1,7 +1,5 @@
 """An answer that is still being written, as far as the log knows it."""
 
-from collections.abc import Iterator
-
 from holdfast.vocabulary.entries import (
     PartCheckpoint,
     PartEnded,
@@ -33,10 +31,12 @@ class OpenTurn:
     Owns the order and the kinds of the parts; `PartTexts` puts their text together.
     """
 
+    __slots__ = ("_composed", "_parts", "_texts", "started")
+
     def __init__(self, started: TurnStarted) -> None:
         self.started = started
-        self._parts: dict[PartId, Part | None] = {}
-        self._kinds: dict[PartId, str] = {}
+        self._parts: dict[PartId, Part | PartStarted] = {}
+        """In their order; a part that has not ended is the entry that began it."""
         self._texts = PartTexts()
         self._composed: tuple[PartEnded, PartEnded] | None = None
         """The last entry that was composed: it is shown first and applied next."""
@@ -44,8 +44,7 @@ class OpenTurn:
     def apply(self, entry: PartStarted | PartCheckpoint | PartEnded) -> None:
         """Begin a part, add an increment to it, or complete it."""
         if isinstance(entry, PartStarted):
-            self._parts[entry.part_id] = None
-            self._kinds[entry.part_id] = entry.part_kind
+            self._parts[entry.part_id] = entry
         elif isinstance(entry, PartEnded):
             self._parts[entry.part_id] = self.compose(entry).part
             self._texts.drop(entry.part_id)
@@ -55,6 +54,8 @@ class OpenTurn:
 
     def compose(self, entry: PartEnded) -> PartEnded:
         """Return the entry with the whole part, as consumers see it."""
+        if not entry.offset:
+            return entry
         if self._composed is None or self._composed[0] is not entry:
             self._composed = entry, self._texts.compose(entry)
         return self._composed[1]
@@ -67,7 +68,7 @@ class OpenTurn:
         A tool call counts only when it is complete. An interrupted answer that holds nothing but
         reasoning is nothing: no provider takes it back.
         """
-        parts = tuple(self._kept_parts())
+        parts = self._kept_parts()
         interrupted = ended is None or ended.interrupted
         if not parts or (interrupted and all(isinstance(part, ReasoningPart) for part in parts)):
             return None
@@ -86,19 +87,21 @@ class OpenTurn:
             interrupted=interrupted,
         )
 
-    def _kept_parts(self) -> Iterator[Part]:
-        for part_id, part in self._parts.items():
-            kept = part if part is not None else self._unfinished(part_id)
-            if kept is not None and not _is_empty(kept):
-                yield kept
+    def _kept_parts(self) -> tuple[Part, ...]:
+        kept: list[Part] = []
+        for item in self._parts.values():
+            part = self._unfinished(item) if isinstance(item, PartStarted) else item
+            if part is not None and not _is_empty(part):
+                kept.append(part)
+        return tuple(kept)
 
-    def _unfinished(self, part_id: PartId) -> Part | None:
-        text = self._texts.text_of(part_id)
-        match self._kinds[part_id]:
+    def _unfinished(self, started: PartStarted) -> Part | None:
+        text = self._texts.text_of(started.part_id)
+        match started.part_kind:
             case "text":
-                return TextPart(id=part_id, text=text)
+                return TextPart(id=started.part_id, text=text)
             case "reasoning":
-                return ReasoningPart(id=part_id, text=text)
+                return ReasoningPart(id=started.part_id, text=text)
             case _:
                 return None
 
@@ -110,10 +113,6 @@ def _stop_of(ended: TurnEnded | None) -> AnswerStop:
 
 
 def _is_empty(part: Part) -> bool:
-    match part:
-        case TextPart(text="") | CompactionPart(text=""):
-            return True
-        case ReasoningPart(text="", signature=None, native=None):
-            return True
-        case _:
-            return False
+    if isinstance(part, ReasoningPart):
+        return not part.text and part.signature is None and part.native is None
+    return isinstance(part, (TextPart, CompactionPart)) and not part.text

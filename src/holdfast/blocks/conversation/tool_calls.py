@@ -8,14 +8,14 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.serialization.canonical import approval_key
-from holdfast.vocabulary.approvals import ApprovalRequest, Grant
+from holdfast.vocabulary.approvals import Grant
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     HistoryEdited,
     QueryStarted,
 )
-from holdfast.vocabulary.ids import CallId, MessageId, SessionId
+from holdfast.vocabulary.ids import CallId, MessageId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
@@ -182,23 +182,6 @@ class StandingApprovals:
         self.policy = None
 
 
-def approval_request(asked: ApprovalRequested, session_id: SessionId | None) -> ApprovalRequest:
-    """Return a recorded question as approvers and callers see it."""
-    return ApprovalRequest(
-        id=asked.approval_id,
-        call_id=asked.call_id,
-        tool=asked.tool,
-        arguments=msgspec.to_builtins(asked.arguments),
-        arguments_hash=asked.arguments_hash,
-        session_id=session_id,
-        effect=asked.effect,
-        reason=asked.reason,
-        folder=asked.folder,
-        facts=asked.facts,
-        ruling=asked.ruling,
-    )
-
-
 def open_calls(answer: AssistantMessage, following: Message | None = None) -> list[CallRecord]:
     """Return the calls of an answer, with the results that the message after it gives them.
 
@@ -344,7 +327,7 @@ def _unknown(asked: Iterable[_Asked]) -> list[CallRecord]:
 
 def with_distinct_calls(message: AssistantMessage) -> AssistantMessage:
     """Return an answer whose calls have each an id of its own; the first keeps the one it has."""
-    ids = [call.call_id for call in message.tool_calls]
+    ids = [part.call_id for part in message.parts if isinstance(part, ToolCallPart)]
     if len(set(ids)) == len(ids):
         return message
     taken, seen = set(ids), set[CallId]()
@@ -368,8 +351,14 @@ def said_at(message: UserMessage, time: int) -> UserMessage:
     return replace(message, parts=readable_parts(message.parts), time=message.time or time)
 
 
+_WITH_MEDIA = frozenset({MediaPart, ToolResultPart})
+"""The kinds of parts that are media, or can hold some."""
+
+
 def readable_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """Return parts without media that no provider could read; a text says what was there."""
+    if _WITH_MEDIA.isdisjoint(map(type, parts)):
+        return parts
     return tuple(
         replace(part, content=readable_content(part.content))
         if isinstance(part, ToolResultPart)

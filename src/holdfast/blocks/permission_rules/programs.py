@@ -73,29 +73,27 @@ _OPAQUE = frozenset(
 )  # fmt: skip
 """Programs that run code or other programs of their own choice."""
 
-_TELLING_OPTIONS: dict[str, "re.Pattern[str]"] = {
-    "cargo": re.compile(r"--config|\+"),
-    "find": re.compile(r"-(exec|ok|fprint|fls|delete)"),
-    "git": re.compile(
+_TELLING_OPTIONS: dict[str, str] = {
+    "cargo": r"--config|\+",
+    "find": r"-(exec|ok|fprint|fls|delete)",
+    "git": (
         r"-c|--config-env|--exec-path|--upload-pack|--receive-pack|--exec|-x|-O|-u|--open-files"
         r"|--ext-diff|--textconv|--paginate|-p$|--git-dir|--work-tree|--template|--editor|--extcmd"
         r"|--pager|--ssh-command|--gpg|-S|-C$|.*ext::|.*transport::"
     ),
-    "make": re.compile(r"--eval|-E|-f|--file|--makefile|-C|--directory|-I|[A-Za-z_]+[:+?!]*="),
-    "npm": re.compile(r"--script-shell|--prefix|-C|exec$|x$|explore$|--userconfig|--globalconfig"),
-    "printf": re.compile(r"-v"),
-    "pytest": re.compile(r"-p|-c|--rootdir|-o|--override-ini|--pdbcls|--pyargs"),
-    "rg": re.compile(r"--pre|--hostname-bin|-z|--search-zip"),
-    "rsync": re.compile(r"-[a-zA-Z]*e|--rsh|--rsync-path"),
-    "sort": re.compile(r"--compress|-T|--files0"),
-    "tar": re.compile(
-        r"--checkpoint|--to-command|--use-compress|--rsh|-F|--info|--new-vol|-[a-zA-Z]*I"
-    ),
-    "tree": re.compile(r"--fromfile|-R"),
-    "wget": re.compile(r"--use-askpass|-e|--execute"),
-    "curl": re.compile(r"-K|--config"),
+    "make": r"--eval|-E|-f|--file|--makefile|-C|--directory|-I|[A-Za-z_]+[:+?!]*=",
+    "npm": r"--script-shell|--prefix|-C|exec$|x$|explore$|--userconfig|--globalconfig",
+    "printf": r"-v",
+    "pytest": r"-p|-c|--rootdir|-o|--override-ini|--pdbcls|--pyargs",
+    "rg": r"--pre|--hostname-bin|-z|--search-zip",
+    "rsync": r"-[a-zA-Z]*e|--rsh|--rsync-path",
+    "sort": r"--compress|-T|--files0",
+    "tar": (r"--checkpoint|--to-command|--use-compress|--rsh|-F|--info|--new-vol|-[a-zA-Z]*I"),
+    "tree": r"--fromfile|-R",
+    "wget": r"--use-askpass|-e|--execute",
+    "curl": r"-K|--config",
 }
-"""Options with which a program runs another one; the option itself or its beginning."""
+"""Options with which a program runs another one, as patterns of their beginnings."""
 _GIT_THAT_RUNS = frozenset(
     {
         "am",
@@ -206,7 +204,7 @@ def _doubt_about(name: str, words: Words) -> Doubt:
     if name in _RUNS_OTHERS or name.startswith("ld-"):
         return "runs others"
     options = _TELLING_OPTIONS.get(name)
-    if options is not None and any(options.match(word) for word in words[1:]):
+    if options is not None and any(re.match(options, word) for word in words[1:]):
         return "runs others"
     if name == "git" and not _GIT_THAT_RUNS.isdisjoint(words[1:]):
         return "runs others"

@@ -1,6 +1,7 @@
 """Rules: `tool(pattern)` with what is to be done, and whether a rule fits a call."""
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -12,14 +13,15 @@ from holdfast.serialization.canonical import canonical_json
 from holdfast.vocabulary.approvals import RuleAction
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.late_names import late_module
 
 ACTIONS: tuple[RuleAction, ...] = ("allow", "ask", "deny")
 SubjectKind: TypeAlias = Literal["path", "command", "url", "arguments"]
 
 _LONGEST = 1000
-_RULE = re.compile(r"(?P<tool>[A-Za-z0-9_*?-]{1,128})(?:\((?P<pattern>.*)\))?", re.DOTALL)
-_ARGUMENT = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)", re.DOTALL)
-_HOST_PATTERN = re.compile(r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\*")
+_RULE = r"(?s)(?P<tool>[A-Za-z0-9_*?-]{1,128})(?:\((?P<pattern>.*)\))?"
+_ARGUMENT = r"(?s)(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<value>.*)"
+_HOST_PATTERN = r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\*"
 
 SUBJECTS: dict[str, tuple[SubjectKind, str]] = {
     "read": ("path", "path"),
@@ -39,6 +41,10 @@ _COVERED_BY = {"list": "read", "glob": "read", "grep": "read", "write": "edit"}
 """Rules for `read` hold for everything that reads files, rules for `edit` for what changes them."""
 EDITS_FILES = frozenset({"write", "edit"})
 """Tools that the mode `accept_edits` lets pass, if they say where their path really leads."""
+
+_SHIPPED = frozenset({*SUBJECTS, "todo", "read_output", "recall"})
+"""Tools that come with Holdfast. A file for all agents of a user may deny one that this agent does
+not have."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -72,7 +78,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def parse_rule(text: str, action: RuleAction, *, source: str = "user") -> Rule:
     """Read a rule; raises CONFIG_INVALID naming it, so that none is quietly without effect."""
-    found = _RULE.fullmatch(text.strip()) if len(text) <= _LONGEST else None
+    found = re.fullmatch(_RULE, text.strip()) if len(text) <= _LONGEST else None
     if found is None or action not in {"allow", "ask", "deny"}:
         raise _invalid(text, "a rule is a tool's name, or tool(pattern)")
     tool, pattern = found["tool"], found["pattern"]
@@ -85,9 +91,9 @@ def parse_rule(text: str, action: RuleAction, *, source: str = "user") -> Rule:
         if isinstance(read, Unreadable):
             raise _invalid(text, f"its pattern is not one simple command: {read.reason}")
         words = read
-    elif kind == "url" and not _HOST_PATTERN.fullmatch(pattern):
+    elif kind == "url" and not re.fullmatch(_HOST_PATTERN, pattern):
         raise _invalid(text, "its pattern is a host, such as docs.python.org or *.python.org")
-    elif kind == "arguments" and not _ARGUMENT.fullmatch(pattern):
+    elif kind == "arguments" and not re.fullmatch(_ARGUMENT, pattern):
         raise _invalid(text, "its pattern is argument=value")
     return Rule(tool=tool, action=action, pattern=pattern, source=source, words=words)
 
@@ -112,7 +118,7 @@ def fits_host(rule: Rule, host: str) -> bool:
 
 def fits_arguments(rule: Rule, arguments: JsonObject) -> bool:
     """Whether a rule is about one argument's value; what is no text is compared as JSON."""
-    found = None if rule.pattern is None else _ARGUMENT.fullmatch(rule.pattern)
+    found = None if rule.pattern is None else re.fullmatch(_ARGUMENT, rule.pattern)
     if found is None:
         return rule.pattern is None
     if found["name"] not in arguments:
@@ -176,3 +182,40 @@ def mentions_forbidden(rule: Rule, text: str) -> bool:
     return any(
         matches_word(name, base_name(word)) for word in re.split(r"[^A-Za-z0-9_.+/@%:-]+", bare)
     )
+
+
+class NamedTools(msgspec.Struct, frozen=True, kw_only=True):
+    """Where tools are named in what a query runs under."""
+
+    rules: tuple[Rule, ...] = ()
+    allowed: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.rules or self.allowed or self.denied)
+
+
+def names_without_tool(named: NamedTools, offered: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each name that fits no offered tool, with a message that says where it stands."""
+    tools = frozenset(offered)
+    for rule in named.rules:
+        if not _fits(rule, tools):
+            where = f"the {rule.action} rule {rule.text!r}"
+            yield rule.tool, f"{where}: {_no_tool(rule.tool, 'it has no effect', tools)}"
+    for name in named.denied:
+        if name not in tools | _SHIPPED:
+            yield name, f"denied_tools: {_no_tool(name, 'no tool is denied by it', tools)}"
+    for name in named.allowed:
+        if name not in tools:
+            yield name, f"allowed_tools: {_no_tool(name, 'no tool is allowed by it', tools)}"
+
+
+def _fits(rule: Rule, tools: frozenset[str]) -> bool:
+    return any(matches_word(rule.tool, tool) for tool in tools | _SHIPPED)
+
+
+def _no_tool(name: str, effect: str, tools: frozenset[str]) -> str:
+    known = sorted((tools | _SHIPPED) - {name})
+    close = late_module("difflib").get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    return f"there is no tool {name!r} now, so {effect}{hint}"

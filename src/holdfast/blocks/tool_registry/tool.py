@@ -24,7 +24,13 @@ from holdfast.ports.tools import PreparedCall, ToolContext
 from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.option_declarations import Option, declared_keys, showing, unknown_name
+from holdfast.vocabulary.option_declarations import (
+    Option,
+    declared_keys,
+    help_of,
+    showing,
+    unknown_name,
+)
 from holdfast.vocabulary.tools import ApprovalMode, Effect, ToolRules, ToolSpec
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -128,7 +134,7 @@ def tool(function: FunctionT, /) -> Tool[FunctionT]: ...
 def tool(**options: Unpack[ToolOptions]) -> ToolMaker: ...
 
 
-@showing(TOOL_OPTIONS)
+@showing(TOOL_OPTIONS, help_of(TOOL_OPTIONS))
 def tool(
     function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]
 ) -> AnyTool | ToolMaker:

@@ -45,12 +45,11 @@ _REQUEST_ID_HEADERS = (
     "cf-ray",
 )
 """The first that is present counts."""
-_WAIT = re.compile(
-    r"(?:try again|retry) (?:in|after) (\d+(?:\.\d+)?)\s?"
-    r"(ms|milliseconds?|s|seconds?|m|minutes?)\b",
-    re.IGNORECASE,
+_WAIT = (
+    r"(?i)(?:try again|retry) (?:in|after) (\d+(?:\.\d+)?)\s?"
+    r"(ms|milliseconds?|s|seconds?|m|minutes?)\b"
 )
-_ERROR_STATUS = re.compile(r"[45]\d\d")
+_ERROR_STATUS = r"[45]\d\d"
 _SECONDS_IN = {"ms": 0.001, "mil": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0}
 
 
@@ -159,7 +158,7 @@ def error_object(report: Json) -> JsonObject:
 def status_among(*values: Json) -> int | None:
     """Return the first of `values` that is an HTTP error status, as a number or as text."""
     texts = (str(value) for value in values if isinstance(value, str | int))
-    return next((int(text) for text in texts if _ERROR_STATUS.fullmatch(text)), None)
+    return next((int(text) for text in texts if re.fullmatch(_ERROR_STATUS, text)), None)
 
 
 def request_id_in(headers: Mapping[str, str]) -> str | None:
@@ -222,7 +221,7 @@ def _reported_wait(failure: Failure) -> float | None:
     """Return the wait in seconds that the report asks for, in a field or in its message."""
     if failure.retry_after is not None:
         return failure.retry_after
-    if found := _WAIT.search(failure.message):
+    if found := re.search(_WAIT, failure.message):
         return round(float(found[1]) * _SECONDS_IN[found[2].lower()[:3]], 3)
     return None
 

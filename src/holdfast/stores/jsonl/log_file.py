@@ -16,7 +16,14 @@ from holdfast.stores.jsonl.lines import (
     encode_consumption,
     encode_quarantined,
 )
-from holdfast.stores.jsonl.scan import LogScan, find_unreadable_end, scan_log
+from holdfast.stores.jsonl.scan import (
+    LogScan,
+    WholeLog,
+    find_unreadable_end,
+    read_undamaged,
+    scan_log,
+    whole_log,
+)
 from holdfast.stores.private_files import (
     open_or_create,
     read_or_empty,
@@ -163,11 +170,15 @@ class LogRepair:
         self._descriptor = descriptor
         self._quarantine_path = quarantine
 
-    def repair(self, *, reached: int, find_blob: FindBlob) -> LogScan:
+    def repair(self, *, reached: int, find_blob: FindBlob) -> WholeLog:
         """Cut off a torn tail, sync what a dead writer may have left, and return what is left.
 
         `reached` is the `seq` that the log is known to have had.
         """
+        log = read_undamaged(self._descriptor)
+        if log is not None and log.head >= reached:
+            self._log.settle(self._descriptor, log.end)
+            return log
         content = read_range(self._descriptor)
         scan = scan_log(content)
         if scan.torn is not None:
@@ -178,7 +189,7 @@ class LogRepair:
         self._log.settle(self._descriptor, scan.end)
         if scan.is_unterminated:
             self._log.append(self._descriptor, b"\n")
-        return self._cut_unreadable_end(scan, find_blob)
+        return whole_log(self._cut_unreadable_end(scan, find_blob), find_blob)
 
     def _cut_unreadable_end(self, scan: LogScan, find_blob: FindBlob) -> LogScan:
         """Cut off entries at the end whose blobs are gone; consumed commands stay consumed."""

@@ -107,7 +107,8 @@ class JsonlResources:
         """Return the sessions that have a name, as their logs say, without looking at all logs.
 
         Looked at are those that took the name, those that had it at the last look, and those that
-        neither the file of names nor this process knows: logs that were copied into the folder.
+        neither the file of names nor this process knows: logs that were copied into the folder. A
+        log itself is read only when its lock file does not tell its record.
         """
         wanted = (owner, project, name)
         led_to = self.lookup.sessions(name_key(*wanted))
@@ -122,7 +123,7 @@ class JsonlResources:
     def _bearers(
         self, ids: Collection[SessionId], wanted: tuple[str, str, str]
     ) -> list[SessionRecord]:
-        records = [self.summaries.of(each).record for each in ids if parse_session_id(each)]
+        records = [self.summaries.record_of(each) for each in ids if parse_session_id(each)]
         return [each for each in records if each is not None and _bears(each, wanted)]
 
     def remove_ticket(self, path: Path) -> None:

@@ -4,6 +4,7 @@ A damaged line is reported and skipped; later lines are still read. An append co
 whole: when the end of the file cuts one off, its lines are a torn tail and no part of the log.
 """
 
+import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from holdfast.stores.jsonl.lines import (
     DamagedBytes,
     LogLine,
     kind_of,
+    parse_entry_lines,
     parse_log_line,
     parse_log_lines,
 )
@@ -21,6 +23,9 @@ from holdfast.stores.stored_records import FindBlob, from_stored_bodies, from_st
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.errors import StoreError
+
+_BYTES_AT_ONCE = 128 * 1024
+"""As much as is read in one step: small enough that memory is used again for the next one."""
 
 
 class FoundLine(msgspec.Struct, frozen=True, gc=False):
@@ -58,6 +63,55 @@ class LogScan:
     """The append that the end of the file cuts off."""
     is_unterminated: bool = False
     """Whether the last line is good and only its line end is missing."""
+
+
+@dataclass(slots=True)
+class WholeLog:
+    """Everything that a log holds, as its writer needs it."""
+
+    entries: list[Entry]
+    consumed: set[CommandId]
+    epoch: int
+    """The greatest of its lines."""
+    head: int
+    """The last `seq`."""
+    end: int
+    """The offset after the last whole append."""
+
+
+def read_undamaged(descriptor: int) -> WholeLog | None:
+    """Read a log of lines that simply follow one another, each as this version writes it.
+
+    Returns None for any other log, which has to be scanned. Nearly all logs are read so: their
+    lines are decoded in one pass, together with their entries.
+    """
+    log = WholeLog(entries=[], consumed=set(), epoch=0, head=0, end=0)
+    rest, left = b"", 0
+    while piece := os.pread(descriptor, _BYTES_AT_ONCE, log.end + len(rest)):
+        *ended, rest = (rest + piece).split(b"\n")
+        lines = parse_entry_lines(ended)
+        if lines is None:
+            return None
+        for line in lines:
+            if line.seq != log.head + 1 or (left and line.left != left - 1):
+                return None
+            log.head, left = line.seq, line.left
+            log.entries.append(line.entry)
+            log.consumed.update(line.consumed)
+        log.epoch = max([log.epoch, *(line.epoch for line in lines)])
+        log.end += sum(map(len, ended)) + len(ended)
+    return None if rest or left else log
+
+
+def whole_log(scan: LogScan, find_blob: FindBlob) -> WholeLog:
+    """Make a `WholeLog` of what a scan found."""
+    return WholeLog(
+        entries=decode_entries(scan, find_blob),
+        consumed={item for found in scan.lines for item in found.line.consumed},
+        epoch=max((found.line.epoch for found in scan.lines), default=0),
+        head=scan.head,
+        end=scan.end,
+    )
 
 
 def scan_log(content: bytes, *, offset: int = 0, after: int = 0) -> LogScan:

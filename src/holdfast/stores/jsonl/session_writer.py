@@ -25,7 +25,7 @@ from holdfast.stores.jsonl.folder import (
 from holdfast.stores.jsonl.lines import encode_append, encode_consumption
 from holdfast.stores.jsonl.lock_file import LeaseState, LockFile, read_lease_state
 from holdfast.stores.jsonl.log_file import LogFile, LogRepair
-from holdfast.stores.jsonl.scan import LogScan, decode_entries
+from holdfast.stores.jsonl.scan import WholeLog
 from holdfast.stores.lease_rules import (
     LEASE_SECONDS,
     NOT_WAITING,
@@ -275,24 +275,24 @@ class SessionWriter:
 
     def _begin(self, lock: LockFile, before: LeaseState, *, descriptor: int, above: int) -> None:
         """Repair the log, choose the epoch and become the holder."""
-        scan = self._repaired_log(descriptor, before)
+        log = self._repaired_log(descriptor, before)
         self._lock = lock
-        self.epoch = max(before.epoch, above, *(found.line.epoch for found in scan.lines)) + 1
+        self.epoch = max(before.epoch, above, log.epoch) + 1
         self._write_state(self.holder)
 
-    def _repaired_log(self, descriptor: int, before: LeaseState) -> LogScan:
+    def _repaired_log(self, descriptor: int, before: LeaseState) -> WholeLog:
         """Repair the log and note what it holds."""
         find_blob = blob_finder(self._folder.blobs(self.session_id))
         quarantine = self._folder.quarantine(self.session_id)
         repair = LogRepair(self._log, descriptor, quarantine=quarantine)
-        scan = repair.repair(reached=before.head, find_blob=find_blob)
-        for found in scan.lines:
-            self._consumed.update(found.line.consumed)
-        self.record = before.record if scan.head else None
-        entries = decode_entries(scan, find_blob)
-        self._note(entries, ())
-        self._unread = entries
-        return scan
+        log = repair.repair(reached=before.head, find_blob=find_blob)
+        self._head, self._consumed = log.head, log.consumed
+        self._seqs = {entry.id: entry.seq for entry in log.entries}
+        self.record = before.record if log.head else None
+        if before.size != self._log.end:
+            self.record = self.record_after(log.entries)
+        self._unread = log.entries
+        return log
 
     def _bodies(self, entries: Sequence[Entry]) -> list[tuple[int, bytes]]:
         """Return the stored form of entries; blobs that they point to are durable by then."""

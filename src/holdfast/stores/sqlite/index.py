@@ -126,7 +126,7 @@ def _is_saved(connection: apsw.Connection, key: int, record: SessionRecord) -> b
     """Save a record, without its name when another session took it while the row was damaged."""
     for candidate in (record, msgspec.structs.replace(record, name=None)):
         with contextlib.suppress(apsw.ConstraintError):
-            save_record(connection, key, candidate)
+            save_record(connection, key, candidate, known=None)
             return True
     return False
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import apsw
 
-from holdfast.ports.session_store import Lease
+from holdfast.ports.session_store import Lease, SessionRecord
 from holdfast.stores.append_rules import fenced_error
 from holdfast.stores.lease_rules import (
     NOT_WAITING,
@@ -60,6 +60,8 @@ class SqliteLeases:
         self._connections = connections
         self._seconds = lease_seconds
         self._held: dict[SessionId, Lease] = {}
+        self.records: dict[SessionId, SessionRecord] = {}
+        """The records of held sessions, each as its last append left it."""
         self._tickets: set[tuple[SessionId, str]] = set()
         self._is_used = False
         self._is_closed = False
@@ -177,11 +179,18 @@ class SqliteLeases:
     def _forget(self, lease: Lease) -> None:
         if self._held.get(lease.session_id) == lease:
             del self._held[lease.session_id]
+            self.records.pop(lease.session_id, None)
+
+    def remember(self, lease: Lease, record: SessionRecord) -> None:
+        """Keep the record of a session after an append, for the next one."""
+        if self._held.get(lease.session_id) == lease:
+            self.records[lease.session_id] = record
 
     def _release_held(self, connection: apsw.Connection) -> None:
         for lease in tuple(self._held.values()):
             _release(connection, lease)
         self._held.clear()
+        self.records.clear()
 
     def _renew_all(self) -> None:
         for lease in tuple(self._held.values()):

@@ -1,11 +1,10 @@
 """The logs of a SQLite store: appending, reading, following, inspecting and deleting."""
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import closing
 from itertools import islice
 
 import apsw
-import msgspec
 
 from holdfast.ports.session_store import Damage, Lease, SessionRecord
 from holdfast.stores.append_rules import (
@@ -40,6 +39,7 @@ from holdfast.stores.sqlite.rows import (
 from holdfast.stores.stored_records import to_stored_entry
 from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import EntryId, SessionId
 
 
@@ -55,12 +55,18 @@ class SqliteLog:
     ) -> None:
         """Append entries that already have their `seq`."""
 
-        def work(connection: apsw.Connection) -> None:
+        def work(connection: apsw.Connection) -> SessionRecord | None:
             key = self._leases.hold(connection, lease)
             refuse_other_sessions(lease.session_id, entries)
-            _append(connection, (key, lease.session_id), entries=entries, consumed=consumed)
+            known = self._leases.records.get(lease.session_id)
+            record = _append(connection, key, entries, known=known)
+            if consumed:
+                _consume(connection, key, consumed)
+            return record
 
-        await self._connections.writer.write(work)
+        record = await self._connections.writer.write(work)
+        if record is not None:
+            self._leases.remember(lease, record)
         self._connections.notifier.notify(lease.session_id)
 
     async def read(
@@ -101,59 +107,70 @@ class SqliteLog:
 
 
 def _append(
-    connection: apsw.Connection,
-    session: tuple[int, SessionId],
-    *,
-    entries: Sequence[Entry],
-    consumed: Sequence[CommandId],
-) -> None:
-    key, _ = session
-    known = _stored_among(connection, key, [entry.id for entry in entries])
+    connection: apsw.Connection, key: int, entries: Sequence[Entry], *, known: SessionRecord | None
+) -> SessionRecord | None:
+    """Insert the entries that are not stored yet; returns the session's record if it changes.
+
+    `known` is the record after an earlier append. It is current if no entry was appended since.
+    """
+    head = head_of(connection, key)
     fresh = entries_to_store(
         entries,
-        head=head_of(connection, key),
+        head=head,
         id_at=lambda seq: _id_at(connection, place_of(key, seq)),
-        is_stored=known.__contains__,
+        is_stored=lambda _: False,  # the unique index of ids tells, when they are inserted
     )
+    if not fresh:
+        return None
     kept = [(entry, to_stored_entry(entry)) for entry in fresh]
-    connection.executemany(
-        "INSERT INTO entry (place, id, kind, crc, body) VALUES (?, ?, ?, ?, ?)",
-        [entry_row(key, entry, stored) for entry, stored in kept],
-    )
+    try:
+        connection.executemany(
+            "INSERT INTO entry (place, id, kind, crc, body) VALUES (?, ?, ?, ?, ?)",
+            [entry_row(key, entry, stored) for entry, stored in kept],
+        )
+    except apsw.ConstraintError:
+        raise StoreError(
+            ErrorCode.CONFLICT, f"one of {len(fresh)} entries has another place in the log"
+        ) from None
     for _, stored in kept:
         if stored.content is not None:
             save_blob(connection, key, name=stored.name, content=stored.content)
+    is_current = known is not None and known.head == head
+    return _update_index(connection, key, fresh, known=known if is_current else None)
+
+
+def _consume(connection: apsw.Connection, key: int, consumed: Sequence[CommandId]) -> None:
     # The row stays, so that the same command cannot come again; its effect is in the log now.
     connection.executemany(
         "UPDATE command SET body = NULL WHERE session = ? AND id = ?",
         [(key, command_id) for command_id in consumed],
     )
-    if fresh:
-        _update_index(connection, session, fresh)
 
 
 def _update_index(
-    connection: apsw.Connection, session: tuple[int, SessionId], fresh: Sequence[Entry]
-) -> None:
-    key, session_id = session
+    connection: apsw.Connection, key: int, fresh: Sequence[Entry], *, known: SessionRecord | None
+) -> SessionRecord | None:
     record: SessionRecord | None = None
-    if any(isinstance(entry, RECORDED) for entry in fresh):
-        record = updated_record(_record(connection, session_id), fresh)
+    if known is not None or any(isinstance(entry, RECORDED) for entry in fresh):
+        record = updated_record(known or _record(connection, key), fresh)
     if record is None:
         connection.execute(
             "UPDATE session SET updated = ?, head = ? WHERE key = ?",
             (fresh[-1].time, fresh[-1].seq, key),
         )
-        return
+        return None
     try:
-        save_record(connection, key, record)
+        save_record(connection, key, record, known=known)
     except apsw.ConstraintError:
+        if known is not None:  # a rebuilt index may have given its name to another session
+            return _update_index(connection, key, fresh, known=None)
         raise name_taken_error(str(record.name)) from None
+    return record
 
 
-def _record(connection: apsw.Connection, session_id: SessionId) -> SessionRecord | None:
+def _record(connection: apsw.Connection, key: int) -> SessionRecord | None:
     row = connection.execute(
-        f"{SELECT_RECORDS} WHERE id = ? AND owner IS NOT NULL", (session_id,)
+        f"{SELECT_RECORDS} WHERE key = ? AND owner IS NOT NULL", (key,)
     ).fetchone()
     return None if row is None else decode_record(connection, row)
 
@@ -164,17 +181,6 @@ def _id_at(connection: apsw.Connection, place: int) -> EntryId | None:
     ).get
     text = decode_text(found)
     return None if text is None else EntryId(text)
-
-
-def _stored_among(
-    connection: apsw.Connection, key: int, ids: Sequence[EntryId]
-) -> Collection[EntryId]:
-    """Return those of some ids that the log has."""
-    found = connection.execute(
-        "SELECT id FROM entry WHERE session = ? AND id IN (SELECT value FROM json_each(?))",
-        (key, msgspec.json.encode(ids).decode()),
-    )
-    return {EntryId(entry_id) for (entry_id,) in found}
 
 
 def _read(

@@ -6,12 +6,14 @@ its own row only. Numbers are cast for the same reason.
 """
 
 import functools
-import zlib
 from collections.abc import Collection, Generator, Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any, TypeAlias
+from zlib import crc32
 
 import apsw
+import msgspec
 
 from holdfast.ports.session_store import SessionRecord
 from holdfast.stores.append_rules import encode_details, updated_record, with_details
@@ -28,15 +30,22 @@ from holdfast.vocabulary.ids import SessionId
 
 EntryRow: TypeAlias = tuple[int, bytes | None, bytes | None, int | None, bytes | None]
 """place, id, kind, crc, body."""
+_SealedRow: TypeAlias = tuple[bytes | None, int | None, bytes | None]
+"""What the checksum covers beside the body, crc, body."""
 
 _SEQ_BITS = 32
 _LARGEST_SEQ = (1 << _SEQ_BITS) - 1
 LARGEST_KEY = (1 << 31) - 1
-_ROWS_AT_ONCE = 1000
+_ROWS_AT_ONCE = 500
+"""Fewer than the 700 new objects after which Python collects garbage: each row is one."""
 
 _SELECT_ENTRIES = (
     "SELECT place, CAST(id AS BLOB), CAST(kind AS BLOB), CAST(crc AS INTEGER), CAST(body AS BLOB)"
     " FROM entry WHERE place BETWEEN ? AND ?"
+)
+_SELECT_SEALED = (
+    "SELECT CAST(place || ' ' || id || ' ' || kind || ' ' AS BLOB), CAST(crc AS INTEGER),"
+    " CAST(body AS BLOB) FROM entry WHERE place BETWEEN ? AND ?"
 )
 SELECT_RECORDS = (
     "SELECT key, CAST(id AS BLOB), CAST(owner AS BLOB), CAST(project AS BLOB), CAST(name AS BLOB),"
@@ -45,6 +54,8 @@ SELECT_RECORDS = (
     " CAST(head AS INTEGER), CAST(details AS BLOB) FROM session"
 )
 """Selects rows for `decode_record`; a WHERE clause can follow."""
+_LOOKED_UP = attrgetter("name", "title", "model", "native_session_id", "deleted", "notes")
+"""The fields with a column of their own that an entry can change, beside time and head."""
 _RECORD_TEXTS = ("id", "owner", "project", "name", "title", "model", "parent", "native_session_id")
 
 
@@ -81,7 +92,7 @@ def session_key(connection: apsw.Connection, session_id: SessionId) -> int | Non
     if key is not None and not 0 < key <= LARGEST_KEY:
         raise StoreError(
             ErrorCode.CORRUPT,
-            f"session {session_id} has the number {key}; `index.rebuild()` makes it anew",
+            f"session {session_id} has the number {key}; `index.rebuild()` restores it",
         )
     return key
 
@@ -120,6 +131,10 @@ def decode_entry_row(row: EntryRow, find_blob: FindBlob) -> Entry | str:
         return "a value is missing"
     if not _is_intact(row):
         return "the checksum does not match"
+    return _decode_body(body, find_blob)
+
+
+def _decode_body(body: bytes, find_blob: FindBlob) -> Entry | str:
     try:
         return from_stored_body(body, find_blob)
     except StoreError as error:
@@ -145,20 +160,28 @@ def readable_entries(
     """
     find_blob = blob_finder(connection, key)
     first, last = span_of(key)
-    unread = entry_rows(connection, first + after, last)
+    query = _SELECT_SEALED
+    values: list[int | str] = [first + after, last]
+    if kinds is not None:
+        # What is not wanted is not decoded: it may have a large blob.
+        query += " AND kind IN (SELECT value FROM json_each(?))"
+        values.append(msgspec.json.encode(sorted(kinds)).decode())
+    unread: Iterator[_SealedRow] = connection.execute(f"{query} ORDER BY place", values)
     while rows := list(islice(unread, at_once)):
-        if kinds is not None:
-            # What is not wanted is not decoded: it may have a large blob.
-            rows = [row for row in rows if decode_text(row[2]) in kinds]
         yield from _decode_rows(rows, find_blob)
 
 
-def _decode_rows(rows: Sequence[EntryRow], find_blob: FindBlob) -> list[Entry]:
+def _decode_rows(rows: Sequence[_SealedRow], find_blob: FindBlob) -> list[Entry]:
     """Decode rows, without the damaged ones."""
+    bodies = [
+        body
+        for named, crc, body in rows
+        if named is not None and body is not None and crc32(body, crc32(named)) == crc
+    ]
     try:
-        return from_stored_bodies([row[4] or b"" for row in rows if _is_intact(row)], find_blob)
+        return from_stored_bodies(bodies, find_blob)
     except StoreError:
-        decoded = [decode_entry_row(row, find_blob) for row in rows]
+        decoded = [_decode_body(body, find_blob) for body in bodies]
         return [entry for entry in decoded if not isinstance(entry, str)]
 
 
@@ -263,12 +286,23 @@ def derive_record(
     return record
 
 
-def save_record(connection: apsw.Connection, key: int, record: SessionRecord) -> None:
-    """Write a record; an apsw.ConstraintError means that the name is taken."""
+def save_record(
+    connection: apsw.Connection, key: int, record: SessionRecord, *, known: SessionRecord | None
+) -> None:
+    """Write a record; an apsw.ConstraintError means that the name is taken.
+
+    `known` is the stored one, if that is known: mostly only the state of a query has changed.
+    """
+    now = (record.updated, record.head, encode_details(record), key)
+    if known is not None and _LOOKED_UP(record) == _LOOKED_UP(known):
+        connection.execute(
+            "UPDATE session SET updated = ?, head = ?, details = ? WHERE key = ?", now
+        )
+        return
     connection.execute(
         "UPDATE session SET id = ?, owner = ?, project = ?, name = ?, title = ?, model = ?,"
-        " parent = ?, native_session_id = ?, created = ?, updated = ?, head = ?,"
-        " deleted = ?, noted = ?, details = ? WHERE key = ?",
+        " parent = ?, native_session_id = ?, created = ?, deleted = ?, noted = ?,"
+        " updated = ?, head = ?, details = ? WHERE key = ?",
         (
             record.id,
             record.owner,
@@ -279,12 +313,9 @@ def save_record(connection: apsw.Connection, key: int, record: SessionRecord) ->
             record.parent,
             record.native_session_id,
             record.created,
-            record.updated,
-            record.head,
             record.deleted,
             1 if record.notes else None,
-            encode_details(record),
-            key,
+            *now,
         ),
     )
 
@@ -312,4 +343,4 @@ def _is_intact(row: EntryRow) -> bool:
 
 
 def _checksum(place: int, named: tuple[bytes, bytes], body: bytes) -> int:
-    return zlib.crc32(body, zlib.crc32(b"%d %s %s " % (place, *named)))
+    return crc32(body, crc32(b"%d %s %s " % (place, *named)))

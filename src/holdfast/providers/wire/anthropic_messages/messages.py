@@ -35,12 +35,16 @@ def blocks_of(
     is_assistant = isinstance(message, AssistantMessage)
     blocks: list[JsonObject] = []
     for index, part in enumerate(message.parts):
-        if isinstance(part, CompactionPart):
+        if isinstance(part, TextPart):
+            # The API refuses text that is only white space.
+            if part.text.strip():
+                blocks.append(_text(part, is_assistant=is_assistant))
+        elif isinstance(part, CompactionPart):
             blocks += _compaction(part, keeps_native=is_assistant and keeps_compaction)
         elif isinstance(part, ReminderPart):
             blocks.append(_reminder(part, message.parts[index + 1 : index + 2]))
         else:
-            blocks += _block(part, is_assistant=is_assistant)
+            blocks += _block(part)
     if len(blocks) == 1 and blocks[0]["type"] == "text":
         return blocks
     if not is_assistant:
@@ -71,17 +75,18 @@ def can_be_marked(block: JsonObject) -> bool:
     return block["type"] not in _UNMARKABLE
 
 
+def _text(part: TextPart, *, is_assistant: bool) -> JsonObject:
+    block: JsonObject = {"type": "text", "text": part.text}
+    citations = part.native and part.native.get("citations")
+    if citations and is_assistant:
+        block["citations"] = citations
+    return block
+
+
 def _block(
-    part: TextPart | ReasoningPart | ToolCallPart | ToolResultPart | MediaPart | ProviderPart,
-    *,
-    is_assistant: bool,
+    part: ReasoningPart | ToolCallPart | ToolResultPart | MediaPart | ProviderPart,
 ) -> Iterable[JsonObject]:
     match part:
-        case TextPart(text=text) if text.strip():
-            # The API refuses text that is only white space.
-            citations = part.native and part.native.get("citations")
-            cited = {"citations": citations} if citations and is_assistant else {}
-            yield {"type": "text", "text": text, **cited}
         case ReasoningPart(signature=signature) if signature:
             # Thinking that was cut off has no signature, and the API refuses unsigned thinking.
             yield {"type": "thinking", "thinking": part.text, "signature": signature}
