@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.providers.wire.chat_completions.dialects import DIALECTS, Dialect
     from holdfast.stores.jsonl.store import JsonlStore
     from holdfast.stores.memory import MemoryStore
+    from holdfast.stores.opencode_database import opencode_document, opencode_sessions
     from holdfast.stores.postgresql.store import PostgresStore, prepare_database
     from holdfast.stores.recording import RecordingClient
     from holdfast.stores.sqlite.store import SqliteStore
@@ -56,6 +57,8 @@ __all__ = [
     "log_in",
     "make_client",
     "offered_client",
+    "opencode_document",
+    "opencode_sessions",
     "prepare_database",
     "pull_model",
     "recall_tool",
@@ -67,6 +70,7 @@ __all__ = [
 _CLAUDE_AGENT = "holdfast.providers.claude_agent.agent"
 _DIALECTS = "holdfast.providers.wire.chat_completions.dialects"
 _VENDOR_CLIENTS = "holdfast.providers.vendor_clients"
+_OPENCODE = "holdfast.stores.opencode_database"
 _STORED_SOURCES = "holdfast.assembly.stored_sources"
 _POSTGRES_STORE = "holdfast.stores.postgresql.store"
 _WEIGHT_FILES = "holdfast.providers.local.weights"
@@ -98,6 +102,8 @@ if not TYPE_CHECKING:
             "log_in": "holdfast.auth.oauth_login",
             "make_client": _VENDOR_CLIENTS,
             "offered_client": _VENDOR_CLIENTS,
+            "opencode_document": _OPENCODE,
+            "opencode_sessions": _OPENCODE,
             "prepare_database": _POSTGRES_STORE,
             "pull_model": "holdfast.providers.local.download",
             "recall_tool": "holdfast.tools.recall",

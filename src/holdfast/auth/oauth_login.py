@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from types import TracebackType
-from typing import Protocol, Self, cast
+from typing import Any, Protocol, Self, cast
 from urllib.parse import parse_qs, urlsplit
 
 from holdfast.auth.credential_storage import OAuthTokens
@@ -79,7 +79,8 @@ async def _answer(
     shown = loop.run_in_executor(None, dialogue.show, url)
     received = loop.create_task(server.answer(seconds=seconds))
     try:
-        await asyncio.wait({shown, received}, return_when=asyncio.FIRST_COMPLETED)
+        both: set[asyncio.Future[Any]] = {shown, received}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if received.done() or await shown:
             return await received
         return pasted_answer(dialogue.paste())
