@@ -4,7 +4,6 @@ import asyncio
 import importlib.util
 import shutil
 import sys
-import tempfile
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -98,7 +97,7 @@ async def examine(sources: ConfigurationSources | None = None) -> tuple[Finding,
         *_keys(configuration, sources),
         await _store(sources),
         await _local_model(),
-        await _sandbox(),
+        await _sandbox(configuration.folders.cache),
         _git(),
         _extras(),
     ]
@@ -158,8 +157,9 @@ def _found_keys(sources: ConfigurationSources) -> list[Finding]:
 
 
 async def _store(sources: ConfigurationSources) -> Finding:
-    location = command_line_store(sources)
+    location = "the store"
     try:
+        location = command_line_store(sources)
         store = make_store(location, owner="local")
         try:
             await store.index.browse("local", None, limit=1)
@@ -187,16 +187,21 @@ async def _local_model() -> Finding:
     return Finding(subject="local model", verdict="ok", found=", ".join(present))
 
 
-async def _sandbox() -> Finding:
-    place = await asyncio.to_thread(tempfile.mkdtemp, prefix="holdfast-doctor-")
+async def _sandbox(place: Path) -> Finding:
+    # Not in the folder for temporary files: the sandbox has one of its own.
     try:
-        check = await check_sandbox(Path(place))
-    finally:
-        await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+        await asyncio.to_thread(place.mkdir, parents=True, exist_ok=True)
+    except OSError as error:
+        told = f"cannot be tried: {error}"
+        return Finding(
+            subject="sandbox", verdict="note", found=told, remedy=f"make {place} writable"
+        )
+    check = await check_sandbox(place)
     if check.holds:
         found = f"{check.report.backend}: all {len(check.probes)} ways out are closed"
         return Finding(subject="sandbox", verdict="ok", found=found)
-    missing = "; ".join(check.report.missing) or "a probe was not denied"
+    failed = "a probe was not denied" if check.probes else "the self-test could not run"
+    missing = "; ".join(check.report.missing) or failed
     return Finding(
         subject="sandbox",
         verdict="problem" if check.probes else "note",

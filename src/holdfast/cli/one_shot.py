@@ -20,6 +20,7 @@ from holdfast.vocabulary.entries import ToolStarted, TurnEnded
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.events import Event, LiveEvent, StatusChanged, TextDelta
 
+_NEXT = "next: `holdfast login`, or `holdfast models pull smollm2` for a local model"
 _SIGNALS = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
 
 
@@ -198,6 +199,8 @@ def explanations(outcome: Outcome) -> list[str]:
     result, error = outcome.result, outcome.error
     if error is not None and error.code is not ErrorCode.ABORTED:
         lines.append(f"{error.code}: {error.message}")
+        if error.code is ErrorCode.CONFIG_MISSING:
+            lines.append(_NEXT)
     lines.extend(
         f"the tool call {denial.tool!r} was denied: nobody was there to approve it. "
         f"Allow it with --allow-tool '{denial.tool}'"
