@@ -13,6 +13,7 @@ import pytest
 
 import holdfast.sync
 from holdfast import Agent, AgentError, ErrorCode, ToolError, tool
+from holdfast.hooks import Hooks
 from holdfast.testing import ScriptedProvider, calls, says
 
 MOST_FRAMES = 6
@@ -154,7 +155,9 @@ async def test_what_a_hook_raised_is_still_shown_with_its_own_traceback() -> Non
         raise LookupError("the list is empty")
 
     provider = ScriptedProvider([calls(("look", {})), says("ok")])
-    async with Agent("scripted/any", providers=[provider], tools=[look], before_tool=hook) as agent:
+    async with Agent(
+        "scripted/any", providers=[provider], tools=[look], hooks=Hooks(before_tool=hook)
+    ) as agent:
         with pytest.raises(AgentError) as caught:
             await agent.run("hi")
     shown = "".join(traceback.format_exception(caught.value))

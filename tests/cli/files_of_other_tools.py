@@ -69,10 +69,8 @@ def codex(home: Path, folder: Path, own: str, prompt: str, *, time: int = 1_790_
         item("event_msg", type="user_message", message=prompt),
         said("assistant", "output_text", "Done."),
     ]
-    path = (
-        home / ".codex" / "sessions" / "2026" / "05" / "01" / f"rollout-2026-05-01T10-{own}.jsonl"
-    )
-    _write(path, lines, time=time)
+    day = home / ".codex" / "sessions" / "2026" / "05" / "01"
+    _write(day / f"rollout-2026-05-01T10-00-00-{own}.jsonl", lines, time=time)
 
 
 def pi(home: Path, folder: Path, own: str, prompt: str, *, time: int = 1_790_000_000) -> None:
@@ -135,12 +133,12 @@ def opencode_files(
         "time": {"created": time * 1000, "updated": time * 1000},
     }
     _write(storage / "session" / "global" / f"{own}.json", [info], time=time)
-    for name, about, part in _messages(prompt, folder):
-        name = f"{name}_{own}"
-        about = {**about, "id": name, "sessionID": own}
-        _write(storage / "message" / own / f"{name}.json", [about], time=time)
-        part = {**part, "id": f"prt_{name}", "messageID": name, "sessionID": own}
-        _write(storage / "part" / name / f"prt_{name}.json", [part], time=time)
+    for place, about, part in _messages(prompt, folder):
+        name = f"{place}_{own}"
+        message = {**about, "id": name, "sessionID": own}
+        _write(storage / "message" / own / f"{name}.json", [message], time=time)
+        piece = {**part, "id": f"prt_{name}", "messageID": name, "sessionID": own}
+        _write(storage / "part" / name / f"prt_{name}.json", [piece], time=time)
 
 
 _TABLES = """
@@ -167,8 +165,8 @@ def opencode(home: Path, folder: Path, own: str, prompt: str, *, time: int = 1_7
             "INSERT INTO session VALUES (?, 'global', ?, 'slug', ?, ?, '1.2.0', ?, ?)",
             (each, parent, str(folder), prompt, stamp, stamp),
         )
-    for name, about, part in _messages(prompt, folder):
-        name = f"{name}_{own}"
+    for place, about, part in _messages(prompt, folder):
+        name = f"{place}_{own}"
         row = (name, own, stamp, stamp, json.dumps(about))
         connection.execute("INSERT INTO message VALUES (?, ?, ?, ?, ?)", row)
         piece = (f"prt_{name}", name, own, stamp, stamp, json.dumps(part))

@@ -81,7 +81,7 @@ def test_a_list_has_the_sessions_of_this_folder_the_newest_first(
     assert len(listed) == 3
     assert "--last" in done.err
     everywhere = json.loads(run("import", "--from", tool, "--all", "--format", "json").out)
-    assert [each["title"] for each in everywhere][0] == "Far away"
+    assert everywhere[0]["title"] == "Far away"
     assert everywhere[0]["folder"] == str(home / "other")
     assert len(everywhere) == 3
 
@@ -99,9 +99,7 @@ def test_sessions_are_chosen_by_number_and_id(run: Run, place: Place, home: Path
     assert "more than one" in run("import", "--from", "codex", "0199").err
 
 
-def test_everything_is_imported_and_what_cannot_be_is_said(
-    run: Run, place: Place, home: Path
-) -> None:
+def test_everything_that_is_listed_is_imported(run: Run, place: Place, home: Path) -> None:
     files.pi(home, place.project, FIRST, "Plant a tree", time=1_790_000_000)
     files.pi(home, place.project, SECOND, "Paint the house", time=1_790_000_100)
     done = run("import", "--from", "pi", "--everything")

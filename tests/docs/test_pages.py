@@ -58,6 +58,14 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
     "docs/interactive-programs.md": [[], [], [says("A ", "tower.")]],
     "docs/serialising-events.md": [[says("Hel", "lo.")], []],
     "docs/web-apps.md": [[]],
+    "docs/hooks.md": [
+        [
+            calls(("delete_file", {"path": ".env"}), ("delete_file", {"path": "notes.txt"})),
+            says("One is gone."),
+        ],
+        [says("Thank you.")],
+        [says("Paris.")],
+    ],
     "docs/logging.md": [[]],
     "docs/permissions.md": [
         [calls(("write", {"path": "docs/tests.md", "content": "# Tests\n"})), says("It is there.")],

@@ -110,6 +110,7 @@ LIVE_KINDS = {
     "stream.heartbeat",
     "instrumentation.summary",
     "instrumentation.turn",
+    "instrumentation.hook",
     "instrumentation.tool",
     "instrumentation.query",
     "observer.lagged",

@@ -22,6 +22,7 @@ def test_the_defaults_of_a_runtime() -> None:
         "checkpoint_seconds": 1.0,
         "heartbeat_seconds": 30.0,
         "close_drain_seconds": 15.0,
+        "hook_seconds": 60.0,
         "max_concurrent_sessions": 10,
         "session_timeout": 1800.0,
         "sub_agent_depth": 3,

@@ -33,6 +33,7 @@ from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session import AgentSession
 from holdfast.agent.verbs import AgentRemote
 from holdfast.assembly.agent_inputs import split_model
+from holdfast.blocks.hook_dispatch.registration import Hooks
 from holdfast.blocks.tool_registry.registry import ToolRegistry
 from holdfast.blocks.tool_registry.tool import AnyTool, ToolOptions
 from holdfast.ports.abort import query_stopped
@@ -79,6 +80,14 @@ class Agent:
     def settings(self) -> Settings:
         """What new sessions start with."""
         return self._new_session.settings
+
+    @property
+    def hooks(self) -> Hooks:
+        """The hooks of its sessions: what was given as `hooks=`, or none yet.
+
+        Register functions with `@agent.hooks.on("before_tool")`.
+        """
+        return self._composition.hooks
 
     async def __aenter__(self) -> Self:
         return self

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.agent.agent_options import AgentOptions, SettingsOptions
 from holdfast.agent.query_options import CreateSessionOptions, QueryOptions, SessionOptions
 from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
+from holdfast.blocks.hook_dispatch.registration import Hooks
 from holdfast.blocks.tool_registry.running import as_approver
 from holdfast.session.session_descriptions import NamedSettings
 from holdfast.vocabulary.agent_defaults import AgentDefaults
@@ -290,6 +291,7 @@ def inputs_of(options: AgentOptions, resolved: "Resolved") -> AgentInputs:
             "store": options.get("store", resolved.agent.store),
             "runtime": resolved.runtime,
             "approver": None if approver is None else as_approver(approver),
+            "hooks": Hooks() if options["hooks"] is None else options["hooks"],
             "own_access": OwnAccess(**pick(options, OwnAccess)),
         }
     )

@@ -10,6 +10,7 @@ from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.guests import Guests
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.assembly.side_questions import ask_for_title
+from holdfast.blocks.hook_dispatch.dispatch import HookDispatch
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.blocks.token_estimate import estimate_tokens
 from holdfast.blocks.tool_registry.registry import ToolInput, ToolRegistry
@@ -33,7 +34,7 @@ from holdfast.vocabulary.errors import (
     SessionError,
     shortened,
 )
-from holdfast.vocabulary.events import Event, Instrumented
+from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.messages import Message, UserMessage
@@ -66,6 +67,7 @@ class Composition:
             ),
         )
         self.clock = inputs.clock
+        self.hooks = inputs.hooks
         self.inputs = self._inputs = inputs
         self._guests = Guests(self, inputs, Composition)
         self._title_model = configuration.title_model
@@ -95,7 +97,7 @@ class Composition:
                 runtime=inputs.runtime,
                 permissions=self._permissions,
                 surroundings=self._surroundings(),
-                before_tool=inputs.before_tool,
+                hooks=HookDispatch(inputs.hooks, seconds=inputs.runtime.hook_seconds),
             )
         )
         self._runner = self._make_runner()
@@ -160,8 +162,6 @@ class Composition:
         except AgentError as error:
             raise shortened(error) from error.__cause__
         self._sessions.append(live)  # from here on the agent closes it
-        if self._inputs.instrumentation is not None:
-            live.channel.on(Instrumented, self._inputs.instrumentation)
         return live
 
     def held(self, session_id: SessionId) -> LiveSession | None:
@@ -239,6 +239,8 @@ class Composition:
             deps=self._inputs.deps,
             cwd=self.configuration.cwd,
             telemetry=self._inputs.telemetry,
+            instrumentation=self._inputs.instrumentation,
+            hooks=self._blocks.hooks,
             make_title=self._make_title if self._title_model else None,
             title_model=self._title_model or "",
         )

@@ -71,6 +71,8 @@ async def _ask(resources: SessionResources, settings: Settings, text: str) -> st
         approver=None,
         unanswered="deny",
         make_title=None,
+        instrumentation=None,
+        hooks=resources.hooks.transforms_only(),
         runtime=replace(resources.runtime, cross_session_context=False),
     )
     request = SessionRequest(owner="aside", project="aside", settings=settings)

@@ -104,6 +104,8 @@ def closing_events(scope: QueryScope, outcome: QueryOutcome, *, rests: bool) -> 
     if not rests:
         reason = f"the query ended: {outcome.stop_reason}"
         out.extend(scope.session.approvals.cancellations(reason))
+    if scope.hooks is not None:
+        scope.hooks.cut_off(out)
     return out
 
 

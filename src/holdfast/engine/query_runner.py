@@ -8,7 +8,7 @@ from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.conversation.tool_calls import said_at
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.engine.provider_attempts import ProviderAttempts
-from holdfast.engine.query_scope import ModelPlan, QueryScope
+from holdfast.engine.query_scope import ModelPlan, QueryScope, say
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import record_end, record_failure
 from holdfast.engine.turn_runner import TurnOutcome, TurnRunnerInterface
@@ -18,17 +18,15 @@ from holdfast.serialization.canonical import canonical_json
 from holdfast.vocabulary.entries import (
     Entry,
     InputPromoted,
-    InputQueued,
     QueryStarted,
     TurnDiscarded,
 )
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, ToolError
 from holdfast.vocabulary.events import QuerySummary
-from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
+from holdfast.vocabulary.ids import InputId
 from holdfast.vocabulary.messages import (
     AssistantMessage,
     KeptOptions,
-    Sender,
     UserMessage,
     without_defaults,
 )
@@ -156,7 +154,11 @@ class QueryRunner:
                 if rest is not None:
                     return rest
             await self._promote_steers(scope, progress)
+            if scope.hooks is not None and (rest := await scope.hooks.before_turn()) is not None:
+                return rest
             turn = await self._attempts.run(scope, self._next_turn(scope, progress))
+            if scope.hooks is not None:
+                await scope.hooks.after_turn(turn.message_id)
             progress.reminders, progress.fresh_media, progress.require_tool = (), (), None
             stop_reason = await self._after_turn(scope, turn, progress)
             if stop_reason is None and progress.limit is not None:
@@ -305,21 +307,6 @@ class QueryRunner:
                 await say(scope, f"Your answer does not fit the schema: {error}. Answer again.")
             return False
         return True
-
-
-async def say(scope: QueryScope, text: str) -> UserMessage:
-    """Put a message of the program's own into the conversation, and return it."""
-    input_id = new_input_id()
-    message = UserMessage(
-        id=new_message_id(),
-        parts=(TextPart(text=text),),
-        query_id=scope.query_id,
-        sender=Sender(kind="orchestrator"),
-    )
-    queued = InputQueued(**scope.stamp(), input_id=input_id, message=message, delivery="steer")
-    promoted = InputPromoted(**scope.stamp(), input_id=input_id)
-    await scope.recorder.record([queued, promoted])
-    return message
 
 
 def _summary_of(scope: QueryScope, extras: RequestExtras) -> QuerySummary:

@@ -1,7 +1,7 @@
 """Runs one resolved tool call: recorded before it starts, bounded in time, recorded at its end."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -116,7 +116,7 @@ class ToolExecution:
                 content=(*outcome.content, *clearance.note),
                 duration_ms=duration_ms,
             )
-            await scope.recorder.record([ended])
+            await _record_ended(scope, [ended], ended)
         else:
             ended = await record_failure(
                 scope,
@@ -251,7 +251,7 @@ async def record_end(
         content=content,
         ruling=ruling,
     )
-    await scope.recorder.record([ended])
+    await _record_ended(scope, [ended], ended)
 
 
 async def record_failure(
@@ -288,8 +288,14 @@ async def record_failure(
                 arguments=msgspec.to_builtins(said if arguments is None else arguments),
             )
         )
-    await scope.recorder.record(events)
+    await _record_ended(scope, events, ended)
     return ended
+
+
+async def _record_ended(scope: QueryScope, events: Sequence[Event], ended: ToolEnded) -> None:
+    await scope.recorder.record(events)
+    if scope.hooks is not None:
+        await scope.hooks.after_tool(ended)
 
 
 def _begun(scope: QueryScope, call: ToolCallPart, ready: Ready) -> ToolBegun:

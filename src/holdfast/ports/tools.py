@@ -1,4 +1,4 @@
-"""The ports around tools: what a tool can do and know, who is asked before it runs, and hooks."""
+"""The ports around tools: what a tool can do and know, and who is asked before it runs."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import (
@@ -22,7 +22,6 @@ from holdfast.vocabulary.ids import CallId, QueryId, SessionId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.messages import Message, Sender
-from holdfast.vocabulary.parts import ResultContent, ToolCallPart
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
 
@@ -189,32 +188,6 @@ class Resting(msgspec.Struct, frozen=True):
     The call is run again when the query is resumed.
     """
 
-
-class Proceed(msgspec.Struct, frozen=True):
-    """A hook lets a call go on, with other arguments if given."""
-
-    arguments: Json | None = None
-    message: str | None = None
-    """What the hook has to say to people, as a `hook.message`."""
-
-
-class Block(msgspec.Struct, frozen=True):
-    """A hook refuses a call; the model is told why."""
-
-    reason: str
-    message: str | None = None
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """A hook answers a call itself; the tool is not run."""
-
-    content: tuple[ResultContent, ...]
-    message: str | None = None
-
-
-Verdict: TypeAlias = Proceed | Block | Answer
-BeforeTool: TypeAlias = Callable[[ToolCallPart], Awaitable[Verdict]]
-"""Asked about each call before its input is parsed. An exception ends the query."""
 
 OutputTransform: TypeAlias = Callable[[str, object], object]
 """Changes a tool's raw output before it is encoded; gets the tool's name and the output."""

@@ -19,6 +19,7 @@ from holdfast.session.query_handle import waiting_for_caller
 from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.entries import Entry, SessionOpened
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.ids import SessionId, new_id, new_session_id, parse_session_id
 from holdfast.vocabulary.json_types import JsonObject
 
@@ -84,10 +85,13 @@ async def _open(
     if request.is_for_one_query:  # the session goes with its answer
         resources = msgspec.structs.replace(resources, make_title=None)
     live = LiveSession(resources, lease, fold, bindings=request.bindings)
+    if resources.instrumentation is not None:
+        live.channel.on(Instrumented, resources.instrumentation)
     try:
         if not is_new and (changes := _changes_at_opening(fold, request)):
             await live.change({"settings": changes}, origin="opening")
         await live.start()
+        await live.hooks.open(live.fold, is_new=is_new)
     except BaseException:
         await _to_its_end(live.close(force=True))
         raise

@@ -70,7 +70,11 @@ class QueryDriver:
 
     async def _work(self, handle: QueryHandle, scope: QueryScope) -> QueryOutcome:
         """Let the query run in a task that can be stopped without stopping this one."""
-        worker = self._session.tasks.start(self._runner.run(scope), name="holdfast-query")
+        if scope.hooks is None:
+            work = self._runner.run(scope)
+        else:
+            work = scope.hooks.run(lambda: self._runner.run(scope))
+        worker = self._session.tasks.start(work, name="holdfast-query")
         handle.begin(worker, scope.abort, lambda: scope.trouble)
         try:
             await until_over(worker, handle.stopped, query_id=scope.query_id)
@@ -87,7 +91,7 @@ class QueryDriver:
             model=settings.model,
             prompt=handle.query.message,
         )
-        return QueryScope(
+        scope = QueryScope(
             session=self._session,
             fold=self._session.fold,
             recorder=QueryRecorder(
@@ -103,12 +107,16 @@ class QueryDriver:
             registry=registry_of(handle.query.tools, self._session.registry),
             loop=LoopDetector.of(settings),
         )
+        scope.begin_hooks()
+        return scope
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
         duration_ms = duration_ms_of(handle)
         rests = outcome.stop_reason == "approval" and not handle.gives_way
         ended, outcome = await self._record_end(scope, outcome, duration_ms, rests=rests)
         scope.measurement.finish()
+        if scope.hooks is not None:
+            await scope.hooks.end(ended)
         error = outcome.error
         result: Any = _result_of(scope, ended)
         if error is not None and error.result is None:

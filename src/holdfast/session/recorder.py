@@ -30,6 +30,7 @@ from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     Entry,
+    HookMessage,
     InputDrained,
     InputPromoted,
     InputQueued,
@@ -231,10 +232,12 @@ class SessionRecorder:
         self._fold_and_show(batch)
 
     def _fold_and_show(self, batch: Sequence[Event]) -> None:
+        """Fold and show what is in the log now, but not what a hook said to the log alone."""
         shown: list[Event] = []
         for event in batch:
             if type(event) in _ENTRIES and isinstance(event, Entry):
-                shown.append(self.fold.compose(event))
+                if type(event) is not HookMessage or event.display:
+                    shown.append(self.fold.compose(event))
                 self.fold.apply(event)
             else:
                 shown.append(event)

@@ -18,6 +18,7 @@ from holdfast.agent.query_options import (
     SessionOptions,
 )
 from holdfast.agent.retrying import OnRetry
+from holdfast.blocks.hook_dispatch.registration import Hooks
 from holdfast.blocks.tool_registry.tool import AnyTool
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.clock import Clock, Random
@@ -50,6 +51,11 @@ class Agent:
     def sessions(self) -> AgentSessions:
         """The sessions of the store: to list, search, change, export, import and delete them."""
         return AgentSessions(self._inner.sessions, self._access)
+
+    @property
+    def hooks(self) -> Hooks:
+        """The hooks of its sessions; functions that are not async run in threads."""
+        return self._inner.hooks
 
     def __enter__(self) -> Self:
         return self

@@ -191,6 +191,7 @@ class Instrumented(LiveEvent, frozen=True, kw_only=True):
 
     session_id: SessionId
     query_id: QueryId
+    """Empty where something belongs to no query, as hooks of a session do."""
 
 
 class QuerySummary(Instrumented, frozen=True, kw_only=True, tag="instrumentation.summary"):
@@ -260,6 +261,14 @@ class QueryMeasured(Instrumented, frozen=True, kw_only=True, tag="instrumentatio
     usage: Usage = Usage()
     cost: Decimal | None = None
     error: ErrorReport | None = None
+
+
+class HookFailed(Instrumented, frozen=True, kw_only=True, tag="instrumentation.hook"):
+    """A hook that only observes has failed; nothing else has changed."""
+
+    point: str
+    """Where it was called, such as `after_tool`."""
+    error: ErrorReport
 
 
 class ObserverLagged(LiveEvent, frozen=True, kw_only=True, tag="observer.lagged"):

@@ -358,6 +358,10 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
             variable="CLOSE_DRAIN_TIMEOUT",
         ),
     ] = 15.0
+    hook_seconds: Annotated[
+        float,
+        Option("Seconds after which a hook that has not returned has failed; 0: never.", least=0),
+    ] = 60.0
     max_concurrent_sessions: Annotated[
         int, Option("Sessions that a pool keeps open.", least=1, variable="MAX_SESSIONS")
     ] = 10
