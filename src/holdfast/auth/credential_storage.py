@@ -13,7 +13,7 @@ from typing import Literal, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from holdfast.auth.private_files import file_lock, replace_private_file
+from holdfast.auth.private_files import locked, replace_file
 from holdfast.ports.token_source import TokenKind
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
 from holdfast.vocabulary.secrets import Secret
@@ -297,12 +297,11 @@ class CredentialStorage:
     def _change(self, change: Callable[[_File], tuple[_File, T]]) -> T:
         """Replace the file by a changed one, for one process at a time."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with file_lock(self.path.with_suffix(".lock")):
+            with locked(self.path):
                 before = self._read()
                 after, result = change(before)
                 if after != before:
-                    replace_private_file(self.path, msgspec.json.encode(after))
+                    replace_file(self.path, msgspec.json.encode(after))
                 return result
         except OSError as error:
             message = f"the credential could not be written to {self.path}: {error.strerror}"

@@ -8,11 +8,11 @@ from pathlib import Path
 from holdfast.vocabulary.late_names import late_module
 
 
-def replace_private_file(path: Path, content: bytes) -> None:
-    """Replace a file in one step; readers see the old content or the new one, also after a crash.
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file by new content, readable by its owner only: all of it, or none.
 
     Raises:
-        OSError: when it cannot be written; the old file is unchanged then.
+        OSError: when it cannot be written; the file is as it was then.
 
     """
     temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
@@ -68,9 +68,15 @@ class FileLock:
 
 
 @contextmanager
-def file_lock(path: Path) -> Iterator[None]:
-    """Hold a lock for a block; waits for it."""
-    lock = FileLock(path)
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock beside a file, whose folder is made if it is missing; waits for the lock.
+
+    Raises:
+        OSError: when the folder or the lock cannot be made.
+
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = FileLock(path.with_suffix(".lock"))
     lock.acquire()
     try:
         yield

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.auth.private_files import file_lock, replace_private_file
+from holdfast.auth.private_files import locked, replace_file
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.vocabulary.approvals import Grant
 from holdfast.vocabulary.errors import ErrorCode, StoreError
@@ -122,12 +122,11 @@ class KeptDecisions:
     def _change(self, change: Callable[[_Decisions], _Decisions]) -> None:
         """Replace the file by a changed one, in one step and for one process at a time."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with file_lock(self.path.with_suffix(".lock")):
+            with locked(self.path):
                 before = self._read()
                 after = change(before)
                 if after != before:
-                    replace_private_file(self.path, msgspec.json.encode(after))
+                    replace_file(self.path, msgspec.json.encode(after))
         except OSError as error:
             message = f"the decision could not be kept in {self.path}: {error.strerror}"
             raise StoreError(ErrorCode.UNAVAILABLE, message) from error
