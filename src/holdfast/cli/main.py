@@ -28,6 +28,7 @@ _LATE = {
     ),
     "login": (_LOGIN, "login", "Store the key of a provider, or log in to it."),
     "logout": (_LOGIN, "logout", "Remove what `login` stored."),
+    "mcp": ("holdfast.cli.mcp_commands", "command", "List, add, remove and test MCP servers."),
     "models": ("holdfast.cli.models_commands", "command", "List models, and fetch local ones."),
     "schema": (_MACHINE, "schema", "Print the JSON Schema of a line of stream-json."),
     "sessions": (
