@@ -143,7 +143,7 @@ def test_the_doctor_looks_at_everything_and_names_the_remedy(run: Run) -> None:
     assert set(found) == {
         *("versions", "configuration", "keys", "store", "local model", "sandbox", "git", "extras")
     }
-    assert found["keys"]["found"] == "anthropic"
+    assert found["keys"]["found"] == "anthropic (variable ANTHROPIC_API_KEY)"
     assert "pull" in found["local model"]["remedy"]
     assert "sk-made-up" not in done.out
 

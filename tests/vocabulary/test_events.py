@@ -87,6 +87,7 @@ ENTRY_KINDS = {
     "retry.scheduled",
     "compaction",
     "snapshot",
+    "context.loaded",
     "rewound",
     "history.edited",
     "context.noted",

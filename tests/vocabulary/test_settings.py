@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from holdfast import Limits, ModelStep, RetrySettings, Settings, Timeouts
+from holdfast.vocabulary.budgets import Watchdogs
 from holdfast.vocabulary.settings import (
     CompactionSettings,
     RuntimeSettings,
@@ -56,6 +57,7 @@ def test_the_defaults_of_a_session() -> None:
         "on_deny": "continue",
         "limits": Limits(),
         "retry": RetrySettings(),
+        "watchdogs": Watchdogs(),
         "fallbacks": (),
         "timeouts": Timeouts(),
     }

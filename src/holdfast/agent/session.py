@@ -22,6 +22,7 @@ from holdfast.agent.prompts import attach, make_prompt, make_query, with_options
 from holdfast.agent.query_options import Prompt, QueryOptions, SendOptions
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session_memory import SessionMemory
+from holdfast.agent.session_surroundings import SessionSurroundings
 from holdfast.ports.runner import QueryInput
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import (
@@ -47,6 +48,7 @@ from holdfast.vocabulary.tools import ToolSpec
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
+    from holdfast.assembly.workspace import Workspace
     from holdfast.session.branching import Branches
     from holdfast.session.live_session import LiveSession
     from holdfast.session.query_handle import QueryHandle
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
 EventT = TypeVar("EventT", bound=Event)
 
 
-class AgentSession(SessionMemory, HistoryEditing):
+class AgentSession(SessionMemory, HistoryEditing, SessionSurroundings):
     """One conversation. Made by `agent.session()`; use it with `async with`, or close it.
 
     Opening it is lazy: the store is first asked when the session is entered or used.
@@ -352,6 +354,10 @@ class AgentSession(SessionMemory, HistoryEditing):
         live = await self._live_session()
         live.check_open()
         return live.branches
+
+    @property
+    def _workspace(self) -> "Workspace":
+        return self._composition.workspace
 
     async def _open_once(self) -> None:
         """Open the session for the first of its callers; the others wait for that.

@@ -53,6 +53,9 @@ class Places:
         self.home = Path(self.environment.get("HOME") or Path.home())
         self.decisions = KeptDecisions(self.folders.data)
         self.credentials = CredentialStorage(self.folders.data)
+        chosen = sources.config_dir
+        self.config_folder = self.folders.config if chosen is None else Path(chosen).expanduser()
+        """Where the user's own files are."""
 
     @property
     def folders(self) -> Locations:

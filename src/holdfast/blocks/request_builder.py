@@ -24,6 +24,8 @@ class RequestExtras(msgspec.Struct, frozen=True, kw_only=True):
     output_schema: OutputSchema | None = None
     require_tool: str | None = None
     """The one tool that the model must call."""
+    context: tuple[str, ...] = ()
+    """What follows the system prompts: texts of the project's context files."""
     fresh_media: tuple[MediaPart, ...] = ()
     """What the user has just handed in."""
     caches_tail: bool = True
@@ -62,7 +64,7 @@ def build_request(
     return ModelRequest(
         model=extras.model,
         messages=_with_reminders(messages, extras.reminders),
-        system=settings.system_prompts,
+        system=settings.system_prompts + extras.context,
         tools=extras.tools,
         require_tool=extras.require_tool,
         thinking=settings.thinking,

@@ -106,6 +106,9 @@ class ProviderAttempts:
 
     async def _recover(self, scope: QueryScope, course: _Course, failure: AgentError) -> None:
         """Wait for the next attempt, or go on to the next model; raises when nothing is left."""
+        if scope.errors.fail_turn(scope.turns, f"{failure.code} {failure.message}"):
+            failure.add_note("it is not repeated: several turns in a row failed with this error")
+            raise failure
         if course.plan is not None and _is_absent(failure, course.plan, scope):
             _logger.warning(
                 "%s failed (%s: %s); not retrying, nothing listens there",

@@ -11,6 +11,7 @@ from holdfast.engine.provider_attempts import ProviderAttempts
 from holdfast.engine.query_scope import ModelPlan, QueryScope, say
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import record_end, record_failure
+from holdfast.engine.turn_guards import NO_GUARDS, TurnGuards, limit_reached
 from holdfast.engine.turn_runner import TurnOutcome, TurnRunnerInterface
 from holdfast.ports.clock import Clock
 from holdfast.ports.runner import OutputSpec, QueryOutcome
@@ -32,7 +33,6 @@ from holdfast.vocabulary.messages import (
 )
 from holdfast.vocabulary.parts import MediaPart, TextPart, ToolCallPart, media_of
 from holdfast.vocabulary.results import StopReason
-from holdfast.vocabulary.settings import Limits
 from holdfast.vocabulary.stream_parts import FinishKind
 from holdfast.vocabulary.tools import ToolSpec
 
@@ -87,7 +87,9 @@ class QueryRunner:
         turns: TurnRunnerInterface,
         dispatcher: ToolDispatcher,
         clock: Clock,
+        guards: TurnGuards = NO_GUARDS,
     ) -> None:
+        self._guards = guards
         self._attempts = attempts
         self._turns = turns
         self._dispatcher = dispatcher
@@ -154,6 +156,9 @@ class QueryRunner:
                 if rest is not None:
                     return rest
             await self._promote_steers(scope, progress)
+            refused = await self._guards.before_turn(scope)
+            if refused is not None:
+                return refused
             if scope.hooks is not None and (rest := await scope.hooks.before_turn()) is not None:
                 return rest
             turn = await self._attempts.run(scope, self._next_turn(scope, progress))
@@ -174,8 +179,9 @@ class QueryRunner:
             if record.ended is not None:
                 result = record.ended.outcome, canonical_json(record.ended.content)
                 scope.loop.end(record.part.call_id, result)
+        stopped = await self._guards.after_tools(scope, records)
         if outcome == "done":
-            return None
+            return stopped
         if outcome == "denied":
             return QueryOutcome(stop_reason="refusal", stop_detail=scope.denied_call)
         return QueryOutcome(stop_reason=outcome, stop_detail=scope.repeated_call)
@@ -196,8 +202,9 @@ class QueryRunner:
     ) -> Callable[[ModelPlan], Awaitable[TurnOutcome]]:
         """Return the next turn, to be run on any model and as often as it takes."""
         settings = scope.settings
-        progress.limit = _limit_reached(scope, settings.limits, now=self._clock.now())
-        reminders = progress.reminders
+        progress.limit = limit_reached(scope, settings.limits, now=self._clock.now())
+        reminders = (*progress.reminders, *scope.notes)
+        scope.notes.clear()
         scope.tools = scope.registry.current()
         tools = scope.tools.view(settings.allowed_tools, settings.denied_tools).wire_tools
         if progress.limit is not None and tools:
@@ -334,23 +341,6 @@ def _output_call(scope: QueryScope) -> ToolCallPart | None:
     if output is None or len(named) != 1 or named[0].name != output.schema.name:
         return None
     return None if named[0].name in scope.tools else named[0]
-
-
-def _limit_reached(scope: QueryScope, limits: Limits, *, now: float) -> str | None:
-    """Return the limit that allows one more turn and no other after it, as `turns=50`."""
-    cost = float(scope.cost or 0) + float(scope.children.cost or 0)
-    used: dict[str, float] = {
-        "turns": scope.turns + 1,
-        "tokens": scope.usage.total + scope.children.usage.total,
-        "cost": cost,
-        "seconds": now - scope.started_at,
-        "tool_calls": scope.tool_calls,
-    }
-    for name, amount in used.items():
-        limit: float | None = getattr(limits, name)
-        if limit is not None and amount >= limit:
-            return f"{name}={limit:g}"
-    return None
 
 
 def _count_repair(

@@ -1,6 +1,7 @@
 """Branching: going back in a conversation, and where a fork of it begins and what it inherits."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
 from holdfast.blocks.conversation.fold import SessionFold, fold_entries
 from holdfast.blocks.conversation.paths import current_path, last_rewind
@@ -28,6 +29,10 @@ from holdfast.vocabulary.messages import Message
 MAX_GENERATIONS = 10_000
 """How many parents, one above the other, a session may have: each is read when it is opened."""
 
+Moving: TypeAlias = Callable[[Sequence[Entry], int], Awaitable[Sequence[Entry]]]
+"""What is done besides when a conversation is moved, with its entries and the `seq` that it goes
+back to; returns entries that are recorded with the move. If it raises, nothing is moved."""
+
 _ADDING = (QueryStarted, InputPromoted, TurnEnded, ToolEnded, HistoryEdited)
 """What can add to the last message, or complete it."""
 
@@ -54,7 +59,7 @@ class Branches:
         self._queue = queue
         self._stamp = stamp
 
-    async def rewind(self, to: str) -> None:
+    async def rewind(self, to: str, *, moving: Moving | None = None) -> None:
         """Make a message the last one of the conversation.
 
         Raises:
@@ -63,10 +68,12 @@ class Branches:
 
         """
         async with self._queue.at_rest():
-            place = await self._place_of(await self._entries(), to)
-            await self._go_to(place, message_id=MessageId(to))
+            entries = await self.entries()
+            place = await self.place_of(entries, to)
+            also = await moving(entries, place) if moving is not None else ()
+            await self._go_to(place, message_id=MessageId(to), also=also)
 
-    async def undo_rewind(self) -> None:
+    async def undo_rewind(self, *, moving: Moving | None = None) -> None:
         """Take the last rewind back.
 
         Raises:
@@ -75,10 +82,12 @@ class Branches:
 
         """
         async with self._queue.at_rest():
-            last = last_rewind(await self._entries())
+            entries = await self.entries()
+            last = last_rewind(entries)
             if last is None:
                 raise SessionError(ErrorCode.NOT_FOUND, "there is no rewind to undo")
-            await self._go_to(last.seq - 1)
+            also = await moving(entries, last.seq - 1) if moving is not None else ()
+            await self._go_to(last.seq - 1, also=also)
 
     async def fork(self, after: str | None) -> Fork:
         """Say where a branch begins: after a message (itself included), or at the end.
@@ -88,8 +97,8 @@ class Branches:
                 session was deleted.
 
         """
-        entries = await self._entries()
-        place = entries[-1].seq if after is None else await self._place_of(entries, after)
+        entries = await self.entries()
+        place = entries[-1].seq if after is None else await self.place_of(entries, after)
         is_inherited = place == entries[0].seq
         return Fork(
             parent=self._session_id,
@@ -133,24 +142,43 @@ class Branches:
             )
             await self._recorder.commit([edited])
 
-    async def _entries(self) -> Sequence[Entry]:
+    async def entries(self) -> Sequence[Entry]:
+        """Read the session's own log.
+
+        Raises:
+            SessionError: NOT_FOUND when the session was deleted.
+
+        """
         entries = await self._store.log.read(self._session_id)
         if not entries:
             raise SessionError(ErrorCode.NOT_FOUND, f"session {self._session_id} was deleted")
         return entries
 
-    async def _place_of(self, entries: Sequence[Entry], message_id: str) -> int:
-        inherited = await inherited_entries(self._store.log, entries[0])
+    async def inherited(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Read what the session has from those it was forked from."""
+        return await inherited_entries(self._store.log, entries[0])
+
+    async def place_of(self, entries: Sequence[Entry], message_id: str) -> int:
+        """Return the `seq` after which a message is the last one.
+
+        Raises:
+            SessionError: MESSAGE_NOT_FOUND when there is no such message.
+
+        """
+        inherited = await self.inherited(entries)
         seq = seq_of_message(entries, MessageId(message_id), inherited=inherited)
         if seq is None:
             raise _no_message(message_id)
         return seq
 
-    async def _go_to(self, seq: int, *, message_id: MessageId | None = None) -> None:
-        await self._recorder.commit([Rewound(**self._stamp(), to_seq=seq, message_id=message_id)])
+    async def _go_to(
+        self, seq: int, *, message_id: MessageId | None = None, also: Sequence[Entry] = ()
+    ) -> None:
+        rewound = Rewound(**self._stamp(), to_seq=seq, message_id=message_id)
+        await self._recorder.commit([rewound, *also])
 
         async def fold_again() -> SessionFold:
-            return await fold_log(self._store.log, await self._entries())
+            return await fold_log(self._store.log, await self.entries())
 
         await self._recorder.refold(fold_again)
 

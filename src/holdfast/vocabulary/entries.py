@@ -317,13 +317,6 @@ class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
         return self.tokens_before
 
 
-class Snapshot(Entry, frozen=True, kw_only=True, tag="snapshot"):
-    """What the files looked like."""
-
-    survives_rewind: ClassVar[bool] = False
-    tree: str
-
-
 class Rewound(Entry, frozen=True, kw_only=True, tag="rewound"):
     """The conversation goes back to just after `to_seq`; a later rewind may undo it.
 

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.vocabulary.budgets import Watchdogs
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.option_declarations import Option
 
@@ -298,6 +299,9 @@ class Settings(_Values, frozen=True, kw_only=True):
     retry: Annotated[
         RetrySettings, Option("How a failed model call is repeated within a turn.")
     ] = RetrySettings()
+    watchdogs: Annotated[Watchdogs, Option("When a query that gets nowhere is ended.")] = (
+        Watchdogs()
+    )
     fallbacks: Annotated[
         tuple[ModelStep, ...], Option("Models to go on with when one fails, in their order.")
     ] = ()

@@ -24,6 +24,7 @@ from holdfast.blocks.conversation.tool_calls import (
     with_distinct_calls,
 )
 from holdfast.vocabulary.approvals import ChildApproval
+from holdfast.vocabulary.context_files import ContextLoaded
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
@@ -44,7 +45,6 @@ from holdfast.vocabulary.entries import (
     Rewound,
     SessionChanged,
     SessionOpened,
-    Snapshot,
     ToolEnded,
     ToolStarted,
     TranscriptMirrored,
@@ -54,6 +54,7 @@ from holdfast.vocabulary.entries import (
     UnknownEntry,
     UsageReported,
 )
+from holdfast.vocabulary.file_snapshots import Snapshot
 from holdfast.vocabulary.ids import MessageId, QueryId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, TextPart
@@ -279,6 +280,12 @@ class SessionFold(SessionState):
         self._before_merge = None
         self.native = self.native.left_behind()
 
+    def _on_snapshot(self, entry: Snapshot) -> None:
+        self.snapshot_error = entry.error
+
+    def _on_context_loaded(self, entry: ContextLoaded) -> None:
+        self.context = entry
+
     def _change_nothing(self, entry: Entry) -> None:
         """Pass over what is for people, or for a later version."""
 
@@ -305,8 +312,10 @@ class SessionFold(SessionState):
         HistoryEdited: _on_history_edited,
         ContextNoted: lambda fold, entry: fold.notes.take(entry),
         UsageReported: _on_usage_reported,
+        Snapshot: _on_snapshot,
+        ContextLoaded: _on_context_loaded,
         **dict.fromkeys(
-            (RetryScheduled, Snapshot, HookMessage, TranscriptMirrored, UnknownEntry),
+            (RetryScheduled, HookMessage, TranscriptMirrored, UnknownEntry),
             _change_nothing,
         ),
     }

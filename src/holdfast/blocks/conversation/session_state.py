@@ -19,6 +19,7 @@ from holdfast.blocks.conversation.tool_calls import (
     with_distinct_calls,
 )
 from holdfast.vocabulary.approvals import ApprovalRequest
+from holdfast.vocabulary.context_files import ContextLoaded
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
@@ -43,6 +44,11 @@ _GOES_ON: frozenset[FinishKind | None] = frozenset({"pause", "compaction"})
 
 class SessionState:
     """The state of one session, and what is sent, shown and carried on by it."""
+
+    context: ContextLoaded | None
+    """The context files and skills that the model is told."""
+    snapshot_error: str | None
+    """Why the last snapshot of the workspace could not be taken."""
 
     def __init__(self, conversation: Messages | None = None) -> None:
         self.head = 0
@@ -72,6 +78,7 @@ class SessionState:
         self.standing = StandingApprovals()
         self.inputs: dict[InputId, InputQueued] = {}
         self.notes = Notes()
+        self.context = self.snapshot_error = None
         self.usage = Usage()
         self.cost: Decimal | None = Decimal(0)
 
