@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from msgspec import json
 
 from holdfast import Agent
 from holdfast.administration.credentials import (
@@ -210,6 +211,13 @@ def test_a_provider_goes_by_the_login_of_its_account(sources: ConfigurationSourc
     assert connection.stored_as == "xai"
 
 
+def test_what_is_known_of_a_credential_holds_no_secret(sources: ConfigurationSources) -> None:
+    store_key("openai", KEY, keyring=False, sources=sources)
+    connection = Configuration({}, sources).connection("openai")
+    assert type(connection.stored) is StoredCredential
+    assert KEY not in f"{connection!r}{json.encode(connection.stored)!r}"
+
+
 WRITER = """
 import sys
 from pathlib import Path
@@ -239,3 +247,4 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
         storage.save_key("anthropic", Secret(KEY), facts)
     assert caught.value.code is ErrorCode.UNAVAILABLE
     assert KEY not in str(caught.value)
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)

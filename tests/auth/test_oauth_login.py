@@ -9,6 +9,8 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.administration.credentials import (
     CredentialDescription,
@@ -19,6 +21,8 @@ from holdfast.administration.credentials import (
     log_out,
 )
 from holdfast.assembly.agent_inputs import ConfigurationSources
+from holdfast.auth.oauth import LoginAttempt, pasted_answer
+from holdfast.auth.oauth_settings import OAuthSettings
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, ProviderError
 from tests.auth.authorization_server import AuthorizationServer, authorization_server
 
@@ -172,6 +176,20 @@ async def test_a_paste_that_does_not_belong_to_the_login_is_refused(
     assert server.asked == []
 
 
+@given(st.text(st.characters()) | st.text("://[]?#&=%code state").map("http://[{}".format))
+def test_no_paste_but_the_right_one_gives_a_code(pasted: str) -> None:
+    settings = OAuthSettings(
+        authorize_url="https://login.example/authorize",
+        token_url="https://login.example/token",
+        client_id="me",
+    )
+    begun = LoginAttempt.begin(settings, "http://127.0.0.1:7/callback")
+    with pytest.raises(InvalidAuthorisationCodeError):
+        begun.code_in(pasted_answer(pasted))
+    state = begun.state.reveal()
+    assert begun.code_in(pasted_answer(f"?code=abc&state={state}")).reveal() == "abc"
+
+
 @pytest.mark.parametrize("has_browser", [True, False])
 async def test_a_wrong_state_is_refused_before_the_code_is_used(
     server: AuthorizationServer, sources: ConfigurationSources, *, has_browser: bool
@@ -211,6 +229,7 @@ async def test_an_expired_code_is_an_invalid_one(
         (200, b"{}"),
         (200, b'{"access_token": ""}'),
         (200, b'{"access_token": 7}'),
+        (200, b'{"access_token": "abcd\\r\\nefgh"}'),
         (200, b'{"access_token": "abcdefgh", "token_type": "mac"}'),
         (200, b'{"access_token": "abcdefgh", "expires_in": "soon"}'),
         (200, b'{"access_token": "abcdefgh", "expires_in": 1e400}'),

@@ -87,6 +87,16 @@ def test_a_key_is_typed_without_being_shown(place: NewPlace) -> None:
     assert stored(place).stat().st_mode & 0o777 == 0o600
 
 
+def test_a_person_is_asked_for_the_provider(place: NewPlace) -> None:
+    with terminal(place, "login") as screen:
+        screen.wait_for("Log in to")
+        screen.say("groq")
+        screen.wait_for("Key of groq (not shown)")
+        screen.say(KEY)
+        screen.wait_for("exit=0")
+    assert "groq" in stored(place).read_text()
+
+
 def test_a_key_that_a_variable_goes_before_is_said_to_be_unused(tmp_path: Path) -> None:
     place = Place(tmp_path)
     line = f"echo {KEY} | OPENAI_API_KEY=from-the-environment $holdfast login openai --with-key"

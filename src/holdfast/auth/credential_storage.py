@@ -101,6 +101,12 @@ class _Record(StoredCredential, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"_Record(kind={self.kind!r}, place={self.place!r})"
 
+    def facts(self) -> StoredCredential:
+        """Return what is known of it, without the secret."""
+        return StoredCredential(
+            kind=self.kind, place=self.place, base_url=self.base_url, saved=self.saved
+        )
+
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the file."""
@@ -141,11 +147,11 @@ class CredentialStorage:
 
     def credentials(self) -> dict[str, StoredCredential]:
         """Return what is stored, by provider. Asks no keyring."""
-        return dict(self._read().credentials)
+        return {name: each.facts() for name, each in self._read().credentials.items()}
 
     def find(self, provider: str) -> StoredCredential | None:
         """Return what is known of one credential."""
-        return self._read().credentials.get(provider)
+        return self.credentials().get(provider)
 
     def key(self, provider: str) -> Secret:
         """Return a stored key; raises CONFIG_MISSING where there is none."""
@@ -173,7 +179,7 @@ class CredentialStorage:
             StoreError: UNAVAILABLE when the file cannot be written.
 
         """
-        return self._save(provider, key.reveal(), msgspec.structs.replace(facts, kind="key"))
+        return self._save(provider, key, msgspec.structs.replace(facts, kind="key"))
 
     def save_tokens(
         self, provider: str, tokens: OAuthTokens, facts: StoredCredential
@@ -184,7 +190,7 @@ class CredentialStorage:
             refresh=tokens.refresh.reveal() if tokens.refresh else None,
             expires=tokens.expires,
         )
-        text = msgspec.json.encode(kept).decode()
+        text = Secret(msgspec.json.encode(kept).decode())
         return self._save(provider, text, msgspec.structs.replace(facts, kind="oauth"))
 
     def remove(self, provider: str) -> StoredCredential | None:
@@ -201,7 +207,8 @@ class CredentialStorage:
                 message = f"the keyring did not remove the credential of {provider!r}"
                 raise StoreError(ErrorCode.UNAVAILABLE, message)
             others = {name: kept for name, kept in before.credentials.items() if name != provider}
-            return msgspec.structs.replace(before, credentials=others), found
+            facts = None if found is None else found.facts()
+            return msgspec.structs.replace(before, credentials=others), facts
 
         return self._change(change)
 
@@ -209,7 +216,7 @@ class CredentialStorage:
         """Whether secrets would go into a keyring."""
         return self._keyring() is not None
 
-    def _save(self, provider: str, secret: str, facts: StoredCredential) -> StoredCredential:
+    def _save(self, provider: str, secret: Secret, facts: StoredCredential) -> StoredCredential:
         def change(before: _File) -> tuple[_File, StoredCredential]:
             in_keyring = facts.place == "keyring" and self._put(provider, secret)
             old = before.credentials.get(provider)
@@ -220,19 +227,20 @@ class CredentialStorage:
                 place="keyring" if in_keyring else "file",
                 base_url=facts.base_url,
                 saved=facts.saved,
-                secret=None if in_keyring else secret,
+                secret=None if in_keyring else secret.reveal(),
             )
-            return _File(credentials={**before.credentials, provider: record}), record
+            after = _File(credentials={**before.credentials, provider: record})
+            return after, record.facts()
 
         return self._change(change)
 
-    def _put(self, provider: str, secret: str) -> bool:
+    def _put(self, provider: str, secret: Secret) -> bool:
         ring = self._keyring()
         # A backend raises errors of its own: locked, refused by its user, gone.
         with suppress(Exception):
             if ring is not None:
-                ring.set_password(SERVICE, provider, secret)
-                return ring.get_password(SERVICE, provider) == secret
+                ring.set_password(SERVICE, provider, secret.reveal())
+                return ring.get_password(SERVICE, provider) == secret.reveal()
         return False
 
     def _forget(self, provider: str) -> bool:
@@ -304,5 +312,7 @@ class CredentialStorage:
                     replace_file(self.path, msgspec.json.encode(after))
                 return result
         except OSError as error:
-            message = f"the credential could not be written to {self.path}: {error.strerror}"
-            raise StoreError(ErrorCode.UNAVAILABLE, message) from None
+            reason = error.strerror
+        # Raised outside of the handler: the frames of what failed hold the file's content.
+        message = f"the credential could not be written to {self.path}: {reason}"
+        raise StoreError(ErrorCode.UNAVAILABLE, message)

@@ -95,7 +95,8 @@ class LoginAttempt(msgspec.Struct, frozen=True, kw_only=True):
                 denied, or there is no code.
 
         """
-        if not secrets.compare_digest(answer.get("state", "").encode(), self._state_bytes):
+        state = answer.get("state", "").encode(errors="surrogatepass")
+        if not secrets.compare_digest(state, self.state.reveal().encode()):
             raise InvalidAuthorisationCodeError(
                 "the answer does not belong to this login: its state is missing or another one; "
                 "start the login again"
@@ -103,19 +104,18 @@ class LoginAttempt(msgspec.Struct, frozen=True, kw_only=True):
         if "error" in answer:
             told = _reason(answer.get("error"), answer.get("error_description"))
             raise InvalidAuthorisationCodeError(f"the login was refused{told}")
-        if not answer.get("code"):
+        if not _is_plain(answer.get("code", "")):
             raise InvalidAuthorisationCodeError("the answer holds no code; start the login again")
         return Secret(answer["code"])
-
-    @property
-    def _state_bytes(self) -> bytes:
-        return self.state.reveal().encode()
 
 
 def pasted_answer(text: str) -> dict[str, str]:
     """Read what a person pasted: the URL of the callback, its query, or `CODE#STATE`."""
     text = text.strip()
-    parts = urlsplit(text) if "://" in text else None
+    try:
+        parts = urlsplit(text) if "://" in text else None
+    except ValueError:
+        return {}
     query = text.lstrip("?") if parts is None else parts.query
     found = {name: values[0] for name, values in parse_qs(query).items()}
     if "code" in found or "error" in found or parts is not None:
@@ -284,13 +284,18 @@ def _tokens_in(answer: HttpAnswer, *, now_ms: int) -> OAuthTokens:
         expires = None if seconds is None else now_ms + int(seconds * 1000)
     except (ValueError, OverflowError):
         raise TokenExchangeFailedError("the token endpoint's answer is not a token") from None
-    if not reply.access_token or reply.token_type.lower() not in {"", "bearer"}:
+    if not _is_plain(reply.access_token) or reply.token_type.lower() not in {"", "bearer"}:
         raise TokenExchangeFailedError("the token endpoint issued no bearer token")
     return OAuthTokens(
         access=Secret(reply.access_token),
         refresh=Secret(reply.refresh_token) if reply.refresh_token else None,
         expires=expires,
     )
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text can be a code or a token: visible ASCII characters, at least one."""
+    return bool(text) and text.isascii() and text.isprintable() and " " not in text
 
 
 def _refusal(answer: HttpAnswer) -> tuple[str, str]:
