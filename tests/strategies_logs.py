@@ -17,12 +17,12 @@ from holdfast.blocks.conversation.fold import SessionFold, fold_entries
 from holdfast.ports.clock import Stamp
 from holdfast.testing import FakeClock
 from holdfast.vocabulary.approvals import CallFacts, ChildApproval, Ruling
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.context_files import ContextLoaded, Skill
 from holdfast.vocabulary.entries import (
     ApprovalDecision,
     ApprovalRequested,
     ApprovalSettled,
-    Compaction,
     ContextNoted,
     EditAction,
     Entry,

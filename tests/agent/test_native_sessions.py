@@ -23,9 +23,9 @@ from holdfast.serialization.entries import encode_event
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedProvider, says
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
-    Compaction,
     Entry,
     QueryEnded,
     RetryScheduled,

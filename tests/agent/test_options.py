@@ -47,12 +47,13 @@ from holdfast.telemetry import OpenTelemetry
 from holdfast.testing import FakeClock, Gate, ReplayClient, ScriptedProvider, calls, says
 from holdfast.testing.clocks import AutoClock
 from holdfast.vocabulary.budgets import Budgets, Watchdogs
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.entries import SessionChanged
 from holdfast.vocabulary.errors import ProviderError
 from holdfast.vocabulary.messages import Sender, UserMessage
 from holdfast.vocabulary.parts import ReminderPart
 from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import CompactionSettings, RuntimeSettings
+from holdfast.vocabulary.settings import RuntimeSettings
 from tests.case_names import stable_name
 from tests.messages_by_hand import assistant, user
 from tests.providers.claude_agent.children import USER, Child, agent_of, init, result, text

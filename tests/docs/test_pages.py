@@ -87,6 +87,10 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [says("It is a tower.")],
         [calls(("fetch", {"page": page})) for page in (1, 2, 3)],
     ],
+    "docs/compaction.md": [
+        [says("On Monday."), says("# Objective\n- move the archive"), says("The boxes.")],
+        [says("The boxes come first.")],
+    ],
     "docs/queries.md": [
         [says("Deep, still water."), says("Deep and still, the fjord.")],
         [says('{"name": "Paris", "inhabitants": 2100000}')],

@@ -5,14 +5,10 @@ import pytest
 
 from holdfast import Limits, ModelStep, RetrySettings, Settings, Timeouts
 from holdfast.vocabulary.budgets import Watchdogs
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.settings import (
-    CompactionSettings,
     RuntimeSettings,
 )
-
-PLANNED = {
-    "auto_compaction",
-}
 
 
 def test_the_defaults_of_a_runtime() -> None:
@@ -29,7 +25,7 @@ def test_the_defaults_of_a_runtime() -> None:
         "sub_agent_depth": 3,
         "parallel_sub_agents": 8,
         "cross_session_context": True,
-        **dict.fromkeys(PLANNED),
+        "auto_compaction": True,
     }
 
 

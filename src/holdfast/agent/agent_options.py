@@ -28,6 +28,7 @@ from holdfast.ports.tools import Approver, Unanswered
 from holdfast.vocabulary.agent_defaults import Permissions
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.budgets import Budgets, Watchdogs
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings, ClaudeOptions
 from holdfast.vocabulary.option_declarations import (
@@ -41,7 +42,6 @@ from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import (
     ApprovalRule,
     CacheTtl,
-    CompactionSettings,
     Limits,
     ModelStep,
     OnDeny,

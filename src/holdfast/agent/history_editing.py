@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.file_snapshots import FileDiff, RewindReport
 from holdfast.vocabulary.ids import MessageId, new_message_id
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, UserMessage
 from holdfast.vocabulary.parts import Part, TextPart
 
 if TYPE_CHECKING:
@@ -29,11 +29,6 @@ class HistoryEditing(ABC):
     and MESSAGE_NOT_FOUND when there is no such message. A tool call without a result gets one that
     says so, and is never run.
     """
-
-    @property
-    @abstractmethod
-    def messages(self) -> tuple[Message, ...]:
-        """The conversation so far."""
 
     @property
     @abstractmethod
@@ -129,7 +124,7 @@ class HistoryEditing(ABC):
     async def replace_message(self, message_id: str, content: str | Sequence[Part]) -> None:
         """Let a message say something else; its id, model and usage stay."""
         branches = await self._branches()
-        changed = replace(self._message(message_id), parts=_parts_of(content))
+        changed = replace(await branches.message(message_id), parts=_parts_of(content))
         await branches.edit("replace", message_id, changed)
 
     async def remove_message(self, message_id: str) -> None:
@@ -151,7 +146,7 @@ class HistoryEditing(ABC):
 
     async def _replace_parts(self, message_id: str, place: int, parts: tuple[Part, ...]) -> None:
         branches = await self._branches()
-        message = self._message(message_id)
+        message = await branches.message(message_id)
         if not 0 <= place < len(message.parts):
             told = f"message {message_id!r} has {len(message.parts)} parts, and no place {place}"
             raise SessionError(ErrorCode.NOT_FOUND, told)
@@ -160,13 +155,6 @@ class HistoryEditing(ABC):
             await branches.edit("replace", message_id, replace(message, parts=kept))
         else:
             await branches.edit("remove", message_id)
-
-    def _message(self, message_id: str) -> Message:
-        for message in self.messages:
-            if message.id == message_id:
-                return message
-        told = f"this session has no message {message_id!r}"
-        raise SessionError(ErrorCode.MESSAGE_NOT_FOUND, told)
 
 
 def _parts_of(content: object) -> tuple[Part, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from msgspec.structs import replace
 
 from holdfast.agent.agent_options import SettingsOptions
+from holdfast.agent.compacting import SessionCompaction
 from holdfast.agent.history_editing import HistoryEditing
 from holdfast.agent.option_checks import (
     check_names,
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 EventT = TypeVar("EventT", bound=Event)
 
 
-class AgentSession(SessionMemory, HistoryEditing, SessionSurroundings):
+class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurroundings):
     """One conversation. Made by `agent.session()`; use it with `async with`, or close it.
 
     Opening it is lazy: the store is first asked when the session is entered or used.
@@ -279,7 +280,8 @@ class AgentSession(SessionMemory, HistoryEditing, SessionSurroundings):
     async def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""
         live = await self._live_session()
-        return state_of(live.fold, exported_at=live.stamp.clock.time_ms())
+        fold = await live.branches.whole_fold()
+        return state_of(fold, exported_at=live.stamp.clock.time_ms())
 
     async def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Observe the session from a `seq` on: what was, then what happens."""

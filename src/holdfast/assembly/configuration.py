@@ -127,7 +127,16 @@ class Configuration(Places):
         fallbacks = tuple(
             replace(step, model=model_named(step.model, self.file)) for step in settings.fallbacks
         )
-        return replace(settings, model=self.model, fallbacks=fallbacks, permission_mode=mode)
+        compaction = settings.compaction
+        if compaction.model:
+            compaction = replace(compaction, model=model_named(compaction.model, self.file))
+        return replace(
+            settings,
+            model=self.model,
+            fallbacks=fallbacks,
+            permission_mode=mode,
+            compaction=compaction,
+        )
 
     @property
     def project(self) -> str:
@@ -175,6 +184,10 @@ class Configuration(Places):
         changes = _plain_mode(changes)
         if name := changes.get("model"):
             changes = {**self._stands_for(name), **changes, "model": model_named(name, self.file)}
+        compaction = changes.get("compaction") or {}
+        if summariser := compaction.get("model"):
+            named_compaction = compaction | {"model": model_named(summariser, self.file)}
+            changes = {**changes, "compaction": named_compaction}
         if "fallbacks" in changes:
             named = [
                 {**step, "model": model_named(step["model"], self.file)}

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, MediaPart, Part, ReminderPart
@@ -75,13 +76,20 @@ def build_request(
         output_schema=extras.output_schema,
         cache_ttl=settings.cache_ttl,
         caches_tail=extras.caches_tail,
-        compaction=settings.compaction,
+        compaction=_by_provider(settings.compaction),
         betas=settings.betas,
         timeouts=settings.timeouts,
         reply_bytes=settings.limits.reply_bytes,
         fresh_media=extras.fresh_media,
         parallel_tool_calls=settings.parallel_tool_calls,
     )
+
+
+def _by_provider(compaction: CompactionSettings) -> CompactionSettings:
+    """Return the settings with one answer to whether the provider compacts."""
+    if compaction.by_provider == compaction.enabled:
+        return compaction
+    return msgspec.structs.replace(compaction, enabled=True)
 
 
 def lead_with_reminders(

@@ -7,6 +7,7 @@ from holdfast.blocks.request_builder import RequestBuilder, build_request
 from holdfast.blocks.stream_processor.processor import StreamProcessor, StreamProcessorInterface
 from holdfast.blocks.tool_registry.registry import ToolRegistryInterface
 from holdfast.engine.call_permissions import CallPermissions
+from holdfast.engine.compactor import Compactor
 from holdfast.engine.file_snapshots import FileSnapshots
 from holdfast.engine.provider_attempts import ModelRouter, ProviderAttempts
 from holdfast.engine.query_runner import QueryRunner
@@ -80,8 +81,10 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         ),
         permissions=inputs.permissions,
     )
+    attempts = ProviderAttempts(route=inputs.route, clock=inputs.clock, random=inputs.random)
     queries = QueryRunner(
-        attempts=ProviderAttempts(route=inputs.route, clock=inputs.clock, random=inputs.random),
+        attempts=attempts,
+        compactor=Compactor(attempts=attempts, catalogue=inputs.catalogue, runtime=inputs.runtime),
         turns=turns,
         dispatcher=dispatcher,
         clock=inputs.clock,

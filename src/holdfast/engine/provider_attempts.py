@@ -72,15 +72,21 @@ class ProviderAttempts:
         self._random = random
 
     async def run(
-        self, scope: QueryScope, work: Callable[[ModelPlan], Awaitable[ResultT]]
+        self,
+        scope: QueryScope,
+        work: Callable[[ModelPlan], Awaitable[ResultT]],
+        *,
+        settings: Settings | None = None,
     ) -> ResultT:
         """Do `work` with the first model of the plan that answers.
+
+        The models and retries are those of `settings`, or else those of the query.
 
         Raises:
             AgentError: the last error, when every attempt on every model failed.
 
         """
-        models = _models_to_try(scope.settings)
+        models = _models_to_try(settings or scope.settings)
         course = _Course(settings=next(models), later=models)
         while True:
             try:

@@ -23,6 +23,7 @@ from holdfast.engine.native_link import NativeSlot
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_hooks import HookedQuery, QueryHooks
 from holdfast.engine.session_hooks import SessionHooks
+from holdfast.engine.token_meter import TokenMeter
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Stamp
 from holdfast.ports.model_client import ModelClient
@@ -63,6 +64,8 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     unanswered: Unanswered = "stop"
     native: NativeSlot = msgspec.field(default_factory=NativeSlot)
     """The session that a native agent keeps open for it."""
+    meter: TokenMeter = msgspec.field(default_factory=TokenMeter)
+    """How many tokens its next request holds."""
     deps: object = None
     """For tools that ask for it."""
     face: ToolSession | None = None

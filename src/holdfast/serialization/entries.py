@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.vocabulary.aliases import NATIVE_ID_ALIASES
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.context_files import ContextLoaded
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
-    Compaction,
     ContextNoted,
     Entry,
     HistoryEdited,

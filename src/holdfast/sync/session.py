@@ -11,11 +11,13 @@ from holdfast.agent.query_stream import QueryStream as AsyncQueryStream
 from holdfast.agent.session import AgentSession as AsyncAgentSession
 from holdfast.agent.session_memory import IncludedAs
 from holdfast.agent.verbs import AgentRemote as AsyncAgentRemote
+from holdfast.ports.abort import AbortSignal
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import SessionView, Unfinished
 from holdfast.sync.background_loop import LoopAccess
 from holdfast.vocabulary.approvals import ApprovalRequest, ApprovalScope
 from holdfast.vocabulary.budgets import Budgets
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.context_files import ContextFile, Skill
 from holdfast.vocabulary.events import Event, SessionStatus, TextDelta
 from holdfast.vocabulary.file_snapshots import FileDiff, RewindReport
@@ -289,6 +291,16 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
     def remaining_budget(self) -> Budgets:
         """Return the budgets of the agent less what was spent."""
         return self._access.call(self._inner.remaining_budget())
+
+    def compact(
+        self, instructions: str | None = None, *, signal: AbortSignal | None = None
+    ) -> Compaction:
+        """Replace the earlier messages by a summary in what is sent, and return what was done."""
+        return self._access.call(self._inner.compact(instructions, signal=signal))
+
+    def expand(self, compaction_id: str | None = None) -> tuple[Message, ...]:
+        """Return the messages that a compaction left out, by the id of its event."""
+        return self._access.call(self._inner.expand(compaction_id))
 
     def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""

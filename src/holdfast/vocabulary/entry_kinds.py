@@ -2,11 +2,11 @@
 
 from typing import TypeAlias
 
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.context_files import ContextLoaded
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
-    Compaction,
     ContextNoted,
     HistoryEdited,
     HookMessage,

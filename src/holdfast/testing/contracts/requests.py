@@ -7,10 +7,11 @@ import msgspec
 from holdfast.blocks.request_builder import RequestBuilder, RequestExtras
 from holdfast.testing.contracts.samples import assistant, run_contract, user
 from holdfast.testing.promises import Report, require, require_same
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.parts import ReminderPart
 from holdfast.vocabulary.requests import OutputSchema
-from holdfast.vocabulary.settings import CompactionSettings, Limits, Settings, Timeouts
+from holdfast.vocabulary.settings import Limits, Settings, Timeouts
 from holdfast.vocabulary.tools import ToolSpec
 
 _MESSAGES = (user("1"), assistant("2"), user("3"), assistant("4"))
