@@ -12,8 +12,8 @@ from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionRecord
-from holdfast.session.branching import fold_log, read_session
 from holdfast.session.live_session import LiveSession, SessionResources
+from holdfast.session.log_reading import fold_log, read_session
 from holdfast.session.notes import inherited_notes
 from holdfast.session.query_handle import waiting_for_caller
 from holdfast.session.session_descriptions import SessionRequest
