@@ -220,7 +220,7 @@ class _Reader:
 
     def _settings(self, at: KeyPath, values: JsonObject) -> JsonObject:
         if "fallbacks" in values:
-            raise self._complain((*at, "fallbacks"), "belongs into the table [fallbacks]")
+            raise self._complain((*at, "fallbacks"), "belongs in the table [fallbacks]")
         checked(values, Settings, at=at, complain=self._complain)
         return values
 
@@ -244,7 +244,7 @@ class _Reader:
         settings = self._settings(at, {n: v for n, v in table.items() if n not in own})
         entry = checked(own | {"settings": settings}, ModelEntry, at=at, complain=self._complain)
         if "/" in str(at[-1]):
-            raise self._complain(at, "a short name has no slash in it")
+            raise self._complain(at, "a short name must not contain a slash")
         if not _names_a_model(entry.model):
             raise self._complain((*at, "model"), 'must be written as "provider/model"')
         return entry

@@ -14,8 +14,7 @@ from holdfast.engine.native_calls import NativeCalls
 from holdfast.engine.native_link import NativeLive, NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
 from holdfast.engine.native_opening import NativeOpener, NativePolicy, Opened
-from holdfast.engine.query_runner import say
-from holdfast.engine.query_scope import QueryScope
+from holdfast.engine.query_scope import QueryScope, say
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelCatalogue

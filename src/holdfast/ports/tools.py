@@ -1,4 +1,4 @@
-"""The ports around tools: what a tool can do and know, who is asked before it runs, and hooks."""
+"""The ports around tools: what a tool can do and know, and who is asked before it runs."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import (
@@ -15,13 +15,13 @@ from typing import (
 import msgspec
 
 from holdfast.ports.abort import AbortSignal
+from holdfast.ports.child_sessions import ChildCall
 from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.ids import CallId, QueryId, SessionId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.messages import Message, Sender
-from holdfast.vocabulary.parts import ResultContent, ToolCallPart
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
 
@@ -71,6 +71,7 @@ class ToolCaller(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     deps: Any = None
     session: ToolSession | None = None
     cwd: "str | Path" = "."
+    child_call: ChildCall | None = None
 
 
 _NO_CALLER = ToolCaller()
@@ -126,6 +127,11 @@ class ToolContext(Generic[DepsT_co]):
         folder: Path = late_module("pathlib").Path(self._caller.cwd)
         return folder
 
+    @property
+    def child_call(self) -> ChildCall | None:
+        """The call, for a tool that answers it with a session of its own; see `Agent.as_tool`."""
+        return self._caller.child_call
+
     def progress(self, value: Json) -> None:
         """Show consumers how far the tool is; safe from a tool's own thread."""
         self._report(value)
@@ -176,31 +182,12 @@ class ToolSource(Protocol):
         ...
 
 
-class Proceed(msgspec.Struct, frozen=True):
-    """A hook lets a call go on, with other arguments if given."""
+class Resting(msgspec.Struct, frozen=True):
+    """What a sub-agent's tool returns when its session rests: the call has no result yet.
 
-    arguments: Json | None = None
-    message: str | None = None
-    """What the hook has to say to people, as a `hook.message`."""
+    The call is run again when the query is resumed.
+    """
 
-
-class Block(msgspec.Struct, frozen=True):
-    """A hook refuses a call; the model is told why."""
-
-    reason: str
-    message: str | None = None
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """A hook answers a call itself; the tool is not run."""
-
-    content: tuple[ResultContent, ...]
-    message: str | None = None
-
-
-Verdict: TypeAlias = Proceed | Block | Answer
-BeforeTool: TypeAlias = Callable[[ToolCallPart], Awaitable[Verdict]]
-"""Asked about each call before its input is parsed. An exception ends the query."""
 
 OutputTransform: TypeAlias = Callable[[str, object], object]
 """Changes a tool's raw output before it is encoded; gets the tool's name and the output."""

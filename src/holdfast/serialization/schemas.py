@@ -11,6 +11,7 @@ from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.events import (
     CompactionDelta,
     Heartbeat,
+    HookFailed,
     ObserverLagged,
     QueryMeasured,
     QuerySummary,
@@ -47,6 +48,7 @@ PUBLIC_TYPES: dict[str, Any] = {
     | TurnMeasured
     | ToolMeasured
     | QueryMeasured
+    | HookFailed
     | ObserverLagged,
     "Message": UserMessage | AssistantMessage,
     "RuntimeSettings": RuntimeSettings,

@@ -9,7 +9,14 @@ from holdfast.blocks.tool_registry.running import to_content
 from holdfast.blocks.tool_registry.tool import AnyTool, Tool, as_tool
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.permissions import InspectedTool
-from holdfast.ports.tools import OfferedTool, OutputTransform, PreparedCall, ToolContext, ToolSource
+from holdfast.ports.tools import (
+    OfferedTool,
+    OutputTransform,
+    PreparedCall,
+    Resting,
+    ToolContext,
+    ToolSource,
+)
 from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -64,7 +71,7 @@ class Ready(msgspec.Struct, frozen=True):
             return NO_FACTS
         facts: object = await self.tool.facts(msgspec.to_builtins(self.arguments))
         if not isinstance(facts, CallFacts):
-            raise TypeError(f"{type(facts).__name__} is no CallFacts")
+            raise TypeError(f"{type(facts).__name__} is not a CallFacts")
         return msgspec.convert(msgspec.to_builtins(facts), CallFacts)
 
     @property
@@ -74,10 +81,12 @@ class Ready(msgspec.Struct, frozen=True):
 
     async def run(
         self, context: ToolContext, *, transform: OutputTransform | None = None
-    ) -> Succeeded | FunctionFailed:
+    ) -> Succeeded | FunctionFailed | Resting:
         """Run the tool on the input that was parsed. A cancelled run raises CancelledError."""
         try:
             value = await self.prepared(context)
+            if isinstance(value, Resting):
+                return value
             if transform is not None:
                 value = transform(self.tool.spec.name, value)
             return Succeeded(to_content(value))
