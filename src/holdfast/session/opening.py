@@ -82,7 +82,7 @@ async def _open(
     except BaseException:
         await _to_its_end(resources.store.leases.release(lease))
         raise
-    if request.is_for_one_query:  # the session goes with its answer
+    if request.is_for_one_query and resources.make_title is not None:  # it goes with its answer
         resources = msgspec.structs.replace(resources, make_title=None)
     live = LiveSession(resources, lease, fold, bindings=request.bindings)
     if resources.instrumentation is not None:
