@@ -362,6 +362,17 @@ async def _(folder: Path) -> None:
     assert [spec.name for spec in provider.requests[0].tools] == ["recall"]
 
 
+@observes("mcp_servers")
+async def _(folder: Path) -> None:
+    text = '[mcpServers.gone]\ncommand = "no-such-program"\n'
+    (folder / "config.toml").write_text(text)
+    (folder / "config.toml").chmod(0o600)
+    with pytest.raises(ConfigError, match="'other' is unknown"):
+        make_agent([], config_dir=folder, mcp_servers=["other"])
+    _, provider = await run_script([says("a")], config_dir=folder, mcp_servers=[])
+    assert provider.requests[0].tools == ()
+
+
 async def _messages_seen_by(**options: Any) -> int:
     """Return how much of a named session somebody else sees."""
     store = MemoryStore()
@@ -924,6 +935,8 @@ WRONG: list[tuple[str, Any]] = [
     ("owner", 7),
     ("title_model", 7),
     ("recall", "yes"),
+    ("mcp_servers", "time"),
+    ("mcp_servers", [7]),
     ("loop_threshold", "three"),
     ("model", 7),
     ("system_prompt", 7),

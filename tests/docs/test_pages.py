@@ -67,6 +67,12 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [says("Paris.")],
     ],
     "docs/logging.md": [[]],
+    "docs/mcp.md": [
+        [calls(("time__get_current_time", {"timezone": "Europe/Oslo"})), says("It is noon.")],
+        [],
+        [],
+        [],
+    ],
     "docs/permissions.md": [
         [calls(("write", {"path": "docs/tests.md", "content": "# Tests\n"})), says("It is there.")],
         [],

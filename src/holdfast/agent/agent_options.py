@@ -130,6 +130,7 @@ class AgentOptions(ScopedOptions, total=False):
     project: str | None
     title_model: str | None
     recall: bool
+    mcp_servers: Sequence[str] | None
     providers: Annotated[
         Iterable[ModelClient | NativeAgent],
         list_option(

@@ -8,6 +8,7 @@ from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs, split_model
 from holdfast.assembly.configuration import Configuration
 from holdfast.assembly.guests import Guests
+from holdfast.assembly.mcp_servers import configured_servers
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.assembly.side_questions import ask_for_title
 from holdfast.blocks.hook_dispatch.dispatch import HookDispatch
@@ -72,7 +73,12 @@ class Composition:
         self._guests = Guests(self, inputs, Composition)
         self._title_model = configuration.title_model
         self.registry = ToolRegistry(
-            [*inputs.tools, *_tools_for(inputs, configuration), *self._own_tools()]
+            [
+                *inputs.tools,
+                *_tools_for(inputs, configuration),
+                *self._own_tools(),
+                *configured_servers(configuration),
+            ]
         )
         self._store: Store | None = None
         self._sessions: list[LiveSession] = []
@@ -290,7 +296,8 @@ class Composition:
                 raise failure
 
     async def _close_shared(self) -> None:
-        """Close the clients, and the store unless it was handed in."""
+        """Close the clients, what runs behind tools, and the store unless it was handed in."""
+        await self.registry.close()
         await self.clients.close()
         store, self._store = self._store, None
         if store is not None and isinstance(self._inputs.store, str):

@@ -140,7 +140,7 @@ class QueryRunner:
         """
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
-        scope.tools = scope.registry.current()
+        await scope.ready_tools()
         self._dispatcher.warn_about_names(scope)
         prompt = scope.input.message
         progress = _Progress(

@@ -11,7 +11,12 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinatorInterface
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.stream_processor.processor import AnswerInterface
-from holdfast.blocks.tool_registry.registry import ToolRegistry, ToolRegistryInterface, ToolSet
+from holdfast.blocks.tool_registry.registry import (
+    ToolRegistry,
+    ToolRegistryInterface,
+    ToolSet,
+    ready_tools,
+)
 from holdfast.engine.measurements import QueryMeasurement, TurnMeasurement
 from holdfast.engine.native_link import NativeSlot
 from holdfast.engine.owned_tasks import OwnedTasks
@@ -170,7 +175,12 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
             deps=session.deps if deps is None else deps,
             session=session.face,
             cwd=session.cwd,
+            approver=session.approver,
         )
+
+    async def ready_tools(self) -> None:
+        """Take what is offered now, once the sources that run something have started it."""
+        self.tools = await ready_tools(self.registry, self.settings.allowed_tools)
 
     @property
     def query_id(self) -> QueryId:

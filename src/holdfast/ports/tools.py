@@ -16,9 +16,11 @@ import msgspec
 
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.child_sessions import ChildCall
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
-from holdfast.vocabulary.approvals import ApprovalRequest, Decision
-from holdfast.vocabulary.ids import CallId, QueryId, SessionId
+from holdfast.serialization.canonical import arguments_hash
+from holdfast.vocabulary.approvals import ApprovalRequest, Approve, Decision, Deny, check_decision
+from holdfast.vocabulary.ids import CallId, QueryId, SessionId, new_approval_id
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.messages import Message, Sender
@@ -71,10 +73,12 @@ class ToolCaller(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     deps: Any = None
     session: ToolSession | None = None
     cwd: "str | Path" = "."
+    approver: "Approver | None" = None
     child_call: ChildCall | None = None
 
 
 _NO_CALLER = ToolCaller()
+_logger = scrubbed_logger(__name__)
 
 
 class ToolContext(Generic[DepsT_co]):
@@ -136,6 +140,34 @@ class ToolContext(Generic[DepsT_co]):
         """Show consumers how far the tool is; safe from a tool's own thread."""
         self._report(value)
 
+    async def ask(self, tool: str, arguments: JsonObject, *, reason: str) -> Decision:
+        """Ask the approver of the session something that comes up while the call runs.
+
+        The answer is `Approve`, whose `arguments` may hold what the person says, or `Deny`: also
+        when there is no approver, or it fails. Neither question nor answer is kept in the log: the
+        call has started, and what a person fills in may be meant for the other side only.
+        """
+        approver = self._caller.approver
+        if approver is None:
+            return Deny("there is no approver")
+        request = ApprovalRequest(
+            id=new_approval_id(),
+            call_id=self.call_id,
+            tool=tool,
+            arguments=arguments,
+            arguments_hash=arguments_hash(tool, arguments),
+            session_id=self.session_id,
+            reason=reason,
+        )
+        try:
+            decision: object = await approver(request)
+            if isinstance(decision, Approve | Deny):
+                return check_decision(decision)
+        except Exception as error:
+            _logger.exception("an approver failed; what was asked is denied")
+            return Deny(f"the approver failed: {type(error).__name__}")
+        return Deny(f"the approver returned {type(decision).__name__}, which is no decision")
+
 
 PreparedCall: TypeAlias = Callable[[ToolContext[Any]], Awaitable[object]]
 """Runs a tool on the input that was parsed for it, and returns its raw output."""
@@ -179,6 +211,25 @@ class ToolSource(Protocol):
 
     def tools(self) -> Sequence[OfferedTool]:
         """Return what can be called now."""
+        ...
+
+
+@runtime_checkable
+class RunningToolSource(Protocol):
+    """A source of tools with something that runs behind its list, such as a server.
+
+    - `ready` returns once the list is as complete as it can be made now. It is bounded in time, and
+      what fails is logged, not raised: a query goes on without the tools that are not there. Only a
+      ConfigError is raised.
+    - `close` ends what runs. Closing twice is fine, and a later `ready` or call starts it again.
+    """
+
+    async def ready(self) -> None:
+        """Start what is needed for the list, unless it runs."""
+        ...
+
+    async def close(self) -> None:
+        """End what runs behind the list."""
         ...
 
 
