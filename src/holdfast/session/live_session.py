@@ -83,6 +83,9 @@ class LiveSession:
     users see (the agent).
     """
 
+    _command_pump: asyncio.Task[None] | None = None
+    """What carries out commands of other processes, once it was started."""
+
     def __init__(
         self,
         resources: SessionResources,
@@ -104,7 +107,6 @@ class LiveSession:
         self.channel = ControlChannel(limit=resources.runtime.buffer_size)
         self._tasks = OwnedTasks()
         self._closing: asyncio.Task[None] | None = None
-        self._command_pump: asyncio.Task[None] | None = None
         self.recorder = SessionRecorder(
             log=resources.store.log,
             lease=lease,
