@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.cold_start import HELP
 from benchmarks.jobs import (
     GrowthJob,
     ImportJob,
@@ -192,7 +193,8 @@ class Workers:
     def _start(self, job: StartJob, subject: Subject) -> WorkerReport:
         """Take the time from starting a process until its request arrives at the server."""
         self._starts += 1
-        model = Script(deltas=1, tag=int(time.monotonic() * 1e3) + self._starts).model
+        script = Script(deltas=1, tag=int(time.monotonic() * 1e3) + self._starts)
+        model = HELP if job.is_help else script.model
         start = time.monotonic()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         command = ["-m", "benchmarks.cold_start", subject.target, self._base_url, model]
@@ -200,10 +202,12 @@ class Workers:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         if failure:
             return WorkerReport(status="failed", reason=failure)
-        with urllib.request.urlopen(self._base_url + STATS_PATH) as response:
-            arrived = msgspec.json.decode(response.read())["arrived"][model]
         cpu = after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
-        extra = {"first byte ms": (arrived - start) * 1e3}
+        extra = {"wall ms": (time.monotonic() - start) * 1e3}
+        if not job.is_help:
+            with urllib.request.urlopen(self._base_url + STATS_PATH) as response:
+                arrived = msgspec.json.decode(response.read())["arrived"][model]
+            extra = {"first byte ms": (arrived - start) * 1e3}
         measure = Measure(case=job.case, value=cpu * 1e3, extra=extra)
         return WorkerReport(status="ok", measures=(measure,))
 

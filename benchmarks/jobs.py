@@ -56,6 +56,8 @@ class StartJob(msgspec.Struct, frozen=True, kw_only=True, tag="start"):
     """Start a process that sends one prompt; the server notes when the request arrives."""
 
     case: str
+    is_help: bool = False
+    """Whether a command prints its help instead and sends nothing."""
 
 
 class ImportJob(msgspec.Struct, frozen=True, kw_only=True, tag="import"):

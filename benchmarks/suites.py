@@ -144,6 +144,22 @@ def start(*, is_quick: bool) -> Suite:
     )
 
 
+def command(*, is_quick: bool) -> Suite:
+    """Measure the command lines: their help, and one prompt until its request arrives."""
+    return Suite(
+        name="command",
+        title="A command line: CPU; milliseconds until it has ended, or its request arrives",
+        unit="ms",
+        floor="llm",
+        jobs=(StartJob(case="--help", is_help=True), StartJob(case="one prompt")),
+        subjects=(
+            Subject(name="llm", target="llm-command"),
+            Subject(name="holdfast", target="holdfast-command"),
+        ),
+        rounds=2 if is_quick else 7,
+    )
+
+
 def streams(*, is_quick: bool) -> Suite:
     """Measure many streams side by side in one process."""
     size, deltas = (20, 20) if is_quick else (500, 200)
@@ -226,6 +242,7 @@ SUITES = {
     "growth": growth,
     "reopen": reopen,
     "start": start,
+    "command": command,
     "streams": streams,
     "conversation": conversation,
     "idle": idle,

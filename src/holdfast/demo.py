@@ -23,6 +23,9 @@ _FAREWELL = """
 The whole session is in one file: {store}
 To talk to a better model, name it: Agent("anthropic/claude-sonnet-5") with ANTHROPIC_API_KEY set,
 or Agent("local/qwen2.5-coder-1.5b") after pull_model("qwen2.5-coder-1.5b") (1.1 GB, calls tools).
+
+The same in a terminal, with this environment: .venv/bin/holdfast --help
+  .venv/bin/holdfast -p "Name three colours."
 """
 
 

@@ -94,6 +94,11 @@ def data_folder() -> Path:
     return Configuration({}, ConfigurationSources()).folders.data
 
 
+def state_folder() -> Path:
+    """Return where the history of prompts and the like is kept for this user."""
+    return Configuration({}, ConfigurationSources()).folders.state
+
+
 def project_file(sources: ConfigurationSources | None = None) -> "ProjectFile | None":
     """Return the configuration file of the project in the working folder, trusted or not.
 

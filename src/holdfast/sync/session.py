@@ -28,6 +28,7 @@ from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.tools import ToolSpec
 
 EventT = TypeVar("EventT", bound=Event)
 InnerT = TypeVar("InnerT", bound=AsyncAgentSession | AsyncAgentRemote)
@@ -188,6 +189,11 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
     def settings(self) -> Settings:
         """The settings in force."""
         return self._inner.settings
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that its queries offer to the model."""
+        return self._inner.tools
 
     @property
     def messages(self) -> tuple[Message, ...]:

@@ -1,0 +1,19 @@
+"""The command line `holdfast`: a terminal client over the public library (extra `cli`)."""
+
+import sys
+from importlib import import_module
+
+
+def main() -> int:
+    """Run the command line and return the exit code; say what to install where click is missing."""
+    try:
+        commands = import_module("holdfast.cli.main")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "holdfast":
+            raise
+        sys.stderr.write(
+            f"holdfast: the command line needs {error.name}: pip install 'holdfast[cli]'\n"
+        )
+        return 1
+    code: int = commands.main()
+    return code

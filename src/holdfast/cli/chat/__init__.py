@@ -1,0 +1,1 @@
+"""The interactive client: `holdfast` and `holdfast chat` on a terminal."""

@@ -1,0 +1,322 @@
+"""The chat itself: a prompt that stays usable while the model works, and the session behind it."""
+
+import asyncio
+import contextlib
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app_or_none
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import ANSI
+from prompt_toolkit.history import FileHistory, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.patch_stdout import patch_stdout
+
+from holdfast import Agent, AgentError, AgentSession, UserMessage
+from holdfast.administration import state_folder
+from holdfast.cli.chat.approvals import Approvals, approval_card
+from holdfast.cli.chat.markdown import Renderer
+from holdfast.cli.chat.screen import Screen, status_line, write_above_prompt
+from holdfast.cli.chat.slash_commands import SlashCommands
+from holdfast.cli.choices import Choices, open_agent, open_session
+from holdfast.cli.outcomes import Exit
+from holdfast.cli.prompt_input import named_files
+from holdfast.cli.terminal import safe
+from holdfast.vocabulary.events import Busy, ObserverLagged
+from holdfast.vocabulary.parts import TextPart
+
+_TWICE = 2.0
+"""Seconds within which a second Ctrl-C leaves."""
+_TAIL_MESSAGES = 4
+
+
+class Chat:
+    """One conversation at a terminal. Owns the prompt and the task that follows the session."""
+
+    def __init__(self, agent: Agent, session: AgentSession, approvals: Approvals) -> None:
+        self.agent = agent
+        self.session = session
+        self.approvals = approvals
+        self.leaving = False
+        self._last_interrupt = -_TWICE
+        self._typed: asyncio.Queue[str] = asyncio.Queue()
+        self._tasks = asyncio.TaskGroup()
+        self._following: asyncio.Task[None] | None = None
+        self.screen = Screen(
+            Renderer(width=shutil.get_terminal_size().columns),
+            write=write_above_prompt,
+            changed=redraw,
+        )
+        self.commands = SlashCommands(self)
+        self._prompt: PromptSession[str] = PromptSession(
+            message=self._message,
+            bottom_toolbar=self._toolbar,
+            history=_history(),
+            key_bindings=self._keys(),
+            multiline=True,
+            reserve_space_for_menu=0,
+            refresh_interval=0.3,
+            enable_open_in_editor=True,
+            color_depth=None if self.screen.renderer.colour else ColorDepth.DEPTH_1_BIT,
+            prompt_continuation="  ",
+        )
+
+    async def run(self, first: str | None) -> Exit:
+        """Read prompts until the person leaves."""
+        async with self._tasks:
+            await self.follow(self.session)
+            try:
+                self._greet()
+                with patch_stdout(raw=True):
+                    if first:
+                        await self.say(first)
+                    await self._read_prompts()
+            finally:
+                await self._leave()
+        return Exit.OK
+
+    async def _read_prompts(self) -> None:
+        """Keep one prompt on the screen until the person leaves.
+
+        Between two prompts the terminal would be in its line mode, where an Enter that was pressed
+        early means something else.
+        """
+        taking = self._tasks.create_task(self._take_lines())
+        try:
+            await self._prompt.prompt_async()
+        except EOFError:
+            return
+        finally:
+            taking.cancel()
+
+    async def _take_lines(self) -> None:
+        while not self.leaving:
+            await self._take(await self._typed.get())
+        self._prompt.app.exit(result="")
+
+    async def follow(self, session: AgentSession) -> None:
+        """Make a session the one that is shown; the one before is closed."""
+        if self._following is not None:
+            self._following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._following
+        if session is not self.session:
+            await self.session.close()
+        self.session = session
+        head = (await self.agent.sessions.get(session.session_id or "")).head
+        self._following = self._tasks.create_task(self._watch(session, head))
+
+    async def say(self, text: str, *, delivery: str = "steer") -> None:
+        """Send a prompt; while a query runs it joins it, or waits with `queue`."""
+        self.screen.prompt_shown(text)
+        options: dict[str, Any] = {"delivery": delivery, "attachments": named_files(text)}
+        try:
+            await self.session.send(text, **options)
+        except AgentError as error:
+            self.screen.complain(f"{error.code}: {error.message}")
+
+    def carry_on(self) -> None:
+        """Carry the query on that was cut off."""
+        self._tasks.create_task(self._resume())
+
+    async def _resume(self) -> None:
+        try:
+            await self.session.resume(on_abort="return")
+        except AgentError as error:
+            self.screen.complain(f"{error.code}: {error.message}")
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a query runs."""
+        return isinstance(self.session.status, Busy) or self.screen.is_busy
+
+    def show_tail(self) -> None:
+        """Show the last messages of a session that goes on."""
+        messages = self.session.messages
+        if not messages:
+            return
+        if len(messages) > _TAIL_MESSAGES:
+            self.screen.note(f"… {len(messages) - _TAIL_MESSAGES} earlier messages")
+        for message in messages[-_TAIL_MESSAGES:]:
+            text = "\n".join(part.text for part in message.parts if isinstance(part, TextPart))
+            if not text:
+                continue
+            if isinstance(message, UserMessage):
+                self.screen.print(self.screen.renderer.accent("> ") + safe(text))
+            else:
+                self.screen.print(self.screen.renderer.markdown(text) + "\n")
+
+    async def _watch(self, session: AgentSession, after: int) -> None:
+        """Show every event of the session, also those that others caused."""
+        while True:
+            async with contextlib.aclosing(session.events(after=after)) as events:
+                async for event in events:
+                    if isinstance(event, ObserverLagged):
+                        after = event.resume_after
+                        break
+                    self.screen.show(event)
+                else:
+                    return
+
+    async def _take(self, text: str) -> None:
+        """Do what was typed: answer a question, run a slash command, or send a prompt."""
+        asking = self.approvals.asking
+        if self.approvals.current is not None and asking == "reason":
+            self.approvals.no(text)
+        elif self.approvals.current is not None and asking == "arguments":
+            if wrong := self.approvals.change(text):
+                self.screen.complain(wrong)
+                self._prompt.default_buffer.document = Document(text, len(text))
+        elif text.strip().startswith("/"):
+            await self.commands.run(text.strip())
+        elif text.strip():
+            await self.say(text.strip())
+
+    def _greet(self) -> None:
+        renderer = self.screen.renderer
+        self.screen.print(
+            renderer.bold("holdfast") + renderer.dim("  /help for commands, Ctrl-D to leave")
+        )
+        self.show_tail()
+        if self.session.unfinished.query_id is not None:
+            self.screen.note("the last query was cut off; /resume carries it on")
+
+    async def _leave(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
+        self.session.abort("the terminal was left")
+        await self.session.close()
+
+    # The prompt.
+
+    def _message(self) -> ANSI:
+        self.screen.renderer.width = max(20, shutil.get_terminal_size().columns)
+        request = self.approvals.current
+        card = (
+            approval_card(request, self.approvals.asking, self.screen.renderer) if request else ""
+        )
+        return ANSI(self.screen.live() + card + self.screen.renderer.accent("> "))
+
+    def _toolbar(self) -> str:
+        settings = self.session.settings
+        line = status_line(self.screen, model=settings.model, name=self.commands.session_name)
+        hint = " · Esc interrupts" if self.is_busy else ""
+        width = self.screen.renderer.width
+        return line if len(line + hint) > width else line + hint
+
+    def _keys(self) -> KeyBindings:
+        keys = KeyBindings()
+        busy = Condition(lambda: self.is_busy)
+        chooses = Condition(self._is_choosing)
+
+        @keys.add("enter")
+        def _(event: KeyPressEvent) -> None:
+            self._enter(event.current_buffer)
+
+        @keys.add("c-j")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
+
+        @keys.add("escape", "enter")
+        def _(event: KeyPressEvent) -> None:
+            if self.is_busy and event.current_buffer.text.strip():
+                text, event.current_buffer.text = event.current_buffer.text.strip(), ""
+                self._tasks.create_task(self.say(text, delivery="queue"))
+                self.screen.note(f"queued: {text}")
+            else:
+                event.current_buffer.insert_text("\n")
+
+        @keys.add("escape", filter=busy)
+        def _(_event: KeyPressEvent) -> None:
+            self.session.abort("interrupted by the person at the terminal")
+
+        @keys.add("c-c")
+        def _(event: KeyPressEvent) -> None:
+            self._interrupt(event)
+
+        @keys.add("c-g")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.open_in_editor()
+
+        for key, do in self._choices().items():
+            keys.add(key, filter=chooses)(do)
+        return keys
+
+    def _enter(self, buffer: Buffer) -> None:
+        """Take what was typed; the prompt stays for more."""
+        text = buffer.text
+        buffer.append_to_history()
+        buffer.reset()
+        if text.strip():
+            lines = safe(text).split("\n")
+            self.screen.print("\n".join([self.screen.renderer.accent("> ") + lines[0], *lines[1:]]))
+        self._typed.put_nowait(text)
+
+    def _choices(self) -> dict[str, Callable[[KeyPressEvent], None]]:
+        """Return the keys that answer an approval."""
+
+        def edit(event: KeyPressEvent) -> None:
+            text = self.approvals.arguments_text()
+            event.current_buffer.document = Document(text, len(text))
+            self.approvals.ask_for("arguments")
+
+        return {
+            "y": lambda _event: self.approvals.yes(),
+            "a": lambda _event: self.approvals.always(),
+            "n": lambda _event: self.approvals.ask_for("reason"),
+            "e": edit,
+        }
+
+    def _is_choosing(self) -> bool:
+        app = get_app_or_none()
+        is_empty = app is not None and not app.current_buffer.text
+        return is_empty and self.approvals.current is not None and self.approvals.asking == "choice"
+
+    def _interrupt(self, event: KeyPressEvent) -> None:
+        now = time.perf_counter()
+        if now - self._last_interrupt < _TWICE:
+            event.app.exit(result="")
+            return
+        self._last_interrupt = now
+        if self.is_busy:
+            self.session.abort("interrupted by the person at the terminal")
+        else:
+            event.current_buffer.reset()
+        self.screen.note("Ctrl-C again leaves")
+
+
+def redraw() -> None:
+    """Draw the prompt again, because the live region changed."""
+    app = get_app_or_none()
+    if app is not None:
+        app.invalidate()
+
+
+def _history() -> FileHistory | InMemoryHistory:
+    folder = state_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = folder / "prompt_history"
+        path.touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(Path(path)))
+
+
+async def _chat(choices: Choices, first: str | None) -> Exit:
+    approvals = Approvals(redraw)
+    async with open_agent(choices, approver=approvals.ask) as agent:
+        session = await open_session(agent, choices)
+        return await Chat(agent, session, approvals).run(first)
+
+
+def run_chat(choices: Choices, first: str | None) -> Exit:
+    """Chat until the person leaves; returns the exit code."""
+    return asyncio.run(_chat(choices, first))

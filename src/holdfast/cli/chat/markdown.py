@@ -1,0 +1,106 @@
+"""Markdown as it streams: whole blocks are rendered once, what is still coming is shown plainly."""
+
+import io
+import re
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.syntax import Syntax
+
+from holdfast.cli.terminal import safe
+
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
+
+
+class MarkdownBlocks:
+    """Cuts a growing text into blocks: paragraphs, lists and fenced code, none of them split."""
+
+    def __init__(self) -> None:
+        self._text = ""
+
+    @property
+    def rest(self) -> str:
+        """What has come of the block that is not complete yet."""
+        return self._text
+
+    def feed(self, text: str) -> list[str]:
+        """Take more text and return the blocks that are complete by now."""
+        self._text += text
+        *lines, last = self._text.split("\n")
+        blocks, current, fence = [], list[str](), ""
+        for line in lines:
+            mark = _FENCE.match(line)
+            current.append(line)
+            if fence:
+                is_end = mark is not None and mark[1].startswith(fence) and line.strip() == mark[1]
+                fence = "" if is_end else fence
+            elif mark is not None:
+                fence = mark[1]
+            elif not line.strip():
+                blocks.append("\n".join(current))
+                current = []
+        self._text = "\n".join([*current, last])
+        return [block for block in blocks if block.strip()]
+
+    def end(self) -> str:
+        """Return what is left, and begin anew."""
+        left, self._text = self._text, ""
+        return left
+
+
+class Renderer:
+    """Turns texts that are not ours into lines for the terminal, with colour where it is wanted."""
+
+    def __init__(self, *, width: int, colour: bool | None = None) -> None:
+        self.width = max(20, width)
+        self.colour = not Console().no_color if colour is None else colour
+
+    def markdown(self, text: str) -> str:
+        """Render one block of Markdown."""
+        return self._rendered(Markdown(safe(text), code_theme="ansi_dark", hyperlinks=False))
+
+    def difference(self, text: str) -> str:
+        """Render a diff."""
+        shown = Syntax(
+            safe(text), "diff", theme="ansi_dark", word_wrap=True, background_color="default"
+        )
+        return self._rendered(shown)
+
+    def dim(self, text: str) -> str:
+        """Return text in a faint colour."""
+        return self._styled("2", text)
+
+    def bold(self, text: str) -> str:
+        """Return text in bold."""
+        return self._styled("1", text)
+
+    def accent(self, text: str) -> str:
+        """Return text in the colour of names and marks."""
+        return self._styled("36", text)
+
+    def bad(self, text: str) -> str:
+        """Return text in the colour of errors."""
+        return self._styled("31", text)
+
+    def _styled(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
+
+    def _rendered(self, what: Markdown | Syntax) -> str:
+        console = Console(
+            file=(file := io.StringIO()),
+            width=self.width,
+            force_terminal=True,
+            color_system="standard" if self.colour else None,
+            no_color=not self.colour,
+            legacy_windows=False,
+            emoji=False,
+            markup=False,
+            highlight=False,
+        )
+        console.print(what)
+        text = file.getvalue() if self.colour else _PLAIN.sub("", file.getvalue())
+        return "\n".join(line.rstrip() for line in text.rstrip().split("\n"))
+
+
+# Without colours rich still writes bold and italic, which some people turn off for a reason.
+_PLAIN = re.compile(r"\x1b\[[0-9;]*m")

@@ -1,0 +1,167 @@
+"""The command `holdfast`: what it is asked to do, and how failures become messages and exit codes.
+
+Heavy parts (rich, prompt_toolkit, the commands themselves) are imported when they are needed, so
+that `holdfast --help` and a one-shot query start quickly.
+"""
+
+import asyncio
+import sys
+from importlib import import_module
+
+import click
+
+from holdfast import AgentError, __version__
+from holdfast.cli.choices import Choices, with_flags
+from holdfast.cli.outcomes import Exit, exit_of
+from holdfast.cli.terminal import Output
+
+_MACHINE = "holdfast.cli.machine_commands"
+_LOGIN = "holdfast.cli.login_commands"
+_LATE = {
+    "completion": (_MACHINE, "completion", "Print what makes a shell complete commands."),
+    "config": (_MACHINE, "config", "Show the configuration and where it comes from."),
+    "doctor": (_MACHINE, "doctor", "Check this machine and say how to mend what is wrong."),
+    "import": (
+        "holdfast.cli.import_commands",
+        "command",
+        "Go on with sessions of Claude Code, Codex, opencode or pi.",
+    ),
+    "login": (_LOGIN, "login", "Store the key of a provider, or log in to it."),
+    "logout": (_LOGIN, "logout", "Remove what `login` stored."),
+    "mcp": ("holdfast.cli.mcp_commands", "command", "List, add, remove and test MCP servers."),
+    "models": ("holdfast.cli.models_commands", "command", "List models, and fetch local ones."),
+    "schema": (_MACHINE, "schema", "Print the JSON Schema of a line of stream-json."),
+    "sessions": (
+        "holdfast.cli.sessions_commands",
+        "command",
+        "List, show, search, change and export sessions.",
+    ),
+    "trust": (_MACHINE, "trust", "Trust the settings and rules of this project's file."),
+}
+"""Commands by the module that has them, with the line that `--help` shows: it loads none."""
+
+
+class _Commands(click.Group):
+    """The commands; one that is not known is a prompt where it cannot be a mistyped command."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *_LATE})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _LATE:
+            return super().get_command(ctx, cmd_name)
+        module, name, _ = _LATE[cmd_name]
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, self._short_help(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        is_prompt = " " in name or ctx.params.get("prompt") is not None
+        if self.get_command(ctx, name) is None and is_prompt:
+            return "run", self.get_command(ctx, "run"), args
+        return super().resolve_command(ctx, args)
+
+    def _short_help(self, ctx: click.Context, name: str) -> str:
+        if name in _LATE:
+            return _LATE[name][2]
+        command = super().get_command(ctx, name)
+        return command.get_short_help_str(80) if command else ""
+
+
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "-p",
+    "--print",
+    "prompt",
+    is_flag=False,
+    flag_value="",
+    metavar="[PROMPT]",
+    help="Answer one prompt, print the answer and exit.",
+)
+@with_flags
+@click.version_option(__version__, "--version", message="holdfast %(version)s")
+@click.pass_context
+def holdfast(context: click.Context, /, prompt: str | None, **flags: object) -> None:
+    r"""Talk to language models in sessions that hold: they survive a stop, a crash and a restart.
+
+    \b
+    holdfast                          chat in this folder
+    holdfast -p "What is in here?"    one answer, printed
+    git diff | holdfast -p "Review"   with text piped in
+    holdfast -p "Explain @main.py"    with a file
+    holdfast -c                       go on with the last session here
+    """
+    context.obj = Choices.taken_from(flags)
+    if context.invoked_subcommand is not None:
+        return
+    if prompt is not None or not _has_person():
+        context.exit(_one_shot(context.obj, prompt))
+    context.exit(_chat(context.obj, None))
+
+
+@holdfast.command()
+@click.argument("words", nargs=-1, metavar="[PROMPT]...")
+@with_flags
+@click.pass_context
+def run(context: click.Context, /, words: tuple[str, ...], **flags: object) -> None:
+    """Answer one prompt, print the answer and exit."""
+    choices = Choices.taken_from(flags).over(context.obj)
+    context.exit(_one_shot(choices, " ".join(words)))
+
+
+@holdfast.command()
+@click.argument("words", nargs=-1, metavar="[PROMPT]...")
+@with_flags
+@click.pass_context
+def chat(context: click.Context, /, words: tuple[str, ...], **flags: object) -> None:
+    """Chat in this folder."""
+    choices = Choices.taken_from(flags).over(context.obj)
+    context.exit(_chat(choices, " ".join(words) or None))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = holdfast.main(given, prog_name="holdfast", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return int(error.exit_code)
+    except click.Abort:
+        return Exit.INTERRUPTED
+    except AgentError as error:
+        if "--debug" in given:
+            raise
+        Output().note(f"holdfast: {error.code}: {error.message}")
+        return exit_of(error)
+    return code if isinstance(code, int) else Exit.OK
+
+
+def _one_shot(choices: Choices, words: str | None) -> int:
+    one_shot = import_module("holdfast.cli.one_shot")
+    prompt_input = import_module("holdfast.cli.prompt_input")
+    stdin = sys.stdin.buffer if sys.stdin is not None else None
+    note = "holdfast: waiting for standard input to end (</dev/null: send nothing from it)"
+    prompt = prompt_input.read_prompt(words, piped=prompt_input.piped_text(stdin, note=note))
+    return int(asyncio.run(one_shot.run_one_shot(choices, prompt, Output())))
+
+
+def _chat(choices: Choices, first: str | None) -> int:
+    if not import_module("holdfast.cli.model_setup").prepare_model(choices, Output()):
+        return Exit.ERROR
+    return int(import_module("holdfast.cli.chat.client").run_chat(choices, first))
+
+
+def _has_person() -> bool:
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))

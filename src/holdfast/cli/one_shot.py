@@ -1,0 +1,214 @@
+"""One query from the command line: the answer, a result object or a line per event."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from holdfast import AgentError, AgentResult, AgentSession, QueryStream
+from holdfast.cli.choices import Choices, deny_unanswered, open_agent, open_session
+from holdfast.cli.outcomes import Exit, Outcome, outcome_of, result_object
+from holdfast.cli.prompt_input import PromptInput
+from holdfast.cli.terminal import Output, Sanitiser, safe_line
+from holdfast.vocabulary.approvals import ApprovalRequest
+from holdfast.vocabulary.entries import ToolStarted, TurnEnded
+from holdfast.vocabulary.errors import ErrorCode
+from holdfast.vocabulary.events import Event, LiveEvent, StatusChanged, TextDelta
+
+_NEXT = "next: `holdfast login`, or `holdfast models pull smollm2` for a local model"
+_SIGNALS = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
+
+
+async def run_one_shot(choices: Choices, prompt: PromptInput, output: Output) -> Exit:
+    """Send one prompt and print what comes of it; returns the exit code."""
+    asked: list[ApprovalRequest] = []
+    printer = _PRINTERS[choices.output_format](choices, output)
+    try:
+        async with open_agent(choices, approver=deny_unanswered(asked)) as agent:
+            session = await open_session(agent, choices)
+            wanted = choices.output_schema
+            stream: QueryStream[Any] = session.stream(
+                prompt.text,
+                output_type=None if wanted is None else _answer_type(wanted),
+                attachments=prompt.files,
+                total_timeout=choices.timeout,
+                on_abort="return",
+            )
+            printer.begin(session)
+            outcome = await _watch(stream, printer, asked)
+            await session.close()
+    except AgentError as error:
+        outcome = outcome_of(None, error, denials=asked)
+    printer.end(outcome)
+    return outcome.exit
+
+
+def _answer_type(path: str) -> type:
+    """Read the schema; what checks it is loaded only here."""
+    made: type = import_module("holdfast.cli.answer_schema").answer_type(path)
+    return made
+
+
+async def _watch(
+    stream: QueryStream[Any], printer: "Printer", asked: list[ApprovalRequest]
+) -> Outcome:
+    """Print a query as it goes; a signal, or a reader that went away, stops it."""
+    caught: list[Exit] = []
+    result: AgentResult[Any] | None = None
+    failure: AgentError | None = None
+    with _aborted_by_signals(stream, caught):
+        try:
+            async for event in stream:
+                printer.show(event)
+                if printer.output.is_left:
+                    stream.abort("the reader of the output went away")
+            result = await stream.result()
+        except AgentError as error:
+            failure = error
+    return outcome_of(result, failure, denials=asked, signal=caught[0] if caught else None)
+
+
+@contextlib.contextmanager
+def _aborted_by_signals(stream: QueryStream[Any], caught: list[Exit]) -> Iterator[None]:
+    """Let SIGINT and SIGTERM stop the query instead of the process; what came is kept."""
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        caught.append(_SIGNALS[number])
+        stream.abort(f"stopped by {number.name}")
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+class Printer:
+    """Prints one query in one of the output formats; what all of them share."""
+
+    def __init__(self, choices: Choices, output: Output) -> None:
+        self.choices = choices
+        self.output = output
+        self._started = time.perf_counter()
+        self._session_id: str | None = None
+
+    def begin(self, session: AgentSession) -> None:
+        """Print what goes before the first event."""
+        self._session_id = session.session_id
+
+    def show(self, event: Event) -> None:
+        """Print one event."""
+
+    def end(self, outcome: Outcome) -> None:
+        """Print how it ended."""
+        raise NotImplementedError
+
+    def explain(self, outcome: Outcome) -> None:
+        """Say on standard error why the query did not simply end."""
+        for line in explanations(outcome):
+            self.output.note(f"holdfast: {line}")
+
+
+class TextPrinter(Printer):
+    """Prints the answer: to a terminal as it comes, elsewhere as a whole."""
+
+    def __init__(self, choices: Choices, output: Output) -> None:
+        super().__init__(choices, output)
+        self._text = Sanitiser()
+        self._shown = ""
+
+    def show(self, event: Event) -> None:
+        """Print a piece of the answer, or that a tool runs."""
+        if not self.output.is_terminal:
+            return
+        if isinstance(event, TextDelta):
+            self._write(self._text.feed(event.text))
+        elif isinstance(event, TurnEnded) and self._shown and not self._shown.endswith("\n"):
+            self._write("\n")
+        elif isinstance(event, ToolStarted):
+            self.output.note(f"· {safe_line(event.tool)}")
+
+    def end(self, outcome: Outcome) -> None:
+        """Print the answer where it was not printed yet."""
+        if not self.output.is_terminal and outcome.text:
+            # A program reads this: nothing is rewritten, only what a terminal would obey is.
+            self._write(self._text.feed(outcome.text))
+        self._write(self._text.end())
+        if self._shown and not self._shown.endswith("\n"):
+            self._write("\n")
+        self.explain(outcome)
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._shown = text
+            self.output.write(text)
+
+
+class JsonPrinter(Printer):
+    """Prints one result object."""
+
+    def end(self, outcome: Outcome) -> None:
+        """Print the result object."""
+        elapsed = max(1, int((time.perf_counter() - self._started) * 1000))
+        told = result_object(outcome, session_id=self._session_id, duration_ms=elapsed)
+        self.output.line(msgspec.json.encode(told).decode())
+        self.explain(outcome)
+
+
+class StreamJsonPrinter(JsonPrinter):
+    """Prints a line of JSON for the session, for each event, and for the result."""
+
+    def begin(self, session: AgentSession) -> None:
+        """Print the line that says which session this is."""
+        super().begin(session)
+        told = {
+            "type": "session",
+            "session_id": session.session_id,
+            "model": session.settings.model,
+            "permission_mode": session.settings.permission_mode,
+        }
+        self.output.line(msgspec.json.encode(told).decode())
+
+    def show(self, event: Event) -> None:
+        """Print an event; pieces of an answer only where they were asked for."""
+        is_partial = isinstance(event, LiveEvent) and not isinstance(event, StatusChanged)
+        if is_partial and not self.choices.include_partial_messages:
+            return
+        told = {"type": event.kind, **msgspec.to_builtins(event)}
+        self.output.line(msgspec.json.encode(told).decode())
+
+
+_PRINTERS: dict[str, Callable[[Choices, Output], Printer]] = {
+    "text": TextPrinter,
+    "json": JsonPrinter,
+    "stream-json": StreamJsonPrinter,
+}
+
+
+def explanations(outcome: Outcome) -> list[str]:
+    """Return what a person should know about how a query ended, and what to do next."""
+    lines: list[str] = []
+    result, error = outcome.result, outcome.error
+    if error is not None and error.code is not ErrorCode.ABORTED:
+        lines.append(f"{error.code}: {error.message}")
+        if error.code is ErrorCode.CONFIG_MISSING:
+            lines.append(_NEXT)
+    lines.extend(
+        f"the tool call {denial.tool!r} was denied: nobody was there to approve it. "
+        f"Allow it with --allow-tool '{denial.tool}'"
+        for denial in outcome.denials
+    )
+    if outcome.signal is not None:
+        lines.append("interrupted; what was said until then is kept, go on with `holdfast -c`")
+    elif result is not None and result.stop_reason not in {"complete", "aborted", "error"}:
+        detail = f" ({result.stop_detail})" if result.stop_detail else ""
+        lines.append(f"stopped: {result.stop_reason}{detail}")
+    return lines

@@ -1,0 +1,384 @@
+"""`holdfast sessions`: list, show, search, change, export, import, check and repair sessions."""
+
+import contextlib
+import sys
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import click
+import msgspec
+
+from holdfast import Agent, SessionDescription, UserMessage
+from holdfast.administration.descriptions import ListOptions, MessageDescription
+from holdfast.cli.choices import find_session
+from holdfast.cli.outcomes import Exit
+from holdfast.cli.shared import (
+    compaction_line,
+    confirm,
+    print_json,
+    print_table,
+    short_time,
+    with_agent,
+)
+from holdfast.cli.terminal import Output, safe, safe_line
+from holdfast.vocabulary.parts import ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+
+FORMATS = (
+    *("archive", "claude-code", "codex", "opencode", "pi", "openai", "anthropic"),
+    *("markdown", "html"),
+)
+_AS = click.option(
+    "--format", "shown_as", type=click.Choice(("table", "json")), default="table", show_default=True
+)
+_YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+_REFERENCE = click.argument("reference", metavar="ID|NAME|TEXT")
+
+
+@click.group("sessions", help="List, show, search, change and export sessions.")
+@click.option("--store", metavar="STORE", help="Where the sessions are, if not in the usual store.")
+@click.pass_context
+def command(context: click.Context, /, store: str | None) -> None:
+    """Work with stored sessions. A session is named by its id, its name or words in it."""
+    if store is not None:
+        context.obj = type(context.obj)(store=store).over(context.obj)
+
+
+@command.command("list")
+@click.option("--all", "everywhere", is_flag=True, help="Of all folders, not this one only.")
+@click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True)
+@click.option("--tag", help="Only those with this tag.")
+@click.option("--archived", is_flag=True, help="Archived ones, too.")
+@_AS
+@click.pass_context
+def list_sessions(
+    context: click.Context, /, *, limit: int, tag: str | None, shown_as: str, **flags: bool
+) -> None:
+    """List sessions, the last updated first."""
+    wanted: ListOptions = {"limit": limit, "everywhere": flags["everywhere"]}
+    if tag is not None:
+        wanted["tag"] = tag
+    if flags["archived"]:
+        wanted["archived"] = None
+    found = with_agent(context, lambda agent: agent.sessions.list(**wanted))
+    _print_sessions(found, shown_as=shown_as, everywhere=flags["everywhere"])
+
+
+@command.command()
+@click.argument("text")
+@click.option("--all", "everywhere", is_flag=True, help="In all folders, not this one only.")
+@click.option("-n", "limit", type=click.IntRange(min=1), default=20, show_default=True)
+@_AS
+@click.pass_context
+def search(
+    context: click.Context, /, *, text: str, everywhere: bool, limit: int, shown_as: str
+) -> None:
+    """Find what was said: texts that hold every word, the best first."""
+    found = with_agent(
+        context, lambda agent: agent.sessions.search(text, limit=limit, everywhere=everywhere)
+    )
+    output = Output()
+    if shown_as == "json":
+        print_json(output, found)
+        return
+    rows = [(each.session.id, short_time(each.session.updated), each.hit.snippet) for each in found]
+    print_table(output, ("id", "updated", "text"), rows)
+
+
+@command.command()
+@_REFERENCE
+@click.option("-n", "last", type=click.IntRange(min=1), help="Only the last messages.")
+@_AS
+@click.pass_context
+def show(context: click.Context, /, *, reference: str, last: int | None, shown_as: str) -> None:
+    """Show the conversation of a session."""
+
+    async def read(agent: Agent) -> tuple[SessionDescription, tuple[MessageDescription, ...]]:
+        found = await agent.sessions.get(await find_session(agent, reference))
+        return found, await agent.sessions.messages(found.id)
+
+    described, messages = with_agent(context, read)
+    chosen = messages[-last:] if last else messages
+    output = Output()
+    if shown_as == "json":
+        print_json(output, {"session": described, "messages": chosen})
+        return
+    output.line(f"{safe_line(described.title)}  ({described.id}, {described.model})")
+    for each in chosen:
+        role = "user" if isinstance(each.message, UserMessage) else "assistant"
+        output.line(f"\n{role}  {short_time(each.time)}")
+        for part in each.message.parts:
+            output.line(_shown_part(part))
+
+
+@command.command()
+@_REFERENCE
+@_AS
+@click.pass_context
+def stats(context: click.Context, /, *, reference: str, shown_as: str) -> None:
+    """Add up the messages, tokens, cost and time of a session."""
+
+    async def read(agent: Agent) -> object:
+        return await agent.sessions.stats(await find_session(agent, reference))
+
+    found = msgspec.to_builtins(with_agent(context, read))
+    if shown_as == "json":
+        print_json(Output(), found)
+        return
+    print_table(Output(), ("what", "value"), [(name, str(value)) for name, value in found.items()])
+
+
+@command.command()
+@_REFERENCE
+@click.argument("name", required=False)
+@click.option("--title", help="A new title.")
+@click.pass_context
+def rename(
+    context: click.Context, /, *, reference: str, name: str | None, title: str | None
+) -> None:
+    """Give a session another name, or a title."""
+    if name is None and title is None:
+        raise click.UsageError("give a NAME or a --title")
+
+    async def change(agent: Agent) -> SessionDescription:
+        session_id = await find_session(agent, reference)
+        if name is not None:
+            await agent.sessions.rename(session_id, name)
+        if title is not None:
+            await agent.sessions.update(session_id, title=title)
+        return await agent.sessions.get(session_id)
+
+    _say_changed(with_agent(context, change))
+
+
+@command.command()
+@_REFERENCE
+@click.argument("tags", nargs=-1, required=True)
+@click.option("--remove", is_flag=True, help="Take these tags away.")
+@click.pass_context
+def tag(context: click.Context, /, *, reference: str, tags: tuple[str, ...], remove: bool) -> None:
+    """Add tags to a session."""
+
+    async def change(agent: Agent) -> SessionDescription:
+        session_id = await find_session(agent, reference)
+        if remove:
+            return await agent.sessions.untag(session_id, *tags)
+        return await agent.sessions.tag(session_id, *tags)
+
+    _say_changed(with_agent(context, change))
+
+
+@command.command()
+@_REFERENCE
+@click.option("--undo", is_flag=True, help="Bring it back.")
+@click.pass_context
+def archive(context: click.Context, /, *, reference: str, undo: bool) -> None:
+    """Take a session out of the lists; nothing is deleted."""
+
+    async def change(agent: Agent) -> SessionDescription:
+        return await agent.sessions.archive(await find_session(agent, reference), undo=undo)
+
+    _say_changed(with_agent(context, change))
+
+
+@command.command()
+@_REFERENCE
+@_YES
+@click.pass_context
+def delete(context: click.Context, /, *, reference: str, yes: bool) -> None:
+    """Delete a session for good. `archive` only takes it out of the lists."""
+
+    async def find(agent: Agent) -> SessionDescription:
+        return await agent.sessions.get(await find_session(agent, reference))
+
+    found = with_agent(context, find)
+    confirm(f"Delete {safe_line(found.title)!r} ({found.id}) for good?", yes=yes)
+    with_agent(context, lambda agent: agent.sessions.delete(found.id))
+    Output().line(f"deleted {found.id}")
+
+
+@command.command()
+@_REFERENCE
+@click.option("--at", "after", metavar="MESSAGE", help="The last message of the copy.")
+@click.option("--name", help="The name of the copy.")
+@click.pass_context
+def fork(context: click.Context, /, *, reference: str, after: str | None, name: str | None) -> None:
+    """Copy a session, up to a message or as a whole; both go on independently."""
+
+    async def work(agent: Agent) -> str | None:
+        session_id = await find_session(agent, reference)
+        async with agent.session(session_id) as session:
+            forked = await session.fork(after=after, name=name)
+            await forked.close()
+            return forked.session_id
+
+    Output().line(str(with_agent(context, work)))
+
+
+@command.command()
+@_REFERENCE
+@click.option("--to", metavar="MESSAGE", help="The message that becomes the last one.")
+@click.option("--undo", is_flag=True, help="Take the last rewind back.")
+@click.pass_context
+def rewind(context: click.Context, /, *, reference: str, to: str | None, undo: bool) -> None:
+    """Go back to a message; nothing is lost by it. `show --format json` has the message ids."""
+    if (to is None) != undo:
+        raise click.UsageError("give either --to MESSAGE or --undo")
+
+    async def work(agent: Agent) -> None:
+        async with agent.session(await find_session(agent, reference)) as session:
+            await (session.undo_rewind() if to is None else session.rewind(to=to))
+
+    with_agent(context, work)
+
+
+@command.command()
+@_REFERENCE
+@click.argument("instructions", nargs=-1)
+@click.pass_context
+def compact(context: click.Context, /, *, reference: str, instructions: tuple[str, ...]) -> None:
+    """Send a summary in place of the earlier messages; INSTRUCTIONS say what matters in it."""
+
+    async def work(agent: Agent) -> str:
+        async with agent.session(await find_session(agent, reference)) as session:
+            return compaction_line(await session.compact(" ".join(instructions) or None))
+
+    Output().line(with_agent(context, work))
+
+
+@command.command()
+@_REFERENCE
+@click.option("--format", "to", type=click.Choice(FORMATS), default="archive", show_default=True)
+@click.option("-o", "--output", "path", type=click.Path(), help="A new file; default: stdout.")
+@click.option("--redact", is_flag=True, help="Mask secrets, paths and media.")
+@click.pass_context
+def export(
+    context: click.Context, /, *, reference: str, to: str, path: str | None, redact: bool
+) -> None:
+    """Write a session to a file: an archive, or the file of another program."""
+
+    async def work(agent: Agent) -> None:
+        session_id = await find_session(agent, reference)
+        if path is not None:
+            await agent.sessions.export_to(path, session_id, to=to, redact=redact)
+            return
+        pieces = agent.sessions.export(session_id, to=to, redact=redact)
+        await _copy(pieces, sys.stdout.buffer)
+
+    try:
+        with_agent(context, work)
+    except FileExistsError as error:
+        raise click.UsageError(f"{path} exists already; it is not overwritten") from error
+
+
+@command.command()
+@_REFERENCE
+@click.option("-o", "--output", "path", type=click.Path(), help="A new file.")
+@click.option("--no-redact", is_flag=True, help="Leave secrets, paths and media as they are.")
+@click.pass_context
+def share(context: click.Context, /, *, reference: str, path: str | None, no_redact: bool) -> None:
+    """Write a session as one HTML page to show to others; secrets and paths are masked."""
+
+    async def work(agent: Agent) -> Path:
+        session_id = await find_session(agent, reference)
+        target = Path(path or f"session-{session_id[-12:]}.html")
+        await agent.sessions.export_to(target, session_id, to="html", redact=not no_redact)
+        return target
+
+    try:
+        Output().line(str(with_agent(context, work)))
+    except FileExistsError as error:
+        raise click.UsageError(f"{error.filename} exists already; it is not overwritten") from error
+
+
+@command.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
+@click.option(
+    "--from", "of", type=click.Choice(FORMATS[:-2]), help="Its format, if not recognised."
+)
+@click.option("--name", help="The name of the new session.")
+@click.pass_context
+def import_session(
+    context: click.Context, /, *, file: str, of: str | None, name: str | None
+) -> None:
+    """Make a new session from a file of Holdfast or of another program."""
+    source = sys.stdin.buffer if file == "-" else file
+    imported = with_agent(
+        context,
+        lambda agent: agent.sessions.import_from(cast("str | BinaryIO", source), of=of, name=name),
+    )
+    Output().line(f"{imported.session.id}  {safe_line(imported.session.title)}")
+
+
+@command.command()
+@_REFERENCE
+@click.pass_context
+def verify(context: click.Context, /, *, reference: str) -> None:
+    """Read a whole session and say what is damaged; the exit code is 1 then."""
+
+    async def work(agent: Agent) -> object:
+        return await agent.sessions.verify(await find_session(agent, reference))
+
+    health = with_agent(context, work)
+    print_json(Output(), health)
+    context.exit(Exit.OK if getattr(health, "ok", False) else Exit.ERROR)
+
+
+@command.command()
+@click.pass_context
+def repair(context: click.Context, /) -> None:
+    """Derive the index of all sessions again from their logs."""
+    count = with_agent(context, lambda agent: agent.sessions.repair())
+    Output().line(f"the index holds {count} sessions; `verify` says what a log has lost")
+
+
+async def _copy(pieces: AsyncGenerator[bytes, None], to: BinaryIO) -> None:
+    async with contextlib.aclosing(pieces):
+        async for piece in pieces:
+            to.write(piece)
+    to.flush()
+
+
+def _print_sessions(
+    found: tuple[SessionDescription, ...], *, shown_as: str, everywhere: bool
+) -> None:
+    output = Output()
+    if shown_as == "json":
+        print_json(output, found)
+        return
+    if not found:
+        output.note("there are no sessions here; `--all` lists those of other folders")
+    headings = ("id", "updated", "state", *(("project",) if everywhere else ()), "title")
+    rows = [
+        (
+            each.id,
+            short_time(each.updated),
+            each.phase,
+            *((each.project,) if everywhere else ()),
+            f"{each.name}: {each.title}" if each.name else each.title,
+        )
+        for each in found
+    ]
+    print_table(output, headings, rows)
+
+
+def _say_changed(found: SessionDescription) -> None:
+    tags = f"  [{', '.join(found.tags)}]" if found.tags else ""
+    name = f"  {found.name}" if found.name else ""
+    state = "  archived" if found.archived else ""
+    Output().line(safe_line(f"{found.id}{name}  {found.title}{tags}{state}"))
+
+
+def _shown_part(part: object) -> str:
+    match part:
+        case TextPart(text=text):
+            return safe(text)
+        case ReasoningPart(text=text):
+            return safe(f"(thinks) {text}")
+        case ToolCallPart(name=tool, arguments=arguments):
+            return safe(f"→ {tool} {msgspec.json.encode(arguments).decode()}")
+        case ToolResultPart(outcome=outcome, content=content):
+            texts = [each.text for each in content if isinstance(each, TextPart)]
+            return safe(f"← {outcome}: " + "\n".join(texts))
+        case _:
+            return f"({type(part).__name__})"

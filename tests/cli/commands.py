@@ -1,0 +1,111 @@
+"""Runs the real command `holdfast` in a process of its own, with a home of its own."""
+
+import io
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.main import main
+from tests.cli.scripted_server import ScriptedServer
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with a home and a project in it, and the environment that points there."""
+
+    root: Path
+    server: ScriptedServer | None = None
+
+    @property
+    def project(self) -> Path:
+        """The folder in which commands run."""
+        folder = self.root / "project"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables of a command: nothing of the machine's but the path."""
+        home = self.root / "home"
+        home.mkdir(exist_ok=True)
+        found = {
+            "PATH": os.defpath + os.pathsep + "/usr/local/bin",
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+        }
+        if self.server is not None:
+            found |= {"ANTHROPIC_API_KEY": "sk-made-up", "ANTHROPIC_BASE_URL": self.server.url}
+        return found
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start the command and return while it runs."""
+        return subprocess.Popen(
+            self._argv(arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.project,
+            env=self.environment,
+        )
+
+    def shell(self, line: str) -> subprocess.CompletedProcess[bytes]:
+        """Run a line of a shell in which `$holdfast` is the command."""
+        environment = self.environment | {"holdfast": shlex.join(self._argv(()))}
+        return subprocess.run(
+            ["/bin/bash", "-c", line],
+            capture_output=True,
+            cwd=self.project,
+            env=environment,
+            timeout=60,
+            check=False,
+        )
+
+    def _argv(self, arguments: Sequence[str]) -> list[str]:
+        return [sys.executable, "-m", "holdfast.cli", *arguments]
+
+    def run(
+        self, *arguments: str, stdin: bytes | None = None, timeout: float = 60
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Run the command to its end."""
+        return subprocess.run(
+            self._argv(arguments),
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            cwd=self.project,
+            env=self.environment,
+            timeout=timeout,
+            check=False,
+        )
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+def call(place: Place, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Done:
+    """Run the command in this process, which is faster; its output is captured."""
+    out, err = io.StringIO(), io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.chdir(place.project)
+        for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "HOLDFAST_HOME", "NO_COLOR"):
+            patch.delenv(name, raising=False)
+        for name, value in place.environment.items():
+            patch.setenv(name, value)
+        patch.setattr("sys.stdout", out)
+        patch.setattr("sys.stderr", err)
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+        code = main(list(arguments))
+    return Done(code, out.getvalue(), err.getvalue())

@@ -1,0 +1,244 @@
+"""The interactive client in a real terminal: tmux types, the screens are kept as snapshots."""
+
+import os
+import re
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Place
+from tests.cli.scripted_server import Turn, scripted_server
+from tests.cli.terminal_driver import Terminal, terminal
+from tests.fixtures_wire import is_everything_required
+
+pytestmark = pytest.mark.slow
+
+SCREENS = Path(__file__).parent / "screens"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    if shutil.which("tmux") is None:
+        if is_everything_required():
+            pytest.fail("tmux is not installed")
+        pytest.skip("tmux is not installed (Debian: apt-get install tmux)")
+    with scripted_server(Turn(text="ok")) as server:
+        yield Place(tmp_path, server)
+
+
+def _script(place: Place, *turns: Turn) -> None:
+    assert place.server is not None
+    place.server.turns[:] = turns
+
+
+def _ready(shown: Terminal) -> Terminal:
+    shown.wait_for("/help for commands")
+    shown.wait_for("tokens")
+    return shown
+
+
+def _snapshot(name: str, screen: str) -> None:
+    """Compare a screen with the one that is kept; what differs from run to run is replaced."""
+    screen = re.sub(r"\d+\.\d s", "0.0 s", screen)
+    screen = re.sub(r"[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]", "⠋", screen)
+    screen = re.sub(r"\n{2,}(?=[^\n]*tokens)", "\n\n", screen)
+    kept = SCREENS / f"{name}.txt"
+    if not kept.exists():
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_text(screen + "\n")
+        pytest.fail(f"{kept} was written: look at it and commit it")
+    assert screen == kept.read_text().rstrip("\n")
+
+
+_ANSWER = Turn(
+    thinking="A greeting. I answer it.",
+    text=[
+        "# Hello\n\nThis is **bold** and `code`.\n\n",
+        "```python\nprint(1)\n```\n\n- one\n- two",
+    ],
+)
+
+
+@pytest.mark.parametrize("width", [80, 40])
+def test_a_streamed_answer_is_rendered(place: Place, width: int) -> None:
+    _script(place, _ANSWER)
+    with terminal(place, width=width) as shown:
+        _ready(shown).say("hello")
+        shown.wait_for("two")
+        screen = shown.wait_for(lambda text: "15 tokens" in text)
+        _snapshot(f"answer_{width}", shown.screen() or screen)
+
+
+def test_without_colour_nothing_is_styled(place: Place) -> None:
+    _script(place, _ANSWER)
+    with terminal(place, NO_COLOR="1") as shown:
+        _ready(shown).say("hello")
+        shown.wait_for("15 tokens")
+        assert not re.search(r"\x1b\[(?:[0-9;]*;)?3[0-7]m", shown.screen(styled=True))
+
+
+def test_an_approval_shows_the_change_and_yes_makes_it(place: Place) -> None:
+    call = ("write", {"path": "a.txt", "content": "hello\nworld\n"})
+    _script(place, Turn(text="I write it.", calls=[call]), Turn(text="Done."))
+    with terminal(place) as shown:
+        _ready(shown).say("write a file")
+        shown.wait_for("[y]es")
+        shown.wait_for("I write it.")  # what is above the prompt is printed a moment later
+        _snapshot("approval", shown.screen())
+        assert not (place.project / "a.txt").exists()
+        shown.press("y")
+        shown.wait_for("Done.")
+    assert (place.project / "a.txt").read_text() == "hello\nworld\n"
+
+
+def test_a_denial_carries_its_reason_to_the_model(place: Place) -> None:
+    call = ("write", {"path": "a.txt", "content": "x"})
+    _script(place, Turn(calls=[call]), Turn(text="As you wish."))
+    with terminal(place) as shown:
+        _ready(shown).say("write a file")
+        shown.wait_for("[y]es")
+        shown.press("n")
+        shown.wait_for("Why not?")
+        shown.say("use b.txt")
+        shown.wait_for("As you wish.")
+    assert place.server is not None
+    assert "use b.txt" in str(place.server.requests[-1])
+    assert not (place.project / "a.txt").exists()
+
+
+def test_arguments_can_be_edited_before_the_call_runs(place: Place) -> None:
+    call = ("write", {"path": "a.txt", "content": "x"})
+    _script(place, Turn(calls=[call]), Turn(text="Done."))
+    with terminal(place) as shown:
+        _ready(shown).say("write a file")
+        shown.wait_for("[y]es")
+        shown.press("e")
+        shown.wait_for("Change the arguments")
+        shown.press("C-u", *["BSpace"] * 120)
+        shown.say('{"path": "b.txt", "content": "y"}')
+        shown.wait_for("Done.")
+    assert (place.project / "b.txt").read_text() == "y"
+    assert not (place.project / "a.txt").exists()
+
+
+@pytest.mark.parametrize("key", ["Escape", "C-c"])
+def test_an_interrupt_keeps_what_was_said(place: Place, key: str) -> None:
+    _script(place, Turn(text=["Half", " a story"], hold=threading.Event()), Turn(text="Again."))
+    with terminal(place) as shown:
+        _ready(shown).say("tell")
+        shown.wait_for("Half")
+        shown.press(key)
+        shown.wait_for("interrupted; what was said is kept")
+        shown.say("go on")
+        shown.wait_for("Again.")
+    assert place.server is not None
+    assert "Half" in str(place.server.requests[-1]["messages"])
+
+
+def test_ctrl_c_twice_leaves(place: Place) -> None:
+    with terminal(place) as shown:
+        _ready(shown).press("C-c")
+        shown.wait_for("Ctrl-C again leaves")
+        shown.press("C-c")
+        shown.wait_for("exit=0")
+
+
+def test_typing_while_it_works_steers(place: Place) -> None:
+    hold = threading.Event()
+    call = ("read", {"path": "none.txt"})
+    _script(place, Turn(text=["Look", "ing"], hold=hold, calls=[call]), Turn(text="In German."))
+    with terminal(place) as shown:
+        _ready(shown).say("explain")
+        shown.wait_for("Look")
+        shown.say("in German, please")
+        hold.set()
+        shown.wait_for("In German.")
+    assert place.server is not None
+    assert "in German, please" in str(place.server.requests[-1]["messages"])
+
+
+def test_a_session_goes_on_after_kill_nine(place: Place) -> None:
+    _script(place, Turn(text="My name is Ada."), Turn(text=["Half", "way"], hold=threading.Event()))
+    with terminal(place) as shown:
+        _ready(shown).say("who are you?")
+        shown.wait_for("Ada")
+        shown.say("and more")
+        shown.wait_for("Half")
+        pane = int(shown.tmux("list-panes", "-F", "#{pane_pid}"))
+        children = Path(f"/proc/{pane}/task/{pane}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGKILL)
+        shown.wait_for("exit=137")
+    _script(place, Turn(text="Still Ada."))
+    with terminal(place, "-c") as shown:
+        shown.wait_for("My name is Ada.")
+        shown.wait_for("was cut off")
+        shown.say("/resume")
+        shown.wait_for("Still Ada.")
+
+
+def test_slash_commands_say_what_they_did(place: Place) -> None:
+    with terminal(place, height=50) as shown:
+        _ready(shown).say("hello")
+        shown.wait_for("15 tokens")
+        shown.say("/help")
+        _snapshot("help", re.sub(r"(?s)^.*> /help\n", "", shown.wait_for("Alt-Enter queues")))
+        shown.say("/name greeting")
+        shown.wait_for("is called 'greeting'")
+        shown.say("/model anthropic/claude-opus-5")
+        shown.wait_for("model: anthropic/claude-opus-5")
+        shown.say("/effort nonsense")
+        shown.wait_for("the effort is one of")
+        shown.say("/permissions plan")
+        shown.wait_for("permission mode: plan")
+        shown.say("/usage")
+        shown.wait_for("1 queries, 1 turns")
+        shown.say("/export out.md")
+        shown.wait_for("written to out.md")
+        shown.say("/fork copy")
+        shown.wait_for("a copy of the session")
+        shown.say("/new")
+        shown.wait_for("a new session")
+        shown.say("/resume greeting")
+        shown.wait_for(lambda text: text.count("> hello") == 2)
+        shown.say("/nonsense")
+        shown.wait_for("there is no command /nonsense")
+        shown.say("/exit")
+        shown.wait_for("exit=0")
+    assert "hello" in (place.project / "out.md").read_text()
+
+
+def test_rewinding_goes_back_before_a_prompt(place: Place) -> None:
+    _script(place, Turn(text="one"), Turn(text="two"), Turn(text="three"))
+    with terminal(place) as shown:
+        _ready(shown).say("first")
+        shown.wait_for("15 tokens")
+        shown.say("second")
+        shown.wait_for("30 tokens")
+        shown.say("/rewind")
+        shown.wait_for("2  second")
+        shown.say("/rewind 2")
+        shown.wait_for("back to before: second")
+        shown.say("third")
+        shown.wait_for("45 tokens")
+    assert place.server is not None
+    sent = str(place.server.requests[-1]["messages"])
+    assert "third" in sent
+    assert "second" not in sent
+
+
+def test_a_conversation_is_compacted_in_the_chat(place: Place) -> None:
+    long = "The capital of France is Paris, on the Seine. " * 200
+    _script(place, Turn(text=long), Turn(text="Short."), Turn(text="# Objective\nFrance."))
+    place.run("run", long, "-n", "france")
+    place.run("-r", "france", "-p", "And now?")
+    with terminal(place, "-r", "france") as shown:
+        _ready(shown)
+        shown.say("/compact keep the river")
+        screen = shown.wait_for("the conversation was shortened")
+        assert screen.count("the conversation was shortened") == 1
+    assert place.server is not None
+    assert "keep the river" in str(place.server.requests[-1])

@@ -1,0 +1,211 @@
+"""The subcommands: sessions, models, config, doctor, trust, completion."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from tests.cli.commands import Done, Place, call
+from tests.cli.scripted_server import Turn, scripted_server
+
+Run: TypeAlias = Callable[..., Done]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    with scripted_server(Turn(text="The capital is Paris.")) as server:
+        yield Place(tmp_path, server)
+
+
+@pytest.fixture
+def run(place: Place, monkeypatch: pytest.MonkeyPatch) -> Run:
+    return lambda *arguments: call(place, monkeypatch, *arguments)
+
+
+@pytest.fixture
+def session(run: Run) -> str:
+    told = json.loads(run("run", "Which capital?", "-n", "cities", "--output-format", "json").out)
+    return str(told["session_id"])
+
+
+def test_a_list_shows_the_sessions_of_this_folder(run: Run, session: str) -> None:
+    assert session in run("sessions", "list").out
+    (listed,) = json.loads(run("sessions", "list", "--format", "json").out)
+    assert (listed["id"], listed["name"]) == (session, "cities")
+
+
+def test_a_folder_without_sessions_says_where_others_are(run: Run) -> None:
+    done = run("sessions", "list")
+    assert done.code == 0
+    assert "--all" in done.err
+
+
+@pytest.mark.parametrize("reference", ["cities", "Paris"])
+def test_a_session_is_shown_by_its_name_or_its_words(
+    run: Run, session: str, reference: str
+) -> None:
+    shown = run("sessions", "show", reference).out
+    assert session in shown
+    assert "Which capital?" in shown
+    assert "The capital is Paris." in shown
+
+
+def test_words_are_found_in_what_was_said(run: Run, session: str) -> None:
+    assert session in run("sessions", "search", "paris").out
+
+
+def test_an_unknown_session_has_its_own_exit_code(run: Run, session: str) -> None:
+    for command in ("show", "stats", "export", "verify", "fork"):
+        done = run("sessions", command, "nowhere")
+        assert done.code == 4
+        assert "NOT_FOUND" in done.err
+    assert session
+
+
+def test_a_session_is_renamed_tagged_archived_and_deleted(run: Run, session: str) -> None:
+    assert "towns" in run("sessions", "rename", "cities", "towns", "--title", "Capitals").out
+    assert "[eu]" in run("sessions", "tag", "towns", "eu").out
+    assert "[eu]" not in run("sessions", "tag", "towns", "eu", "--remove").out
+    assert "archived" in run("sessions", "archive", "towns").out
+    assert session not in run("sessions", "list").out
+    assert session in run("sessions", "list", "--archived").out
+    assert run("sessions", "archive", "towns", "--undo").code == 0
+    refused = run("sessions", "delete", "towns")
+    assert refused.code == 2
+    assert "--yes" in refused.err
+    assert run("sessions", "delete", "towns", "--yes").code == 0
+    assert session not in run("sessions", "list").out
+
+
+def test_statistics_are_added_up(run: Run, session: str) -> None:
+    told = json.loads(run("sessions", "stats", session, "--format", "json").out)
+    assert told["queries"] == 1
+    assert told["usage"] == {"input": 10, "output": 5}
+
+
+def test_a_fork_and_a_rewind_go_their_own_ways(run: Run, session: str) -> None:
+    run("run", "And of Spain?", "-r", session)
+    messages = json.loads(run("sessions", "show", session, "--format", "json").out)["messages"]
+    first = messages[1]["message"]["id"]
+    forked = run("sessions", "fork", session, "--at", first).out.strip()
+    assert len(_messages(run, forked)) == 2
+    assert run("sessions", "rewind", session, "--to", first).code == 0
+    assert len(_messages(run, session)) == 2
+    assert run("sessions", "rewind", session, "--undo").code == 0
+    assert len(_messages(run, session)) == 4
+    assert run("sessions", "rewind", session).code == 2
+
+
+def _messages(run: Run, session: str) -> list[object]:
+    told = json.loads(run("sessions", "show", session, "--format", "json").out)
+    found: list[object] = told["messages"]
+    return found
+
+
+def test_an_exported_session_comes_back(run: Run, session: str, place: Place) -> None:
+    assert run("sessions", "export", session, "-o", "out.zip").code == 0
+    again = run("sessions", "export", session, "-o", "out.zip")
+    assert again.code == 2
+    assert "not overwritten" in again.err
+    imported = run("sessions", "import", "out.zip", "--name", "copy").out.split()[0]
+    assert imported != session
+    assert len(_messages(run, imported)) == 2
+
+
+def test_a_page_to_share_has_no_path_of_this_machine(run: Run, session: str, place: Place) -> None:
+    name = run("sessions", "share", session).out.strip()
+    page = (place.project / name).read_text()
+    assert "Paris" in page
+    assert str(place.project) not in page
+
+
+def test_a_sound_session_is_verified_and_the_index_repaired(run: Run, session: str) -> None:
+    assert run("sessions", "verify", session).code == 0
+    assert "1 sessions" in run("sessions", "repair").out
+
+
+def test_the_configuration_says_where_a_value_comes_from(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_MAX_TURNS", "7")
+    shown = run("config", "show", "--origin", "--changed").out
+    assert re.search(r"limits\.turns +environment +7", shown)
+    assert "sk-made-up" not in run("config", "show", "--origin").out
+
+
+@pytest.mark.slow
+def test_the_doctor_looks_at_everything_and_names_the_remedy(run: Run) -> None:
+    done = run("doctor", "--format", "json")
+    found = {each["subject"]: each for each in json.loads(done.out)}
+    assert set(found) == {
+        *("versions", "configuration", "keys", "store", "local model", "sandbox", "git", "extras")
+    }
+    assert found["keys"]["found"] == "anthropic (variable ANTHROPIC_API_KEY)"
+    assert "pull" in found["local model"]["remedy"]
+    assert "sk-made-up" not in done.out
+
+
+def test_a_broken_file_is_the_problem_that_the_doctor_names(run: Run, place: Place) -> None:
+    folder = place.root / "home/.config/holdfast"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text("model = [")
+    done = run("doctor")
+    assert done.code == 1
+    assert "config.toml" in done.out
+
+
+def test_models_are_listed_with_what_they_cost(run: Run) -> None:
+    shown = run("models", "list", "claude-sonnet-5").out
+    assert "anthropic/claude-sonnet-5" in shown
+    assert "per million tokens" in shown
+    local = run("models").out
+    assert "holdfast models pull smollm2" in local
+
+
+def test_a_project_file_counts_once_it_is_trusted(run: Run, place: Place) -> None:
+    folder = place.project / ".holdfast"
+    folder.mkdir()
+    (folder / "config.toml").write_text("[defaults.limits]\nturns = 3\n")
+    assert "limits.turns" not in run("config", "show", "--changed").out
+    assert run("trust").code == 2
+    assert "turns = 3" in run("trust", "--yes").out
+    assert re.search(r"limits\.turns +project +3", run("config", "show", "--origin").out)
+    assert run("trust", "--undo").code == 0
+    assert "limits.turns" not in run("config", "show", "--changed").out
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_a_shell_learns_to_complete(run: Run, shell: str) -> None:
+    assert "_HOLDFAST_COMPLETE" in run("completion", shell).out
+
+
+def test_help_names_every_command_and_loads_no_terminal_library(run: Run) -> None:
+    shown = run("--help").out
+    for name in ("chat", "run", "sessions", "models", "config", "doctor", "trust", "completion"):
+        assert re.search(rf"^  {name} ", shown, re.MULTILINE)
+    assert run("--version").out.startswith("holdfast ")
+
+
+def test_a_session_is_compacted(run: Run, place: Place) -> None:
+    assert place.server is not None
+    long = "The capital of France is Paris, on the Seine. " * 200
+    place.server.turns[:] = [
+        Turn(text=long),
+        Turn(text="Short."),
+        Turn(text="# Objective\nFrance."),
+    ]
+    run("run", long, "-n", "france")
+    run("-r", "france", "-p", "And now?")
+    done = run("sessions", "compact", "france", "keep", "the", "river")
+    assert (done.code, done.err) == (0, "")
+    assert re.match(
+        r"the conversation was shortened \(summarise\): \d+ tokens, now \d+\n", done.out
+    )
+    assert "keep the river" in json.dumps(place.server.requests[-1])
+    place.server.turns[:] = [Turn(text="ok")]
+    run("-r", "france", "-p", "Go on")
+    assert "# Objective" in json.dumps(place.server.requests[-1]["messages"])
+    assert run("sessions", "compact", "nowhere").code == 4
