@@ -89,7 +89,8 @@ class SessionRecorder:
         The commands whose effect the events are leave the inbox in the same append. Everything is
         staged before the first wait, so a decision and what it rests on cannot come apart.
         """
-        self._refuse_when_over()
+        if self._refusal is not None or self._failure is not None:
+            self._refuse_when_over()  # not called otherwise: this is the way of every delta
         has_entries = not _ENTRIES.isdisjoint(map(type, events))
         if not (self._staged or self._consumed or consumed):
             # Live events before the first entry do not wait for the log. As in `show`, without the
