@@ -13,7 +13,7 @@ from holdfast.engine.child_calls import child_id_of
 from holdfast.engine.query_end import ends_of_cut_off
 from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.session_store import Store
-from holdfast.session.branching import fold_log
+from holdfast.session.log_reading import fold_log
 from holdfast.vocabulary.entries import (
     ApprovalSettled,
     Entry,
