@@ -42,6 +42,7 @@ from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings, changed_settings
+from holdfast.vocabulary.tools import ToolSpec
 
 if TYPE_CHECKING:
     from holdfast.agent.sessions import AgentSessions
@@ -77,6 +78,13 @@ class Agent:
     def settings(self) -> Settings:
         """What new sessions start with."""
         return self._new_session.settings
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that new sessions offer to the model."""
+        settings = self._new_session.settings
+        snapshot = self._composition.registry.current()
+        return tuple(snapshot.view(settings.allowed_tools, settings.denied_tools).wire_tools)
 
     async def __aenter__(self) -> Self:
         return self

@@ -112,6 +112,11 @@ class AgentSession(SessionMemory, HistoryEditing):
         return self._opened().fold.settings
 
     @property
+    def head(self) -> int:
+        """The `seq` of the last entry of its log."""
+        return self._opened().fold.head
+
+    @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools that its queries offer to the model."""
         live = self._opened()
@@ -231,10 +236,13 @@ class AgentSession(SessionMemory, HistoryEditing):
         await live.queue.wait_idle()
         return live.status
 
-    def abort(self, reason: str | None = None) -> None:
-        """Stop the running query: from any thread, any number of times; what came is kept."""
+    def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
+        """Stop the running query: from any thread, any number of times; what came is kept.
+
+        With an id, only if it is that query.
+        """
         if self._live is not None:
-            self._live.abort(reason)
+            self._live.abort(reason, query_id=query_id)
 
     # The session as a whole.
 

@@ -1,78 +1,68 @@
-"""Routes about sessions as a whole: list, create, describe, change, fork, rewind, export."""
+"""Routes about sessions as a whole: list, create, describe, change, delete, read messages."""
 
-from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 import msgspec
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from holdfast import AgentError, SessionDescription
-from holdfast.administration.descriptions import ListOptions, MessageDescription, SessionStats
-from holdfast.server.operations import Call, NoBody, Operation, json_answer
-from holdfast.server.problems import Problem
+from holdfast.administration.descriptions import ListOptions, MessageDescription, SessionChanges
+from holdfast.server.operations import Call, Operation, json_answer
+from holdfast.server.problems import ProblemError
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.ids import parse_session_id
 
+ONE_SESSION = "/api/v1/sessions/{session_id}"
 Limit = Annotated[int, msgspec.Meta(ge=1, le=200)]
-Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1000)]
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-
-_FORMATS = {
-    "archive": "application/zip",
-    "claude-code": "application/x-ndjson",
-    "codex": "application/x-ndjson",
-    "opencode": "application/json",
-    "pi": "application/x-ndjson",
-    "openai": "application/json",
-    "anthropic": "application/json",
-    "markdown": "text/markdown; charset=utf-8",
-    "html": "text/html; charset=utf-8",
-}
+SessionIdText = Annotated[str, msgspec.Meta(min_length=36, max_length=36)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"\S")]
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"\S")]
 
 
-class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What bodies share: a name that is not known is refused."""
+class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What bodies share: unknown fields are refused."""
 
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which sessions to list."""
 
     limit: Limit = 50
-    after: str | None = None
+    after: SessionIdText | None = None
     """The id of the last session of the page before."""
-    q: Annotated[str, msgspec.Meta(max_length=400)] | None = None
-    """Words that were said in the session."""
-    tag: str | None = None
+    q: Annotated[str, msgspec.Meta(min_length=1, max_length=400)] | None = None
+    """Words that were said in the session; the other fields but `limit` are not used then."""
+    tag: Name | None = None
     archived: bool = False
-    parent_id: str | None = None
+    """Whether archived sessions are listed, too."""
+    parent_id: SessionIdText | None = None
 
 
 class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of sessions."""
+    """A page of sessions, the last updated first."""
 
     data: tuple[SessionDescription, ...]
     next_cursor: str | None = None
     """What to pass as `after` for the next page; None on the last one."""
 
 
-class NewSession(_Strict, frozen=True, kw_only=True):
+class NewSession(Strict, frozen=True, kw_only=True):
     """A session to make."""
 
-    id: str | None = None
-    """A UUID of the client's choice; the same id with the same fields again is no error."""
+    id: SessionIdText | None = None
+    """A UUID of the client's choice: the request may be repeated with it."""
     name: Name | None = None
     title: Name | None = None
     tags: tuple[Name, ...] = ()
     metadata: dict[str, Any] = {}
     model: Text | None = None
-    system_prompt: str | None = None
+    system_prompt: Annotated[str, msgspec.Meta(max_length=100_000)] | None = None
 
 
-class Changed(_Strict, frozen=True, kw_only=True):
-    """What to change of a session; what is absent stays, None clears."""
+class Changed(Strict, frozen=True, kw_only=True):
+    """What to change of a session; what is absent stays, null clears."""
 
-    name: Name | None | msgspec.UnsetType = msgspec.UNSET
-    title: Name | None | msgspec.UnsetType = msgspec.UNSET
+    name: Name | msgspec.UnsetType | None = msgspec.UNSET
+    title: Name | msgspec.UnsetType | None = msgspec.UNSET
     tags: tuple[Name, ...] | msgspec.UnsetType = msgspec.UNSET
     metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     archived: bool | msgspec.UnsetType = msgspec.UNSET
@@ -83,8 +73,8 @@ class MessagesQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which messages to return."""
 
     limit: Limit = 100
-    before: str | None = None
-    after: str | None = None
+    before: Name | None = None
+    after: Name | None = None
 
 
 class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,33 +83,6 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     data: tuple[MessageDescription, ...]
     watermark: int
     """The `seq` they reach to: `events?after=` this has no gap and no duplicate."""
-
-
-class ForkBody(_Strict, frozen=True, kw_only=True):
-    """Where a copy ends, and its name."""
-
-    at_message_id: str | None = None
-    name: Name | None = None
-
-
-class RewindBody(_Strict, frozen=True, kw_only=True):
-    """The message that becomes the last one; None takes the last rewind back."""
-
-    message_id: str | None = None
-
-
-class ExportQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """How a session is exported."""
-
-    format: Annotated[str, msgspec.Meta(pattern="^[a-z-]{1,20}$")] = "archive"
-    redact: bool = False
-
-
-class ImportQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """How a file is read."""
-
-    format: str | None = None
-    name: Name | None = None
 
 
 async def list_sessions(call: Call) -> Response:
@@ -147,37 +110,58 @@ async def create_session(call: Call) -> Response:
     """Make a session; with an id of the client's choice, once."""
     body: NewSession = call.body
     sessions = call.sessions.agent.sessions
-    if body.id is not None:
-        if parse_session_id(body.id) is None:
-            raise Problem(400, "BODY_INVALID", "the id of a session is a UUID in lower case")
+    if body.id is not None and (found := await _session_there(call, body.id)) is not None:
+        return _repeated(found, body)
+    settings: dict[str, Any] = {
+        name: value
+        for name in ("model", "system_prompt")
+        if (value := getattr(body, name)) is not None
+    }
+    async with call.sessions.agent.session(body.id, **settings) as session:
+        session_id = session.session_id or ""
         try:
-            return _existing(await sessions.get(body.id), body)
-        except AgentError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
-                raise
-    settings: dict[str, Any] = {}
-    if body.model is not None:
-        settings["model"] = body.model
-    if body.system_prompt is not None:
-        settings["system_prompt"] = body.system_prompt
-    session = await call.sessions.agent.session(body.id, **settings).open()
-    session_id = session.session_id or ""
-    await session.close()
-    fields = {"name": body.name, "title": body.title, "tags": body.tags, "metadata": body.metadata}
-    changes = {name: value for name, value in fields.items() if value}
-    if changes:
-        await sessions.update(session_id, **changes)  # type: ignore[arg-type]
-    made = await sessions.get(session_id)
+            if changes := _changes(body):
+                await sessions.update(session_id, **changes)
+        except AgentError:
+            await session.delete()  # its name is taken: nothing of it is left
+            raise
+    made = await call.sessions.describe(session_id)
+    sessions.announce("created", made.id)
     return json_answer(made, status=201, location=f"/api/v1/sessions/{session_id}")
 
 
-def _existing(found: SessionDescription, body: NewSession) -> Response:
-    """Answer a repeated creation; another session with the same id is a conflict."""
-    wanted = {"name": body.name, "title": body.title, "tags": body.tags, "model": body.model}
+async def _session_there(call: Call, session_id: str) -> SessionDescription | None:
+    if parse_session_id(session_id) is None:
+        raise ProblemError(400, "BODY_INVALID", "the id of a session is a UUID in lower case")
+    try:
+        return await call.sessions.describe(session_id)
+    except AgentError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+    return None
+
+
+def _repeated(found: SessionDescription, body: NewSession) -> Response:
+    """Answer a repeated request; another session with the same id is a conflict."""
+    wanted = {**_changes(body), **({"model": body.model} if body.model else {})}
     for field, value in wanted.items():
-        if value and getattr(found, field) != value:
-            raise Problem(409, "CONFLICT", f"session {found.id} exists with another {field}")
-    return json_answer(found)
+        if getattr(found, field) != value:
+            raise ProblemError(409, "CONFLICT", f"session {found.id} exists with another {field}")
+    return json_answer(found, location=f"/api/v1/sessions/{found.id}")
+
+
+def _changes(body: NewSession | Changed) -> SessionChanges:
+    """Return what a body says of the fields that the index of sessions has."""
+    is_new = isinstance(body, NewSession)
+    given: Any = {
+        field: value
+        for field in ("name", "title", "tags", "metadata")
+        if (value := getattr(body, field)) is not msgspec.UNSET and (value or not is_new)
+    }
+    if "tags" in given:
+        given["tags"] = tuple(sorted(set(given["tags"])))
+    changes: SessionChanges = given
+    return changes
 
 
 async def get_session(call: Call) -> Response:
@@ -187,34 +171,29 @@ async def get_session(call: Call) -> Response:
 
 
 async def change_session(call: Call) -> Response:
-    """Change a session's name, title, tags, metadata, model or whether it is archived."""
+    """Change a session's name, title, tags, metadata, model, or whether it is archived."""
     session_id, body = call.path["session_id"], call.body
     found = await call.sessions.describe(session_id)
     expected = call.request.headers.get("if-match")
     if expected is not None and expected != f'"{found.head}"':
-        raise Problem(412, "CHANGED", "the session has changed since it was read")
-    changes = {
-        field: value
-        for field in ("name", "title", "tags", "metadata")
-        if (value := getattr(body, field)) is not msgspec.UNSET
-    }
+        raise ProblemError(412, "CHANGED", "the session has changed since it was read")
     sessions = call.sessions.agent.sessions
-    if changes:
-        await sessions.update(session_id, **changes)
-    if body.archived is not msgspec.UNSET:
-        await sessions.archive(session_id, undo=not body.archived)
     if body.model is not msgspec.UNSET:
         async with call.sessions.held(session_id) as session:
             await session.configure(model=body.model)
-    return json_answer(await call.sessions.describe(session_id))
+    if changes := _changes(body):
+        await sessions.update(session_id, **changes)
+    if body.archived is not msgspec.UNSET:
+        await sessions.archive(session_id, undo=not body.archived)
+    changed = await call.sessions.describe(session_id)
+    return json_answer(changed, etag=f'"{changed.head}"')
 
 
 async def delete_session(call: Call) -> Response:
     """Delete a session for good."""
-    session_id = call.path["session_id"]
-    await call.sessions.describe(session_id)
-    await call.sessions.discard(session_id)
-    await call.sessions.agent.sessions.delete(session_id)
+    found = await call.sessions.describe(call.path["session_id"])
+    await call.sessions.discard(found.id)
+    await call.sessions.agent.sessions.delete(found.id)
     return Response(status_code=204)
 
 
@@ -228,59 +207,6 @@ async def list_messages(call: Call) -> Response:
     return json_answer(MessagePage(data=page, watermark=found.head))
 
 
-async def fork_session(call: Call) -> Response:
-    """Copy a session, up to a message or as a whole."""
-    body: ForkBody = call.body
-    async with call.sessions.held(call.path["session_id"]) as session:
-        forked = await session.fork(after=body.at_message_id, name=body.name)
-        await forked.close()
-    made = await call.sessions.describe(forked.session_id or "")
-    return json_answer(made, status=201, location=f"/api/v1/sessions/{made.id}")
-
-
-async def rewind_session(call: Call) -> Response:
-    """Make a message the last one, or take the last rewind back."""
-    body: RewindBody = call.body
-    async with call.sessions.held(call.path["session_id"]) as session:
-        if body.message_id is None:
-            await session.undo_rewind()
-        else:
-            await session.rewind(to=body.message_id)
-    return json_answer(await call.sessions.describe(call.path["session_id"]))
-
-
-async def export_session(call: Call) -> Response:
-    """Return a session as a file of Holdfast or of another program."""
-    query: ExportQuery = call.query
-    if query.format not in _FORMATS:
-        raise Problem(400, "QUERY_INVALID", f"the format is one of {', '.join(_FORMATS)}")
-    found = await call.sessions.describe(call.path["session_id"])
-    pieces = call.sessions.agent.sessions.export(found.id, to=query.format, redact=query.redact)
-    headers = {
-        "content-disposition": f'attachment; filename="{found.id}.{query.format}"',
-        "content-type": _FORMATS[query.format],
-        "x-content-type-options": "nosniff",
-        "content-security-policy": "sandbox",
-    }
-    return StreamingResponse(_started(pieces, await anext(pieces, b"")), headers=headers)
-
-
-async def _started(
-    pieces: AsyncGenerator[bytes, None], first: bytes
-) -> AsyncGenerator[bytes, None]:
-    """Yield the pieces; the first was made before the answer began, so that it may still fail."""
-    yield first
-    async for piece in pieces:
-        yield piece
-
-
-async def session_usage(call: Call) -> Response:
-    """Add up the tokens, cost and time of a session."""
-    found = await call.sessions.describe(call.path["session_id"])
-    return json_answer(await call.sessions.agent.sessions.stats(found.id))
-
-
-_ONE = "/api/v1/sessions/{session_id}"
 SESSION_OPERATIONS = (
     Operation(
         method="GET",
@@ -301,11 +227,12 @@ SESSION_OPERATIONS = (
         scope="write",
         body=NewSession,
         status=201,
+        also=(200,),
         answer=SessionDescription,
     ),
     Operation(
         method="GET",
-        path=_ONE,
+        path=ONE_SESSION,
         name="get_session",
         summary="Describe a session.",
         handler=get_session,
@@ -314,7 +241,7 @@ SESSION_OPERATIONS = (
     ),
     Operation(
         method="PATCH",
-        path=_ONE,
+        path=ONE_SESSION,
         name="change_session",
         summary="Change a session; what is absent stays, null clears.",
         handler=change_session,
@@ -324,7 +251,7 @@ SESSION_OPERATIONS = (
     ),
     Operation(
         method="DELETE",
-        path=_ONE,
+        path=ONE_SESSION,
         name="delete_session",
         summary="Delete a session for good.",
         handler=delete_session,
@@ -333,52 +260,12 @@ SESSION_OPERATIONS = (
     ),
     Operation(
         method="GET",
-        path=f"{_ONE}/messages",
+        path=f"{ONE_SESSION}/messages",
         name="list_messages",
         summary="Return messages, oldest first, with the seq that they reach to.",
         handler=list_messages,
         scope="read",
         query=MessagesQuery,
         answer=MessagePage,
-    ),
-    Operation(
-        method="POST",
-        path=f"{_ONE}/fork",
-        name="fork_session",
-        summary="Copy a session, up to a message or as a whole.",
-        handler=fork_session,
-        scope="write",
-        body=ForkBody,
-        status=201,
-        answer=SessionDescription,
-    ),
-    Operation(
-        method="POST",
-        path=f"{_ONE}/rewind",
-        name="rewind_session",
-        summary="Make a message the last one; without one, take the last rewind back.",
-        handler=rewind_session,
-        scope="write",
-        body=RewindBody,
-        answer=SessionDescription,
-    ),
-    Operation(
-        method="GET",
-        path=f"{_ONE}/export",
-        name="export_session",
-        summary="Return a session as a file of Holdfast or of another program.",
-        handler=export_session,
-        scope="read",
-        query=ExportQuery,
-        media="application/octet-stream",
-    ),
-    Operation(
-        method="GET",
-        path=f"{_ONE}/usage",
-        name="session_usage",
-        summary="Add up the tokens, cost and time of a session.",
-        handler=session_usage,
-        scope="read",
-        answer=SessionStats,
     ),
 )

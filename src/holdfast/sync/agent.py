@@ -27,6 +27,7 @@ from holdfast.vocabulary.local_models import LocalModel, OnPull
 from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import RetrySettings, Settings
+from holdfast.vocabulary.tools import ToolSpec
 
 ValueT = TypeVar("ValueT")
 
@@ -43,6 +44,11 @@ class Agent:
     def settings(self) -> Settings:
         """What new sessions start with."""
         return self._inner.settings
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that new sessions offer to the model."""
+        return self._inner.tools
 
     @property
     def sessions(self) -> AgentSessions:
