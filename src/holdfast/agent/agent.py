@@ -80,6 +80,11 @@ class Agent:
         return self._new_session.settings
 
     @property
+    def owner(self) -> str:
+        """Whose sessions it has."""
+        return self._new_session.owner
+
+    @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools that new sessions offer to the model."""
         settings = self._new_session.settings

@@ -109,6 +109,7 @@ class Server:
                 401, "TOKEN_REQUIRED", "send a valid token as `Authorization: Bearer`"
             )
         self._rate.take(principal.owner)
+        self.hub.owner(principal.owner)
         if operation.scope not in principal.scopes:
             raise ProblemError(403, "SCOPE_MISSING", f"this key does not allow {operation.scope!r}")
         if principal.by_cookie and operation.method != "GET":

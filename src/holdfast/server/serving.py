@@ -47,8 +47,8 @@ class HttpServer(uvicorn.Server):
                 lifespan="on",
                 h11_max_incomplete_event_size=64 * 1024,
                 timeout_graceful_shutdown=_DRAIN_SECONDS,
-                ssl_certfile=tls and tls.certificate,
-                ssl_keyfile=tls and tls.key,
+                ssl_certfile=tls.certificate if tls else None,
+                ssl_keyfile=tls.key if tls else None,
             )
         )
         self._app = app
@@ -74,10 +74,7 @@ def listen(host: str, port: int, *, is_protected: bool) -> socket.socket:
             port that is taken.
 
     """
-    try:
-        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
-    except ValueError as error:
-        raise _refusal(f"--host {host!r} is no IP address") from error
+    address = _address_of(host)
     if not (address.is_loopback or is_protected):
         raise _refusal(
             f"--host {host} can be reached from other machines: give --tls-certificate and "
@@ -92,6 +89,18 @@ def listen(host: str, port: int, *, is_protected: bool) -> socket.socket:
         sock.close()
         raise _refusal(f"port {port} cannot be used: {error.strerror}") from error
     return sock
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    return _address_of(host).is_loopback
+
+
+def _address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    try:
+        return ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
+    except ValueError as error:
+        raise _refusal(f"--host {host!r} is no IP address") from error
 
 
 def url_of(sock: socket.socket, *, has_tls: bool) -> str:

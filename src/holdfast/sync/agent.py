@@ -46,6 +46,11 @@ class Agent:
         return self._inner.settings
 
     @property
+    def owner(self) -> str:
+        """Whose sessions it has."""
+        return self._inner.owner
+
+    @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools that new sessions offer to the model."""
         return self._inner.tools
