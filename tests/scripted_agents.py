@@ -11,6 +11,7 @@ from holdfast import Agent, AgentError, AgentResult, AgentSession, Event, tool
 from holdfast.session.live_session import LiveSession
 from holdfast.testing import FakeClock, ScriptedProvider
 from holdfast.testing.scripted_provider import Step
+from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.parts import ToolResultPart
 from holdfast.vocabulary.requests import ModelRequest
 
@@ -100,3 +101,9 @@ def texts_in(request: ModelRequest) -> list[str]:
 async def live_of(session: AgentSession) -> LiveSession:
     """Return what stands behind a session, for tests that look into its store or its fold."""
     return await session._live_session()
+
+
+async def log_of(session: AgentSession) -> list[Entry]:
+    """Return the entries of an open session's log."""
+    live = await live_of(session)
+    return await live.store.log.read(live.session_id)

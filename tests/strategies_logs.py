@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from holdfast.blocks.conversation.fold import SessionFold, fold_entries
 from holdfast.ports.clock import Stamp
 from holdfast.testing import FakeClock
-from holdfast.vocabulary.approvals import CallFacts, Ruling
+from holdfast.vocabulary.approvals import CallFacts, ChildApproval, Ruling
 from holdfast.vocabulary.entries import (
     ApprovalDecision,
     ApprovalRequested,
@@ -291,6 +291,8 @@ class QueryWriter:
                     ruling=ASKED,
                 )
             )
+            if self.log.chance(out_of=3) and not self.child_answered(call):
+                continue  # a sub-agent rests
             self.log.add(
                 ToolEnded(
                     **self.stamp(),
@@ -329,6 +331,32 @@ class QueryWriter:
                 )
             )
         return decision == "approved"
+
+    def child_answered(self, call: ToolCallPart) -> bool:
+        """Let a sub-agent ask something; returns whether it goes on."""
+        approval_id, inner = new_approval_id(), CallId(f"{call.call_id}/call_1")
+        child = ChildApproval(
+            session_id=new_session_id(), approval_id=new_approval_id(), call_id=call.call_id
+        )
+        self.log.add(
+            ApprovalRequested(
+                **self.stamp(),
+                approval_id=approval_id,
+                call_id=inner,
+                tool="inner",
+                arguments={},
+                arguments_hash="",
+                child=child,
+            )
+        )
+        decision = self.log.one_of(DECISIONS)
+        if decision is not None:
+            self.log.add(
+                ApprovalSettled(
+                    **self.stamp(), approval_id=approval_id, call_id=inner, decision=decision
+                )
+            )
+        return decision is not None
 
     def end(self) -> None:
         self.log.add(

@@ -34,6 +34,8 @@ from holdfast.blocks.control_channel.channel import ControlChannel, ControlChann
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.blocks.conversation.conversation import Conversation, ConversationInterface
 from holdfast.blocks.conversation.tool_calls import heal_history
+from holdfast.blocks.hook_dispatch.dispatch import HookDispatch
+from holdfast.blocks.hook_dispatch.registration import Hooks
 from holdfast.blocks.request_builder import RequestBuilder, RequestExtras, build_request
 from holdfast.blocks.stream_processor.aggregators import (
     AnswerAggregators,
@@ -49,9 +51,11 @@ from holdfast.blocks.stream_processor.processor import (
     StreamProcessorInterface,
 )
 from holdfast.blocks.tool_registry.registry import (
+    FunctionFailed,
     InvalidInput,
     NotFound,
     Ready,
+    Succeeded,
     ToolInput,
     ToolRegistry,
     ToolRegistryInterface,
@@ -66,7 +70,7 @@ from holdfast.engine.turn_runner import TurnOutcome, TurnRunner, TurnRunnerInter
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelCatalogue, ModelClient
 from holdfast.ports.runner import QueryInput, QueryOutcome, Recorder, Runner
-from holdfast.ports.tools import Approver, BeforeTool
+from holdfast.ports.tools import Approver
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.commands import (
     AbortQuery,
@@ -123,6 +127,7 @@ __all__ = [
     "ConversationInterface",
     "DenyCall",
     "FinishKind",
+    "FunctionFailed",
     "HeldConversation",
     "InvalidInput",
     "MediaPart",
@@ -158,6 +163,7 @@ __all__ = [
     "StreamProcessor",
     "StreamProcessorInterface",
     "Subscription",
+    "Succeeded",
     "SystemClock",
     "TextAggregator",
     "TextPart",
@@ -190,8 +196,8 @@ class BlockOptions(TypedDict, total=False):
     request_builder: RequestBuilder
     stream_processor: StreamProcessorInterface
     turn_runner: TurnRunnerInterface
-    before_tool: BeforeTool
-    """Asked about each tool call before its arguments are parsed."""
+    hooks: Hooks
+    """What is called at the points of a query; those of a session do not come."""
     clock: Clock
     random: Random
     runtime: RuntimeSettings
@@ -270,6 +276,7 @@ def make_blocks(model: str | ModelClient = "", /, **options: Unpack[BlockOptions
         configuration, given=given, own=OwnAccess(), options=ClientOptions(clock=clock)
     )
     registry = options.get("tool_registry") or ToolRegistry(options.get("tools", ()))
+    runtime = options.get("runtime", RuntimeSettings())
     joined = join_blocks(
         BlockInputs(
             route=clients.route,
@@ -277,8 +284,8 @@ def make_blocks(model: str | ModelClient = "", /, **options: Unpack[BlockOptions
             tool_registry=registry,
             clock=clock,
             random=options.get("random", random),
-            runtime=options.get("runtime", RuntimeSettings()),
-            before_tool=options.get("before_tool"),
+            runtime=runtime,
+            hooks=HookDispatch(options.get("hooks"), seconds=runtime.hook_seconds),
             request_builder=options.get("request_builder", build_request),
             stream_processor=options.get("stream_processor"),
             turn_runner=options.get("turn_runner"),

@@ -1,6 +1,9 @@
 """The first errors of a new user: short, with the code, and with what to do at the end."""
 
 import importlib.util
+import inspect
+import pydoc
+import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +13,7 @@ import pytest
 
 import holdfast.sync
 from holdfast import Agent, AgentError, ErrorCode, ToolError, tool
+from holdfast.hooks import Hooks
 from holdfast.testing import ScriptedProvider, calls, says
 
 MOST_FRAMES = 6
@@ -151,7 +155,9 @@ async def test_what_a_hook_raised_is_still_shown_with_its_own_traceback() -> Non
         raise LookupError("the list is empty")
 
     provider = ScriptedProvider([calls(("look", {})), says("ok")])
-    async with Agent("scripted/any", providers=[provider], tools=[look], before_tool=hook) as agent:
+    async with Agent(
+        "scripted/any", providers=[provider], tools=[look], hooks=Hooks(before_tool=hook)
+    ) as agent:
         with pytest.raises(AgentError) as caught:
             await agent.run("hi")
     shown = "".join(traceback.format_exception(caught.value))
@@ -164,3 +170,110 @@ def test_an_error_says_its_code_and_keeps_its_message_apart() -> None:
     assert str(error) == "TOOL_FAILED: it broke"
     assert error.message == "it broke"
     assert error.args == ("it broke",)
+
+
+# What is passed in the wrong place, or is something else.
+
+
+class NotAClient:
+    """Has the name of a provider, and nothing else."""
+
+    provider = "nothing"
+
+
+@pytest.mark.parametrize(
+    ("providers", "told"),
+    [
+        ("anthropic", "must be a list of model clients, such as [MyClient()], not str"),
+        (None, "must be a list of model clients, such as [MyClient()], not NoneType"),
+        ({"a": ScriptedProvider()}, "must be a list of model clients, such as [MyClient()], not d"),
+        (["anthropic"], "as in Agent('anthropic/<model>'), and needs no providers="),
+        ([ScriptedProvider], "is the class ScriptedProvider; pass an instance: ScriptedProvider("),
+        ([None], "is of type NoneType. Each item is a model client: an object with `provider`"),
+        ([[ScriptedProvider()]], "is of type list"),
+        ([lambda: 1], "is of type function"),
+        ([NotAClient()], "is of type NotAClient"),
+    ],
+)
+async def test_a_wrong_provider_is_told_what_to_pass(providers: Any, told: str) -> None:
+    error = await _error_of("scripted/any", providers=providers)
+    assert error.code is ErrorCode.CONFIG_INVALID
+    assert told in error.message
+
+
+async def test_providers_may_come_from_a_generator() -> None:
+    clients = (client for client in [ScriptedProvider([says("hi")])])
+    async with Agent("scripted/any", providers=clients) as agent:
+        assert (await agent.run("hello")).text == "hi"
+
+
+async def test_an_unknown_option_names_the_method_that_was_called() -> None:
+    async with Agent("scripted/any", providers=[ScriptedProvider()]) as agent:
+        session: Any = agent.session()
+        untyped: Any = agent
+        for method, door in (
+            (untyped.run, "agent.run()"),
+            (untyped.stream, "agent.stream()"),
+            (session.chat, "session.chat()"),
+            (session.stream, "session.stream()"),
+        ):
+            with pytest.raises(TypeError, match=rf"^{re.escape(door)}: typo is unknown"):
+                started = method("hi", typo=1)
+                await started
+
+
+@pytest.mark.parametrize("name", ["name", "session_id", "id"])
+async def test_the_name_of_a_session_is_told_to_be_the_first_argument(name: str) -> None:
+    async with Agent("scripted/any", providers=[ScriptedProvider()]) as agent:
+        untyped: Any = agent
+        with pytest.raises(TypeError, match=rf"{name} is the first argument.*agent\.session\('ana"):
+            untyped.session(**{name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("anthropic/", "write it as 'provider/model', such as 'anthropic/claude-sonnet-5'"),
+        ("openai/", "write it as 'provider/model', such as 'openai/gpt-5'"),
+        ("mine/", "'mine/' names a provider and no model; write it as 'provider/model'"),
+        ("anthropic", "did you mean 'anthropic/claude-sonnet-5'?"),
+    ],
+)
+async def test_a_provider_without_a_model_is_told_to_name_one(model: str, told: str) -> None:
+    error = await _error_of(model)
+    assert error.code is ErrorCode.CONFIG_INVALID
+    assert told in error.message
+
+
+@pytest.mark.parametrize("store", ["sqlite:{}/one/two/chats.db", "jsonl:{}/one/two"])
+async def test_a_store_in_folders_that_are_not_there_is_refused_and_makes_none(
+    store: str, tmp_path: Path
+) -> None:
+    model = ScriptedProvider([says("hi")])
+    error = await _error_of("scripted/any", providers=[model], store=store.format(tmp_path))
+    assert error.code is ErrorCode.CONFIG_INVALID
+    assert f"there is no folder '{tmp_path}/one'" in error.message
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("store", ["sqlite:{}/one/chats.db", "jsonl:{}/one"])
+async def test_a_store_makes_the_one_folder_that_is_missing(store: str, tmp_path: Path) -> None:
+    model = ScriptedProvider([says("hi")])
+    async with Agent("scripted/any", providers=[model], store=store.format(tmp_path)) as agent:
+        assert (await agent.run("hello")).text == "hi"
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+async def test_a_session_that_is_not_there_shows_no_frame_of_the_engine() -> None:
+    async with Agent("scripted/any", providers=[ScriptedProvider()]) as agent:
+        with pytest.raises(AgentError) as caught:
+            await agent.remote("nope")
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert [frame.name for frame in frames][1:] == ["remote"]
+
+
+def test_the_help_of_an_agent_shows_its_options_once() -> None:
+    shown = pydoc.plain(pydoc.render_doc(Agent))
+    signatures = [line for line in shown.splitlines() if "fallbacks: " in line]
+    assert len([line for line in signatures if "Agent(model" in line or "__init__" in line]) == 1
+    assert "fallbacks" in inspect.signature(Agent).parameters

@@ -1,9 +1,11 @@
 """What the logger `holdfast` says of queries, requests, retries and fallbacks; never content."""
 
 import logging
+from typing import Any
 
 import pytest
 
+from holdfast import tool
 from holdfast.testing import says
 from holdfast.testing.clocks import AutoClock
 from holdfast.vocabulary.errors import ErrorCode, ProviderError, RequestError
@@ -56,3 +58,83 @@ async def test_a_key_in_an_error_is_not_logged(caplog: pytest.LogCaptureFixture)
         await failure_of(session.chat("go"))
     assert "retrying" in caplog.text
     assert "0123456789abcdef" not in caplog.text
+
+
+# Names of tools that do not exist.
+
+
+async def _warnings(caplog: pytest.LogCaptureFixture, **options: Any) -> list[str]:
+    caplog.set_level(logging.WARNING, "holdfast")
+    caplog.clear()
+    await run_script([says("done")], **options)
+    return _said(caplog, logging.WARNING)
+
+
+@tool
+def search(text: str) -> str:
+    """Search."""
+    return text
+
+
+@pytest.mark.parametrize(
+    ("options", "warning"),
+    [
+        (
+            {"permissions": {"deny": ["shel"]}},
+            "the deny rule 'shel': there is no tool 'shel' now, so it has no effect; did you mean "
+            "'shell'?",
+        ),
+        (
+            {"permissions": {"ask": ["serch(text=x)"]}},
+            "the ask rule 'serch(text=x)': there is no tool 'serch' now, so it has no effect; did "
+            "you mean 'search'?",
+        ),
+        (
+            {"denied_tools": ["serch"]},
+            "denied_tools: there is no tool 'serch' now, so no tool is denied by it; did you mean "
+            "'search'?",
+        ),
+        (
+            {"allowed_tools": ["zzz"]},
+            "allowed_tools: there is no tool 'zzz' now, so no tool is allowed by it.",
+        ),
+        (
+            {"allowed_tools": ["shell"]},
+            "allowed_tools: there is no tool 'shell' now, so no tool is allowed by it.",
+        ),
+    ],
+)
+async def test_a_name_of_no_tool_is_a_warning_that_says_what_may_be_meant(
+    caplog: pytest.LogCaptureFixture, options: dict[str, Any], warning: str
+) -> None:
+    assert await _warnings(caplog, tools=[search], **options) == [warning]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"permissions": {"deny": ["search", "s*ch", "*", "shell(rm *)", "read(.env)", "todo"]}},
+        {"denied_tools": ["shell", "search"]},
+        {"allowed_tools": ["search"]},
+        {"allowed_tools": []},
+    ],
+)
+async def test_names_of_tools_of_the_agent_or_of_holdfast_are_no_warning(
+    caplog: pytest.LogCaptureFixture, options: dict[str, Any]
+) -> None:
+    assert await _warnings(caplog, tools=[search], **options) == []
+
+
+async def test_a_name_of_no_tool_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "holdfast")
+    async with playing([says("a"), says("b")], permissions={"deny": ["shel"]}) as (session, _):
+        await session.chat("go")
+        await session.chat("go on")
+    assert len(_said(caplog, logging.WARNING)) == 1
+
+
+async def test_a_tool_that_a_query_brings_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "holdfast")
+    async with playing([says("a")], permissions={"deny": ["search"]}) as (session, _):
+        await session.chat("go", tools=[search])
+    assert _said(caplog, logging.WARNING) == []

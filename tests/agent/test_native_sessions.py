@@ -10,7 +10,15 @@ import msgspec
 import pytest
 
 from holdfast import AbortSignal, Agent, AgentError, Approve, Deny, SessionError, tool
-from holdfast.ports.tools import Block
+from holdfast.hooks import (
+    AfterQuery,
+    AfterTool,
+    BeforeQuery,
+    BeforeTool,
+    Block,
+    Hooks,
+    Proceed,
+)
 from holdfast.serialization.entries import encode_event
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedProvider, says
@@ -313,10 +321,49 @@ async def test_a_hook_of_the_users_can_block_a_call_of_the_agent(tmp_path: Path)
         return Block("never")
 
     child = Child(tmp_path, bash_turn(hook("Bash", TOUCH), is_error=True))
-    async with agent_of(child, before_tool=before) as agent:
+    async with agent_of(child, hooks=Hooks(before_tool=before)) as agent:
         await agent.run("make x")
     said = child.of("answer")[-1]["response"]["hookSpecificOutput"]
     assert (said["permissionDecision"], said["permissionDecisionReason"]) == ("deny", "never")
+
+
+async def test_hooks_are_told_of_queries_and_of_every_call_of_the_agent(tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
+
+    async def see(given: BeforeQuery | BeforeTool) -> Proceed:
+        if isinstance(given, BeforeTool):
+            told.append(("BeforeTool", given.call.name))
+        elif given.prompt is not None:
+            told.append(("BeforeQuery", given.prompt.text))
+        return Proceed()
+
+    async def note(given: AfterQuery | AfterTool) -> None:
+        if isinstance(given, AfterTool):
+            told.append(("AfterTool", given.ended.outcome))
+        else:
+            told.append(("AfterQuery", given.ended.stop_reason))
+
+    hooks = Hooks(before_query=see, before_tool=see, after_tool=note, after_query=note)
+    child = Child(tmp_path, bash_turn(hook("Bash", TOUCH)))
+    async with agent_of(child, hooks=hooks) as agent:
+        await agent.run("make x")
+    assert told == [
+        ("BeforeQuery", "make x"),
+        ("BeforeTool", "Bash"),
+        ("AfterTool", "ok"),
+        ("AfterQuery", "complete"),
+    ]
+
+
+async def test_a_gate_that_fails_keeps_a_prompt_from_the_agent(tmp_path: Path) -> None:
+    async def fail(_given: object) -> Proceed:
+        raise KeyError
+
+    child = Child(tmp_path, turn("Hello."))
+    async with agent_of(child, hooks=Hooks(before_query=fail)) as agent:
+        with pytest.raises(AgentError) as caught:
+            await agent.run("Hi")
+    assert caught.value.code is ErrorCode.HOOK_FAILED
 
 
 async def test_permission_rules_hold_for_the_tools_of_the_agent(tmp_path: Path) -> None:

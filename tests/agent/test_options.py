@@ -40,7 +40,7 @@ from holdfast import (
 )
 from holdfast.agent.agent_options import AgentOptions, SettingsOptions
 from holdfast.agent.query_options import QueryOptions, SessionOptions
-from holdfast.ports.tools import Block, Proceed
+from holdfast.hooks import BeforeTool, Block, Hooks, Proceed
 from holdfast.providers.transport.protocol import HttpRequest, Reply
 from holdfast.stores.memory import MemoryStore
 from holdfast.telemetry import OpenTelemetry
@@ -362,6 +362,17 @@ async def _(folder: Path) -> None:
     assert [spec.name for spec in provider.requests[0].tools] == ["recall"]
 
 
+@observes("mcp_servers")
+async def _(folder: Path) -> None:
+    text = '[mcpServers.gone]\ncommand = "no-such-program"\n'
+    (folder / "config.toml").write_text(text)
+    (folder / "config.toml").chmod(0o600)
+    with pytest.raises(ConfigError, match="'other' is unknown"):
+        make_agent([], config_dir=folder, mcp_servers=["other"])
+    _, provider = await run_script([says("a")], config_dir=folder, mcp_servers=[])
+    assert provider.requests[0].tools == ()
+
+
 async def _messages_seen_by(**options: Any) -> int:
     """Return how much of a named session somebody else sees."""
     store = MemoryStore()
@@ -402,13 +413,14 @@ async def _(folder: Path) -> None:
     assert outcomes_in(provider.requests[1])[0][:2] == ("erase", "denied")
 
 
-@observes("before_tool")
+@observes("hooks")
 async def _(folder: Path) -> None:
-    async def hook(call: Any) -> Proceed | Block:
-        return Proceed({"path": "b"}) if call.arguments["path"] == "a" else Block("not there")
+    async def hook(given: BeforeTool) -> Proceed | Block:
+        arguments: Any = given.call.arguments
+        return Proceed({"path": "b"}) if arguments["path"] == "a" else Block("not there")
 
     script = [calls(("look", {"path": "a"}), ("look", {"path": "c"})), says("done")]
-    _, provider = await run_script(script, tools=[look], before_tool=hook)
+    _, provider = await run_script(script, tools=[look], hooks=Hooks(before_tool=hook))
     assert outcomes_in(provider.requests[1]) == [
         ("look", "ok", "b is there"),
         ("look", "denied", "not there"),
@@ -923,6 +935,8 @@ WRONG: list[tuple[str, Any]] = [
     ("owner", 7),
     ("title_model", 7),
     ("recall", "yes"),
+    ("mcp_servers", "time"),
+    ("mcp_servers", [7]),
     ("loop_threshold", "three"),
     ("model", 7),
     ("system_prompt", 7),
@@ -933,7 +947,7 @@ WRONG: list[tuple[str, Any]] = [
     ("providers", None),
     ("store", 7),
     ("approver", 7),
-    ("before_tool", 7),
+    ("hooks", 7),
     ("instrumentation", 7),
     ("claude_options", {"cwd": "."}),
     ("telemetry", 7),

@@ -9,7 +9,7 @@ import pytest
 from holdfast import AgentSession, ApprovalRequest, Approve, ConfigError, Deny, ToolEnded, tool
 from holdfast.administration import distrust_project
 from holdfast.assembly.agent_inputs import ConfigurationSources
-from holdfast.ports.tools import Block, Proceed
+from holdfast.hooks import BeforeTool, Block, Hooks, Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import calls, says
 from holdfast.testing.scripted_provider import Step
@@ -22,7 +22,6 @@ from holdfast.vocabulary.entries import (
     QueryStarted,
     ToolStarted,
 )
-from holdfast.vocabulary.parts import ToolCallPart
 from tests.scripted_agents import failure_of, live_of, make_agent, outcomes_in, playing, run_script
 
 RAN: list[str] = []
@@ -161,11 +160,11 @@ async def test_a_rule_that_came_after_the_approval_wins() -> None:
 
 
 async def test_what_a_hook_or_the_loop_guard_refuses_is_in_the_log_as_well() -> None:
-    async def hook(call: ToolCallPart) -> Block | Proceed:
-        return Block("not that") if call.name == "erase" else Proceed()
+    async def hook(given: BeforeTool) -> Block | Proceed:
+        return Block("not that") if given.call.name == "erase" else Proceed()
 
     script = [ERASE, *[calls(("look", {}))] * 3, says("done")]
-    async with playing(script, tools=[erase, look], before_tool=hook) as (session, _):
+    async with playing(script, tools=[erase, look], hooks=Hooks(before_tool=hook)) as (session, _):
         await session.chat("go")
         entries = await log_of(session)
     found = [(action, source) for _, action, _, _, source in rulings(entries)]

@@ -408,7 +408,7 @@ async def test_a_session_that_is_open_here_says_so() -> None:
     agent, _ = make_agent([])
     async with agent, agent.session("one"):
         error = await failure_of(agent.session("one").open())
-    assert "open in this program already" in error.message
+    assert "already open in this program" in error.message
 
 
 @pytest.mark.parametrize("mode", ["deny", "auto", "yolo"])

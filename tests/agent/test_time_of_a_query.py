@@ -94,8 +94,21 @@ async def test_trouble_that_is_over_is_not_named() -> None:
     agent = Agent("scripted/one", providers=[provider], clock=clock, retry=STEADY, environment={})
     async with agent, agent.session() as session:
         await session.chat("go")
+        asked = asyncio.ensure_future(session.chat("on", total_timeout=5))
+        await gate.reached.wait()
+        clock.advance(5)
+        assert (await failure_of(asked)).message == "the query took longer than 5 s"
+
+
+async def test_on_a_clock_without_waits_a_time_limit_is_over_when_the_waits_add_up_to_it() -> None:
+    provider = ScriptedProvider([says("at once"), REFUSED, REFUSED, REFUSED])
+    clock = AutoClock()
+    agent = Agent("scripted/one", providers=[provider], clock=clock, retry=STEADY, environment={})
+    async with agent, agent.session() as session:
+        assert (await session.chat("go", total_timeout=5)).text == "at once"
         error = await failure_of(session.chat("on", total_timeout=5))
-        assert error.message == "the query took longer than 5 s"
+    assert error.code is ErrorCode.TIMEOUT
+    assert clock.sleeps == [2.0, 4.0]
 
 
 async def test_a_query_that_times_out_while_a_tool_is_repeated_names_the_tool_and_the_code() -> (

@@ -21,7 +21,7 @@ from holdfast import (
     UserMessage,
     tool,
 )
-from holdfast.ports.tools import Answer
+from holdfast.hooks import Answer, Hooks
 from holdfast.testing import AutoClock, LoopClock, ScriptedProvider, calls, run_seeded, says
 from holdfast.testing.scripted_provider import Step, finished
 from holdfast.vocabulary.events import Event, ToolFailed
@@ -232,7 +232,7 @@ async def test_a_hook_may_answer_in_the_tool_s_place() -> None:
         return Answer((TextPart(text="from the hook"),))
 
     _, provider = await run_script(
-        two_turns(("note", {"name": "a"})), tools=[note], before_tool=hook
+        two_turns(("note", {"name": "a"})), tools=[note], hooks=Hooks(before_tool=hook)
     )
     assert (outcomes_in(provider.requests[1]), RAN) == ([("note", "ok", "from the hook")], [])
 

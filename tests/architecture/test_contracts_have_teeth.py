@@ -32,6 +32,7 @@ AIOHTTP = "Only providers.transport imports aiohttp"
 DRIVERS = "Only stores imports database drivers"
 TESTING = "No room that runs in production imports testing"
 TRACING = "Only telemetry imports opentelemetry"
+MCP = "Only tools.mcp imports mcp"
 NOT_REQUIRED = "Nothing imports pydantic or a vendor's SDK"
 
 
@@ -88,6 +89,8 @@ VIOLATIONS = [
     Plant("assembly.planted", "holdfast.testing.planted", TESTING),
     Plant("agent.planted", "holdfast.testing.planted", TESTING),
     Plant("engine.planted", "opentelemetry", TRACING),
+    Plant("tools.planted", "mcp", MCP),
+    Plant("engine.planted", "anyio", MCP),
     Plant("vocabulary.planted", "pydantic", NOT_REQUIRED),
     Plant("providers.planted", "anthropic", NOT_REQUIRED),
 ]
@@ -102,6 +105,7 @@ ALLOWED = [
     Plant("providers.transport.planted", "aiohttp", ""),
     Plant("stores.planted", "apsw", ""),
     Plant("telemetry.planted", "opentelemetry", ""),
+    Plant("tools.mcp.planted", "mcp", ""),
 ]
 
 CYCLE = [

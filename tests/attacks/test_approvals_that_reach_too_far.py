@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Agent, AgentError, ApprovalRequest, ErrorCode, tool
-from holdfast.ports.tools import Answer, Block, Proceed
+from holdfast.hooks import Answer, BeforeTool, Block, Hooks, Proceed
 from holdfast.serialization.canonical import arguments_hash
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, ScriptedProvider, calls, says
@@ -102,7 +102,7 @@ async def test_a_hook_does_not_change_what_a_person_has_approved() -> None:
     """The hook speaks before the question is asked; what was answered is what runs."""
     ledger = Ledger()
 
-    async def redirect(call: ToolCallPart) -> Proceed | Block | Answer:
+    async def redirect(given: BeforeTool) -> Proceed | Block | Answer:
         return Proceed(arguments={"to": "mallory"})
 
     asked: list[str] = []
@@ -112,7 +112,9 @@ async def test_a_hook_does_not_change_what_a_person_has_approved() -> None:
         return Approve(arguments={"to": "ana"})
 
     provider = ScriptedProvider([calls(("transfer", {"to": "bob"})), says("done")])
-    async with _agent(provider, ledger, before_tool=redirect, approver=approve_other) as agent:
+    async with _agent(
+        provider, ledger, hooks=Hooks(before_tool=redirect), approver=approve_other
+    ) as agent:
         await agent.run("pay")
     assert asked == ["mallory"]
     assert ledger.runs == ["ana"]
@@ -122,11 +124,14 @@ async def test_a_hook_that_changes_its_mind_does_not_change_an_approved_call_on_
     ledger = Ledger()
     targets = iter(["ana", "mallory"])
 
-    async def fickle(call: ToolCallPart) -> Proceed | Block | Answer:
+    async def fickle(given: BeforeTool) -> Proceed | Block | Answer:
         return Proceed(arguments={"to": next(targets)})
 
     provider = ScriptedProvider([calls(("transfer", {"to": "bob"})), says("done")])
-    async with _agent(provider, ledger, before_tool=fickle) as agent, agent.session() as session:
+    async with (
+        _agent(provider, ledger, hooks=Hooks(before_tool=fickle)) as agent,
+        agent.session() as session,
+    ):
         rest = await session.chat("pay")
         assert rest.pending[0].arguments == {"to": "ana"}
         await session.approve(rest.pending[0].id)
@@ -232,11 +237,11 @@ async def test_an_answer_is_used_once() -> None:
 async def test_a_hook_that_raises_is_a_hook_that_failed() -> None:
     ledger = Ledger()
 
-    async def broken(call: ToolCallPart) -> Proceed | Block | Answer:
+    async def broken(given: BeforeTool) -> Proceed | Block | Answer:
         raise KeyError("secret")
 
     provider = ScriptedProvider([calls(("transfer", {"to": "ana"}))])
-    async with _agent(provider, ledger, before_tool=broken) as agent:
+    async with _agent(provider, ledger, hooks=Hooks(before_tool=broken)) as agent:
         with pytest.raises(AgentError) as raised:
             await agent.run("pay")
     assert raised.value.code is ErrorCode.HOOK_FAILED
@@ -249,7 +254,7 @@ async def test_a_hook_that_changes_its_mind_before_the_answer_does_not_change_wh
     targets = iter(["ana", "mallory"])
     seen: list[str] = []
 
-    async def fickle(call: ToolCallPart) -> Proceed | Block | Answer:
+    async def fickle(given: BeforeTool) -> Proceed | Block | Answer:
         return Proceed(arguments={"to": next(targets)})
 
     async def approver(request: ApprovalRequest) -> Decision:
@@ -257,12 +262,14 @@ async def test_a_hook_that_changes_its_mind_before_the_answer_does_not_change_wh
         return Approve()
 
     provider = ScriptedProvider([calls(("transfer", {"to": "bob"}))])
-    first = _agent(provider, ledger, before_tool=fickle, store=place)
+    first = _agent(provider, ledger, hooks=Hooks(before_tool=fickle), store=place)
     async with first as agent, agent.session("a") as session:
         await session.chat("pay")
     later = ScriptedProvider([says("done")])
     async with (
-        _agent(later, ledger, before_tool=fickle, store=place, approver=approver) as agent,
+        _agent(
+            later, ledger, hooks=Hooks(before_tool=fickle), store=place, approver=approver
+        ) as agent,
         agent.session("a") as session,
     ):
         await session.resume()

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from holdfast import ConfigError, ErrorCode, MediaPart, TextPart, tool
-from holdfast.ports.tools import Answer, Proceed
+from holdfast.hooks import Answer, BeforeTool, Hooks, Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.vocabulary.entries import Entry, QueryStarted, SessionOpened, ToolEnded
@@ -70,11 +70,11 @@ async def test_a_picture_made_by_hand_that_cannot_be_read_is_refused(part: Media
 
 
 async def test_a_hook_that_answers_with_a_picture_that_cannot_be_read_has_failed() -> None:
-    async def before(call: ToolCallPart) -> Answer | Proceed:
+    async def before(given: BeforeTool) -> Answer | Proceed:
         return Answer((BAD[0],))
 
     with pytest.raises(HookError):
-        await run_script([calls(("look", {}))], before_tool=before)
+        await run_script([calls(("look", {}))], hooks=Hooks(before_tool=before))
 
 
 async def test_a_transform_that_makes_a_picture_that_cannot_be_read_has_failed() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AgentError, RetrySettings, Timeouts, TurnEnded, tool
+from holdfast.hooks import Hooks
 from holdfast.testing import calls, says
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
@@ -218,7 +219,7 @@ async def test_what_a_hook_raises_is_scrubbed(tmp_path: Path) -> None:
     async def before(_call: object) -> Any:
         _raise()
 
-    options: dict[str, Any] = {"tools": [tells], "before_tool": before}
+    options: dict[str, Any] = {"tools": [tells], "hooks": Hooks(before_tool=before)}
     agent, _ = make_agent([calls(("tells", {}))], store=f"jsonl:{tmp_path}", **options)
     async with agent, agent.session("ana") as session:
         error = await failure_of(session.chat("Hi"))

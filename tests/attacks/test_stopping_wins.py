@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AgentError, AgentSession, ErrorCode, tool
-from holdfast.ports.tools import Proceed
+from holdfast.hooks import BeforeTool, Hooks, Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
 from holdfast.vocabulary.entries import (
@@ -22,7 +22,6 @@ from holdfast.vocabulary.entries import (
     ToolStarted,
     TurnStarted,
 )
-from holdfast.vocabulary.parts import ToolCallPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import RuntimeSettings
 from holdfast.vocabulary.stream_parts import StreamPart
@@ -105,12 +104,13 @@ def test_a_hook_that_ignores_cancellation_holds_up_no_abort_and_starts_nothing_l
     async def play() -> None:
         stubborn, store = Stubborn(), MemoryStore()
 
-        async def before_tool(call: ToolCallPart) -> Proceed:
+        async def before_tool(given: BeforeTool) -> Proceed:
             await stubborn.wait()
-            return Proceed(message="said too late")
+            given.say("said too late")
+            return Proceed()
 
         provider = ScriptedProvider([calls(("pay", {})), says("next")])
-        agent = _agent(provider, store=store, tools=[pay], before_tool=before_tool)
+        agent = _agent(provider, store=store, tools=[pay], hooks=Hooks(before_tool=before_tool))
         async with agent, agent.session() as session:
             limit = 3.0 if how == "timeout" else None
             asking = asyncio.ensure_future(session.chat("go", total_timeout=limit))
@@ -150,7 +150,7 @@ def test_a_hook_that_swallows_its_cancellation_does_not_let_the_tool_run() -> No
     async def play() -> None:
         reached = asyncio.Event()
 
-        async def before_tool(call: ToolCallPart) -> Proceed:
+        async def before_tool(given: BeforeTool) -> Proceed:
             reached.set()
             try:
                 await asyncio.Event().wait()
@@ -159,7 +159,7 @@ def test_a_hook_that_swallows_its_cancellation_does_not_let_the_tool_run() -> No
             return Proceed()
 
         provider = ScriptedProvider([calls(("pay", {}))])
-        agent = _agent(provider, tools=[pay], before_tool=before_tool)
+        agent = _agent(provider, tools=[pay], hooks=Hooks(before_tool=before_tool))
         async with agent, agent.session() as session:
             asking = asyncio.ensure_future(session.chat("go"))
             await reached.wait()
@@ -199,7 +199,7 @@ def test_a_provider_that_ignores_cancellation_is_left_behind_and_adds_nothing() 
 
 
 def _hanging_hook(stubborn: Stubborn) -> dict[str, Any]:
-    async def before_tool(call: ToolCallPart) -> Proceed:
+    async def before_tool(given: BeforeTool) -> Proceed:
         await stubborn.wait()
         return Proceed()
 
@@ -208,7 +208,7 @@ def _hanging_hook(stubborn: Stubborn) -> dict[str, Any]:
         """Do nothing."""
         return ""
 
-    return {"before_tool": before_tool, "tools": [nothing]}
+    return {"hooks": Hooks(before_tool=before_tool), "tools": [nothing]}
 
 
 @pytest.mark.parametrize("what", ["hook", "provider", "tool"])

@@ -20,9 +20,8 @@ from holdfast import (
     TextPart,
     tool,
 )
-from holdfast.ports.tools import Answer, Block, Proceed
+from holdfast.hooks import Answer, BeforeTool, Block, Hooks, Proceed
 from holdfast.testing import ScriptedProvider, calls, says
-from holdfast.vocabulary.parts import ToolCallPart
 from tests.case_names import stable_name
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, run_script
 
@@ -143,11 +142,11 @@ def test_an_approver_that_waits_for_ever_does_not_hold_up_the_end_of_the_program
     ids=stable_name,
 )
 async def test_what_is_no_verdict_of_a_hook_is_a_failure_of_the_hook(verdict: Any) -> None:
-    async def hook(call: ToolCallPart) -> Proceed:
+    async def hook(given: BeforeTool) -> Proceed:
         answer: Proceed = verdict
         return answer
 
-    async with playing([calls(CALL)], tools=[erase], before_tool=hook) as (session, _):
+    async with playing([calls(CALL)], tools=[erase], hooks=Hooks(before_tool=hook)) as (session, _):
         with pytest.raises(AgentError) as caught:
             await session.chat("go")
     assert caught.value.code is ErrorCode.HOOK_FAILED

@@ -28,6 +28,12 @@ _SCRIPTS: dict[str, list[Any]] = {
         calls(("delete_file", {"path": "scratch/b.txt"})),
         says("Done, too."),
     ],
+    "sub_agents": [
+        calls(("research", {"prompt": "What is known about tides?"})),
+        calls(("search", {"words": "tides"})),
+        says("There are 3 documents."),
+        says("The sea ", "rises."),
+    ],
     "survives_kill": [says("Once, ", "a lighthouse.")],
     "custom_provider": [],
     "blocks": [

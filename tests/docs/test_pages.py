@@ -44,6 +44,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
     "docs/building-blocks.md": [
         [calls(("temperature", {"city": "Lisbon"})), says("It is 21.5 degrees.")],
         [says("Hello."), says("Yes.")],
+        [],
         [calls(("pay", {"amount": 20})), says("Paid.")],
         [says("Hello.")],
         [],
@@ -57,7 +58,21 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
     "docs/interactive-programs.md": [[], [], [says("A ", "tower.")]],
     "docs/serialising-events.md": [[says("Hel", "lo.")], []],
     "docs/web-apps.md": [[]],
+    "docs/hooks.md": [
+        [
+            calls(("delete_file", {"path": ".env"}), ("delete_file", {"path": "notes.txt"})),
+            says("One is gone."),
+        ],
+        [says("Thank you.")],
+        [says("Paris.")],
+    ],
     "docs/logging.md": [[]],
+    "docs/mcp.md": [
+        [calls(("time__get_current_time", {"timezone": "Europe/Oslo"})), says("It is noon.")],
+        [],
+        [],
+        [],
+    ],
     "docs/permissions.md": [
         [calls(("write", {"path": "docs/tests.md", "content": "# Tests\n"})), says("It is there.")],
         [],
@@ -77,8 +92,24 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [says("Hello."), says("Noon.")],
     ],
     "docs/errors.md": [[says("Sales grew.")]],
+    "docs/sub_agents.md": [
+        [
+            calls(("research", {"prompt": "What is known about tides?"})),
+            calls(("search", {"words": "tides"})),
+            says("There are 3 documents about tides."),
+            says("A report about tides."),
+        ],
+        [calls(("poet", {"prompt": "The sea"})), says("Blue ", "and wide"), says("Here it is.")],
+        [
+            calls(("editor", {"prompt": "The news"})),
+            calls(("publish", {"text": "News!"})),
+            says("It is published."),
+            says("Done."),
+        ],
+        [],
+    ],
     "docs/sync.md": [[says("Paris."), says("Pick ", "two.")]],
-    "docs/testing.md": [[], [says("Hello.")]],
+    "docs/testing.md": [[], [], [says("Hello.")]],
     "docs/tools.md": [
         [
             calls(("weather", {"city": "Oslo"}), ("crawl", {"pages": 2}), ("count", {"to": 3})),

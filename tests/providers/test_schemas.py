@@ -115,7 +115,7 @@ TREE = {
     "additionalProperties": False,
 }
 REFUSED: list[tuple[SchemaTarget, Any, str]] = [
-    ("any", {"type": "text"}, "x: has the type 'text', which there is not"),
+    ("any", {"type": "text"}, "x: has the type 'text', which JSON Schema does not have"),
     ("any", {"type": 9}, "x: has the type 9"),
     ("any", {"enum": []}, "x.enum: is empty"),
     ("any", {"enum": "a"}, "x.enum: must be a list"),
@@ -124,13 +124,13 @@ REFUSED: list[tuple[SchemaTarget, Any, str]] = [
     ("any", "string", "x: is not a schema"),
     ("any", {"$ref": "https://example.org/a.json"}, "x: refers to 'https://example.org/a.json', o"),
     ("any", {"$ref": "#/$defs/gone"}, "x: refers to '#/$defs/gone', which is not there"),
-    ("openai_strict", {}, "x: takes any value"),
-    ("openai_strict", {"type": "object"}, "x: takes any object"),
-    ("openai_strict", {"type": "array"}, "x.items: takes any value"),
+    ("openai_strict", {}, "x: accepts any value"),
+    ("openai_strict", {"type": "object"}, "x: accepts any object"),
+    ("openai_strict", {"type": "array"}, "x.items: accepts any value"),
     (
         "openai_strict",
         {"type": "object", "additionalProperties": {"type": "string"}},
-        "x: takes properties of any name",
+        "x: accepts properties of any name",
     ),
     ("openai_strict", {"enum": [{"a": 1}]}, "x: has an enum with objects"),
     ("anthropic_strict", {"enum": [[1]]}, "x: has an enum with objects"),
@@ -152,7 +152,7 @@ def test_a_schema_that_holds_itself_is_taken_where_that_is_understood() -> None:
     assert check_schema(TREE, target="openai_strict").outcome == "accepted"
     for target in ("gemini", "anthropic_strict"):
         verdict = check_schema(TREE, target=target)
-        assert "'#' holds itself" in verdict.reason
+        assert "'#' contains itself" in verdict.reason
 
 
 def test_references_are_written_out_where_they_are_not_understood() -> None:

@@ -35,6 +35,7 @@ from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from tests.session.crash_script import TOOLS, TRUNK, DoAsAsked, script_agent
+from tests.session.ends_of_queries import queries_without_end
 from tests.session.noting_session import Acknowledged, Notes, line_of
 
 _NEXT = "next"
@@ -85,6 +86,9 @@ class Expectations(msgspec.Struct, frozen=True, kw_only=True):
             seqs = [entry.seq for entry in entries]
             require_same(seqs, list(range(1, len(seqs) + 1)), f"a log of {session_id} without gaps")
         self._check_prompts(is_over=is_over)
+        if is_over:
+            for entries in self.logs.values():
+                require_same(queries_without_end(entries), [], "queries without an end")
         self._check_answers()
         self._check_settings()
         await self._check_moves(store)

@@ -29,8 +29,12 @@ async def happen(world: World, happening: str, related: Sequence[str]) -> None:
 
 
 def refused(error: AgentError, *codes: ErrorCode) -> str:
-    """Return the code of a refusal that the situation explains: CLOSED always does."""
-    assert error.code in (ErrorCode.CLOSED, *codes), f"{error!r} is no refusal that was due"
+    """Return the code of a refusal that the situation explains.
+
+    CLOSED always does, and HOOK_FAILED, because a hook of this world may take too long.
+    """
+    due = ErrorCode.CLOSED, ErrorCode.HOOK_FAILED, *codes
+    assert error.code in due, f"{error!r} is no refusal that was due"
     return error.code
 
 

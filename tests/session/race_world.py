@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from holdfast import Agent, AgentSession, ApprovalRequest, Approve, Deny, tool
-from holdfast.ports.tools import Proceed
+from holdfast.hooks import AfterQuery, AfterTool, BeforeQuery, BeforeTool, Hooks, Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import LoopClock, ScriptedProvider, calls, says
 from holdfast.vocabulary.approvals import Decision
@@ -27,6 +27,10 @@ _LONGEST = 4.0
 """Virtual seconds in which things happen."""
 _LOOK = 0.05
 """Virtual seconds between two looks at something that is waited for."""
+_HOOK_SECONDS = 1.0
+"""Virtual seconds after which a hook has failed."""
+_THOUGHTS = (0, 0, 0.01, 0.3, 0.3, 3.0)
+"""Virtual seconds that hooks take; the last is more than they have."""
 _PATIENCE = 5.0
 """Virtual seconds after which an approver gives up that leaves the answer to others."""
 
@@ -132,7 +136,8 @@ class World:
         if self._has_approver:
             options.setdefault("approver", self._decide)
         if self._has_hook:
-            options["before_tool"] = self._think
+            options["hooks"] = self._hooks()
+            options["runtime"] = {"hook_seconds": _HOOK_SECONDS}
         return Agent(
             "scripted/m",
             providers=[provider],
@@ -154,9 +159,26 @@ class World:
 
         return risky
 
-    async def _think(self, _call: object) -> Proceed:
-        await self.wait(self.chance.choice((0, 0.01, 0.3)))
-        return Proceed()
+    def _hooks(self) -> Hooks:
+        """Make hooks that take their time, or too much of it, and see each query once."""
+        told: set[tuple[type, str]] = set()
+
+        def see(given: BeforeQuery | AfterQuery | BeforeTool | AfterTool) -> None:
+            seen = type(given), given.query_id
+            if seen in told and isinstance(given, BeforeQuery | AfterQuery):
+                self.story.found.append(f"a hook was called twice: {seen}")
+            told.add(seen)
+
+        async def think(given: BeforeQuery | BeforeTool) -> Proceed:
+            see(given)
+            await self.wait(0 if self.is_over else self.chance.choice(_THOUGHTS))
+            return Proceed()
+
+        async def note(given: AfterQuery | AfterTool) -> None:
+            see(given)
+            await self.wait(0 if self.is_over else self.chance.choice(_THOUGHTS))
+
+        return Hooks(before_query=think, before_tool=think, after_query=note, after_tool=note)
 
     async def _decide(self, request: ApprovalRequest) -> Decision:
         if self.is_over:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AgentError, AgentSession, ApprovalRequest, Approve, ErrorCode, tool
+from holdfast.hooks import Hooks, Proceed
 from holdfast.ports.session_store import Lease
-from holdfast.ports.tools import Proceed
 from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from holdfast.vocabulary.approvals import Decision
@@ -289,7 +289,10 @@ async def test_an_answer_while_other_calls_are_prepared_is_acted_on_and_not_aske
         return Proceed()
 
     steps = [calls(("pay", {}), ("pay", {})), says("ok")]
-    async with _agent(steps, MemoryStore(), before_tool=hook) as agent, agent.session() as session:
+    async with (
+        _agent(steps, MemoryStore(), hooks=Hooks(before_tool=hook)) as agent,
+        agent.session() as session,
+    ):
         one, two = (await session.chat("go")).pending
         resuming = asyncio.ensure_future(session.resume().result())
         await gate.reached.wait()

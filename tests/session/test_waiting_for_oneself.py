@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, AgentError, AgentSession, ApprovalRequest, ErrorCode, sync, tool
-from holdfast.ports.tools import Proceed
+from holdfast.hooks import BeforeTool, Hooks, Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.approvals import Approve, Decision
 from holdfast.vocabulary.entries import QueryEnded
 from holdfast.vocabulary.events import TextDelta
-from holdfast.vocabulary.parts import ToolCallPart
 from holdfast.vocabulary.settings import RuntimeSettings
 from tests.attacks.moments import others_run
 from tests.scripted_agents import failure_of, make_agent, playing
@@ -72,7 +71,7 @@ async def test_waiting_for_the_own_session_is_refused(way: str, place: str) -> N
             await ask()
         return "worked"
 
-    async def before_tool(call: ToolCallPart) -> Proceed:
+    async def before_tool(given: BeforeTool) -> Proceed:
         if place == "hook":
             await ask()
         return Proceed()
@@ -82,7 +81,7 @@ async def test_waiting_for_the_own_session_is_refused(way: str, place: str) -> N
             await ask()
         return Approve()
 
-    options = {"tools": [work], "before_tool": before_tool, "approver": approver}
+    options = {"tools": [work], "hooks": Hooks(before_tool=before_tool), "approver": approver}
     async with playing([calls(("work", {})), says("done")], **options) as (session, _):
         held.append(session)
         assert (await session.chat("go")).text == "done"

@@ -256,3 +256,146 @@ async def test_commands_get_the_listed_variables_of_the_agent(project: Path) -> 
     assert {"PATH=/usr/bin:/bin", "LANG=C", "HOME=/nowhere"} <= set(lines)
     assert "canary" not in "".join(lines)
     assert os.environ.get("HOME") != "/nowhere"  # noqa: TID251 - that it is not the process's own
+
+
+# Files that a rule asks about are left out of what a call in a folder above shows.
+
+
+ASKING = {"ask": ["read(secrets/**)"]}
+
+
+async def told_by(
+    ways: list[tuple[str, dict[str, Any]]], project: Path, **options: Any
+) -> list[tuple[str, str]]:
+    _, provider = await run_script([calls(*ways), says("done")], workspace=project, **options)
+    return [(outcome, text) for _, outcome, text in outcomes_in(provider.requests[1])]
+
+
+@pytest.mark.parametrize("mode", ["default", "plan", "accept_edits", "dont_ask"])
+async def test_a_search_from_above_leaves_out_files_that_a_rule_asks_about(
+    project: Path, mode: str
+) -> None:
+    (project / "src/secrets").mkdir()
+    (project / "src/secrets/key").write_text("canary elsewhere\n")
+    (project / "secrets/deep").mkdir()
+    (project / "secrets/deep/key").write_text("canary two\n")
+    asked: list[ApprovalRequest] = []
+    found, named, listed = await told_by(
+        [
+            ("grep", {"pattern": "canary"}),
+            ("glob", {"pattern": "**/key"}),
+            ("list", {}),
+        ],
+        project,
+        permissions=ASKING,
+        permission_mode=mode,
+        approver=deciding(lambda _: Approve(), asked),
+    )
+    note = "left out: permission rules ask about secrets/**"
+    assert found[1].splitlines()[0] == "src/secrets/key:1: canary elsewhere"
+    assert f"[2 are {note}" in found[1]
+    assert named[1].splitlines()[0] == "src/secrets/key"
+    assert f"[2 are {note}" in named[1]
+    assert "src/" in listed[1]
+    assert "secrets/\n" not in listed[1]
+    assert f"[1 file or folder is {note}" in listed[1]
+    assert asked == []
+
+
+async def test_the_number_left_out_does_not_tell_what_is_in_the_files(project: Path) -> None:
+    told = await told_by(
+        [
+            ("grep", {"pattern": "canary", "limit": 1}),
+            ("grep", {"pattern": "nothing has this", "limit": 1}),
+            ("grep", {"pattern": "canary", "files": "*.md"}),
+        ],
+        project,
+        permissions=ASKING,
+    )
+    assert len({text for _, text in told}) == 1
+
+
+async def test_lines_in_denied_files_do_not_use_up_the_limit(project: Path) -> None:
+    (project / "zebra").write_text("canary in the open\n")
+    (told,) = await told_by(
+        [("grep", {"pattern": "canary", "limit": 1})],
+        project,
+        permissions={"deny": ["read(secrets/**)"]},
+    )
+    assert told == ("ok", "zebra:1: canary in the open")
+
+
+async def test_a_search_in_the_folder_itself_is_asked_about_and_then_shows_it(
+    project: Path,
+) -> None:
+    asked: list[ApprovalRequest] = []
+    ways: list[tuple[str, dict[str, Any]]] = [
+        ("grep", {"pattern": "canary", "path": "secrets"}),
+        ("glob", {"pattern": "*", "path": "hidden"}),
+        ("list", {"path": "secrets"}),
+        ("grep", {"pattern": "canary", "path": "secrets/key"}),
+    ]
+    told = await told_by(
+        ways, project, permissions=ASKING, approver=deciding(lambda _: Approve(), asked)
+    )
+    assert [request.ruling and request.ruling.rule for request in asked] == ["read(secrets/**)"] * 4
+    assert told[0] == ("ok", "secrets/key:1: canary one")
+    assert told[1] == ("ok", "secrets/key")
+    assert told[2][1].startswith("key")
+    assert told[3] == ("ok", "secrets/key:1: canary one")
+
+
+async def test_without_an_approval_the_folder_itself_is_not_searched(project: Path) -> None:
+    ways: list[tuple[str, dict[str, Any]]] = [("grep", {"pattern": "canary", "path": "secrets"})]
+    denied = await told_by(
+        ways, project, permissions=ASKING, approver=deciding(lambda _: Deny("no"), [])
+    )
+    not_asked = await told_by(
+        ways, project, permissions=ASKING, permission_mode="dont_ask", approver=lambda _: Approve()
+    )
+    assert [outcome for outcome, _ in (*denied, *not_asked)] == ["denied", "denied"]
+    assert "canary" not in str(denied + not_asked)
+
+
+async def test_an_approval_for_the_session_shows_the_folder_and_nothing_from_above(
+    project: Path,
+) -> None:
+    asked: list[ApprovalRequest] = []
+    inside = ("grep", {"pattern": "canary", "path": "secrets"})
+    script = [
+        calls(inside),
+        calls(inside),
+        calls(("grep", {"pattern": "canary"})),
+        says("done"),
+    ]
+    _, provider = await run_script(
+        script,
+        workspace=project,
+        permissions=ASKING,
+        approver=deciding(lambda _: Approve(scope="session"), asked),
+    )
+    texts = [text for request in provider.requests[1:] for _, _, text in outcomes_in(request)[-1:]]
+    assert texts[:2] == ["secrets/key:1: canary one"] * 2
+    assert "canary" not in texts[2]
+    assert "1 file or folder is left out" in texts[2]
+    assert len(asked) == 1
+
+
+async def test_approving_a_folder_does_not_approve_what_a_narrower_rule_asks_about(
+    project: Path,
+) -> None:
+    (project / "secrets/a.pem").write_text("canary of a key\n")
+    rules = {"ask": ["read(secrets/**)", "read(*.pem)", "grep(secrets/k*)"]}
+    grep, glob = await told_by(
+        [
+            ("grep", {"pattern": "canary", "path": "secrets"}),
+            ("glob", {"pattern": "*", "path": "secrets"}),
+        ],
+        project,
+        permissions=rules,
+        approver=lambda _: Approve(),
+    )
+    assert "canary" not in grep[1]
+    assert "[2 are left out: permission rules ask about *.pem, secrets/k*." in grep[1]
+    assert glob[1].splitlines()[0] == "secrets/key"
+    assert "[1 file or folder is left out: permission rules ask about *.pem." in glob[1]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, ToolSet
+from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded, ToolSet
 from holdfast.blocks.tool_registry.tool import AnyTool
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.tools import ToolContext
@@ -43,6 +43,7 @@ class Toolbox:
         outcome = await ready.run(context)
         if isinstance(outcome, FunctionFailed):
             return f"failed: {outcome.message}"
+        assert isinstance(outcome, Succeeded)
         parts = outcome.content
         assert all(isinstance(part, TextPart | MediaPart) for part in parts)
         return "".join(

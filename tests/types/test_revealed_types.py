@@ -18,6 +18,7 @@ from holdfast import (
     AgentError, ConfigError, ErrorCode, HookError, ProviderError, SessionError, is_agent_error
 )
 from holdfast import sync
+from holdfast.hooks import AfterTool, BeforeTool, Block, Hooks, Proceed
 
 @dataclass
 class City:
@@ -35,9 +36,18 @@ async def pay(amount: int, *, to: str = "Ana") -> bytes:
 
 several = [temperature, pay]
 
+async def check(given: BeforeTool) -> Proceed | Block:
+    return Proceed()
+
+def check_at_once(given: BeforeTool) -> Block:
+    return Block("no")
+
+def note(given: AfterTool) -> None:
+    given.say(given.ended.outcome)
+
 async def main(
     agent: Agent, session: AgentSession, caught: Exception,
-    blocking: sync.Agent, many: sync.AgentSession,
+    blocking: sync.Agent, many: sync.AgentSession, given: BeforeTool,
 ) -> None:
 '''
 
@@ -64,6 +74,8 @@ _REVEALED = {
     "many.stream('x', output_type=City)": "QueryStream[City]",
     "sync.run_agent('x', output_type=City)": "AgentResult[City]",
     "sync.run_agent_stream('x', output_type=City)": "QueryStream[City]",
+    "await Hooks().on('before_tool')(check)(given)": "Proceed | Block",
+    "agent.hooks.on('before_tool')(check_at_once)(given)": "Block",
     "temperature('Oslo')": "float",
     "await pay(3, to='Bo')": "bytes",
     "(caught if is_agent_error(caught) else None)": "AgentError | None",
@@ -75,6 +87,8 @@ _ACCEPTED = (
     "Agent('a/b', tools=several)",
     "ProviderError(ErrorCode.AUTH, 'x', provider='a')",
     "SessionError(ErrorCode.BUSY, 'x')",
+    "Agent('a/b', hooks=Hooks(before_tool=check, after_tool=note))",
+    "Hooks(before_tool=check_at_once)",
 )
 
 _REFUSED = (
@@ -87,6 +101,11 @@ _REFUSED = (
     "ConfigError(ErrorCode.AUTH, 'x')",
     "ConfigError(ErrorCode.CONFIG_INVALID, 'x').code == ErrorCode.AUTH",
     "(await agent.run('x', output_type=City)).output.inhabitants",
+    "Hooks().on('before_tool')(note)",
+    "Hooks().on('before_lunch')(check)",
+    "Hooks(after_tool=check)",
+    "Hooks(before_tools=check)",
+    "blocking.hooks.on('after_tool')(check_at_once)",
 )
 
 

@@ -22,8 +22,11 @@ def test_the_defaults_of_a_runtime() -> None:
         "checkpoint_seconds": 1.0,
         "heartbeat_seconds": 30.0,
         "close_drain_seconds": 15.0,
+        "hook_seconds": 60.0,
         "max_concurrent_sessions": 10,
         "session_timeout": 1800.0,
+        "sub_agent_depth": 3,
+        "parallel_sub_agents": 8,
         "cross_session_context": True,
         **dict.fromkeys(PLANNED),
     }

@@ -85,10 +85,13 @@ class Catalogue(SessionFinder):
     async def archive(self, reference: str, *, undo: bool = False) -> SessionDescription:
         """Put a session away, or (with `undo`) back.
 
-        An archived session can still be opened; it is listed only when asked for.
+        An archived session can still be opened; it is listed only when asked for. The sessions of
+        its sub-agents go with it.
         """
         record = await self.record(reference)
         now = None if undo else self._composition.clock.time_ms()
+        for child in await self._browse(SessionFilter(spawned_by=record.id)):
+            await self.archive(child.id, undo=undo)
         return await self._change(record, {"archived": now})
 
     async def touch(self, reference: str) -> SessionDescription:
@@ -117,12 +120,12 @@ class Catalogue(SessionFinder):
 
         """
         record = await self.record(reference)
-        for child in await self._browse(SessionFilter(spawned_by=record.id)):
-            await self.delete(child.id)
         live = self._composition.held(record.id)
         if live is not None:
             await live.close(force=True)
             await self._composition.forget(live)
+        for child in await self._browse(SessionFilter(spawned_by=record.id)):
+            await self.delete(child.id)
         lease = await self._acquire(record.id)
         try:
             if await self._has_forks(record.id):

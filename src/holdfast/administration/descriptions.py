@@ -13,7 +13,7 @@ from holdfast.vocabulary.ids import MessageId, PartId, QueryId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import Part
-from holdfast.vocabulary.usage import Usage
+from holdfast.vocabulary.usage import Usage, add_costs
 
 _DEFAULT_TITLE = re.compile(
     r"(?:New|Child) session - \d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z", re.ASCII
@@ -86,6 +86,25 @@ class SessionStats(_Value, frozen=True, kw_only=True):
     """In US dollars; None when the price of a model that was used is not known."""
     duration_ms: int = 0
     """The time that queries took, without the time between them."""
+
+    def __add__(self, other: "SessionStats") -> "SessionStats":
+        return SessionStats(
+            messages=self.messages + other.messages,
+            queries=self.queries + other.queries,
+            turns=self.turns + other.turns,
+            tool_calls=self.tool_calls + other.tool_calls,
+            usage=self.usage + other.usage,
+            cost=add_costs(self.cost, other.cost),
+            duration_ms=self.duration_ms + other.duration_ms,
+        )
+
+
+class SessionTree(_Value, frozen=True, kw_only=True):
+    """A session with those of its sub-agents, and theirs."""
+
+    session: SessionDescription
+    children: "tuple[SessionTree, ...]" = ()
+    """The first that began comes first."""
 
 
 class PartTimes(_Value, frozen=True, kw_only=True):
@@ -176,6 +195,9 @@ class ListOptions(TypedDict, total=False):
     tag: str
     parent: str
     spawned_by: str
+    """The session whose sub-agents' sessions are listed, and no others."""
+    children: bool
+    """Whether the sessions of sub-agents are listed with the others; False by default."""
     archived: bool | None
     """False by default; None lists archived sessions with the others."""
     updated_after: int

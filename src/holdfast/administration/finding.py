@@ -14,6 +14,7 @@ from holdfast.administration.descriptions import (
     SessionDescription,
     SessionStats,
     SessionSummary,
+    SessionTree,
     describe,
 )
 from holdfast.administration.history import described_messages, stats_of
@@ -59,6 +60,8 @@ class SessionFinder:
         chosen: dict[str, Any] = {"archived": False, **options}
         everywhere, limit = chosen.pop("everywhere", False), chosen.pop("limit", _PAGE)
         after = chosen.pop("after", None)
+        if not chosen.pop("children", False) and "spawned_by" not in chosen:
+            chosen["spawned"] = False
         records = await self._composition.store.index.browse(
             self._owner,
             None if everywhere else self._project,
@@ -97,11 +100,31 @@ class SessionFinder:
         spawned = await self._browse(SessionFilter(spawned_by=session_id))
         return tuple(map(describe, (*forks, *spawned)))
 
-    async def stats(self, reference: str) -> SessionStats:
-        """Add up messages, tokens, cost and duration over the log of a session."""
+    async def tree(self, reference: str) -> SessionTree:
+        """Describe a session with those of its sub-agents, and theirs; forks are not among them."""
+        return await self._tree_of(await self.record(reference))
+
+    async def _tree_of(self, record: SessionRecord) -> SessionTree:
+        spawned = await self._browse(SessionFilter(spawned_by=record.id))
+        first_began = sorted(spawned, key=lambda each: (each.created, each.id))
+        return SessionTree(
+            session=describe(record),
+            children=tuple([await self._tree_of(each) for each in first_began]),
+        )
+
+    async def stats(self, reference: str, *, children: bool = False) -> SessionStats:
+        """Add up messages, tokens, cost and duration over the log of a session.
+
+        With `children` the sessions of its sub-agents are added, too. Without it what they used is
+        not in the numbers: adding up the numbers of all sessions counts everything once.
+        """
         record = await self.record(reference)
         entries = await self._composition.store.log.read(record.id)
-        return stats_of(await fold_log(self._composition.store.log, entries), entries)
+        stats = stats_of(await fold_log(self._composition.store.log, entries), entries)
+        if children:
+            for child in await self._browse(SessionFilter(spawned_by=record.id)):
+                stats += await self.stats(child.id, children=True)
+        return stats
 
     async def find_prompt(self, reference: str, message_id: str) -> FoundPrompt | None:
         """Find a prompt that was sent with an id of its sender's choice; None without one."""

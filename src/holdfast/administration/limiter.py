@@ -76,7 +76,7 @@ class QueryLimiter:
                 self._note("expired")
                 raise RequestError(
                     ErrorCode.TIMEOUT,
-                    f"no turn came within {self._limits.pending_seconds:g} s; try again",
+                    f"the query did not start within {self._limits.pending_seconds:g} s; try again",
                 ) from None
         else:
             self._running += 1
@@ -141,7 +141,8 @@ class QueryLimiter:
     def _refusal(self) -> SessionError:
         self._note("refused")
         return SessionError(
-            ErrorCode.POOL_FULL, f"{self._limits.pending} queries wait already; try again"
+            ErrorCode.POOL_FULL,
+            f"{self._limits.pending} queries are already waiting; try again later",
         )
 
     def _note(self, event: LimiterEvent) -> None:

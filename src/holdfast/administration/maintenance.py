@@ -55,9 +55,9 @@ async def rebuild_index(composition: "Composition") -> int:
 async def old_sessions(
     composition: "Composition", *, owner: str, project: str | None, days: float
 ) -> tuple[SessionRecord, ...]:
-    """Return the sessions that were not updated for a number of days."""
+    """Return the sessions that were not updated for a number of days; sub-agents go with theirs."""
     before = composition.clock.time_ms() - int(days * _DAY_MS)
-    matching = SessionFilter(updated_before=before)
+    matching = SessionFilter(updated_before=before, spawned=False)
     return tuple(await composition.store.index.browse(owner, project, matching=matching))
 
 

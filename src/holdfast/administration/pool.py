@@ -230,7 +230,8 @@ class SessionPool(Generic[SessionT]):
                 return True
         self._refused += 1
         raise SessionError(
-            ErrorCode.POOL_FULL, f"all {len(candidates)} sessions{whose} are in use; try again"
+            ErrorCode.POOL_FULL,
+            f"all {len(candidates)} sessions{whose} are in use; close one, or try again later",
         )
 
     async def _open(self, key: Key) -> SessionT:
@@ -244,7 +245,9 @@ class SessionPool(Generic[SessionT]):
         if place.session is None and self._places.get(key) is place:
             del self._places[key]
         if place.opening.cancelled():
-            raise SessionError(ErrorCode.CLOSED, "the pool was closed while it was opened")
+            raise SessionError(
+                ErrorCode.CLOSED, "the pool was closed while the session was being opened"
+            )
         return place.opening.result()
 
     async def _close_place(self, key: Key, place: _Place[SessionT], reason: CloseReason) -> None:

@@ -83,7 +83,7 @@ async def export_session(
     if format_name != ARCHIVE and format_name not in FORMATS:
         known = (ARCHIVE, *FORMATS)
         told = f"the format {format_name!r} is {unknown_name(format_name, known)}"
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{told}; there are {', '.join(known)}")
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{told}; known are {', '.join(known)}")
     redactor = Redactor([record.project, str(Path.home())]) if redact else None
     if format_name == ARCHIVE:
         pieces = (
@@ -354,7 +354,7 @@ async def _described(
         opening.owner, opening.project, session_id=session_id
     )
     if record is None:
-        raise SessionError(ErrorCode.NOT_FOUND, f"session {session_id} was deleted meanwhile")
+        raise SessionError(ErrorCode.NOT_FOUND, f"session {session_id} was deleted in the meantime")
     return describe(record)
 
 

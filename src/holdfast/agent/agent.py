@@ -33,7 +33,9 @@ from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session import AgentSession
 from holdfast.agent.verbs import AgentRemote
 from holdfast.assembly.agent_inputs import split_model
+from holdfast.blocks.hook_dispatch.registration import Hooks
 from holdfast.blocks.tool_registry.registry import ToolRegistry
+from holdfast.blocks.tool_registry.tool import AnyTool, ToolOptions
 from holdfast.ports.abort import query_stopped
 from holdfast.serialization.session_state import check_state
 from holdfast.session.session_descriptions import SessionBindings, SessionRequest
@@ -43,6 +45,9 @@ from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings, changed_settings
 from holdfast.vocabulary.tools import ToolSpec
+
+    @property
+from holdfast.vocabulary.tools import ApprovalMode
 
 if TYPE_CHECKING:
     from holdfast.agent.sessions import AgentSessions
@@ -91,6 +96,14 @@ class Agent:
         snapshot = self._composition.registry.current()
         return tuple(snapshot.view(settings.allowed_tools, settings.denied_tools).wire_tools)
 
+    @property
+    def hooks(self) -> Hooks:
+        """The hooks of its sessions: what was given as `hooks=`, or none yet.
+
+        Register functions with `@agent.hooks.on("before_tool")`.
+        """
+        return self._composition.hooks
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -107,6 +120,7 @@ class Agent:
             AgentError: when the query fails or is aborted; its `result` is what was kept.
 
         """
+        check_names(options, QueryOptions, door="agent.run()")
         return await self.stream(prompt, **options).result()
 
     @takes(QueryOptions)
@@ -114,6 +128,7 @@ class Agent:
         self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
     ) -> QueryStream[OutputT]:
         """Answer one prompt in a session of its own, and watch the answer come."""
+        check_names(options, QueryOptions, door="agent.stream()")
         request = replace(self._new_session, is_for_one_query=True)
         session = AgentSession(self._composition, request, closes_after_query=True)
         return session.stream(prompt, **options)
@@ -140,7 +155,36 @@ class Agent:
         """
         check_reference(reference)
         request = replace(self._new_session, reference=reference)
-        return AgentRemote(self._composition, await self._composition.find(request))
+        try:
+            found = await self._composition.find(request)
+        except AgentError as error:
+            raise shortened(error) from error.__cause__
+        return AgentRemote(self._composition, found)
+
+    def as_tool(
+        self,
+        *,
+        name: str,
+        description: str,
+        approval: ApprovalMode = "never",
+        timeout: float | None = None,
+    ) -> AnyTool:
+        """Return a tool whose calls this agent answers, as the sub-agent of another agent.
+
+        Each call is answered in a session of its own, in the store of the agent that has the tool.
+        The model gives the tool a `prompt`, and gets the text of the answer. `timeout` is in
+        seconds; None or 0: any.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when the name is not one that a tool can have.
+
+        """
+        options = ToolOptions(
+            name=name, description=description, approval=approval, timeout=timeout
+        )
+        sub_agents = late_module("holdfast.agent.sub_agents")
+        made: AnyTool = sub_agents.make_sub_agent(self._composition, self._new_session, options)
+        return made
 
     async def close(self) -> None:
         """Close every session, then what they share. Closing twice is fine."""

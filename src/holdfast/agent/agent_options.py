@@ -16,6 +16,7 @@ from holdfast.assembly.agent_inputs import (
     TransportFactory,
     is_credential,
 )
+from holdfast.blocks.hook_dispatch.registration import Hooks
 from holdfast.blocks.tool_registry.registry import ToolInput
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
@@ -23,7 +24,7 @@ from holdfast.ports.native_agent import NativeAgent
 from holdfast.ports.session_store import Store
 from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.token_source import TokenSource
-from holdfast.ports.tools import Approver, BeforeTool, Unanswered
+from holdfast.ports.tools import Approver, Unanswered
 from holdfast.vocabulary.agent_defaults import Permissions
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.events import Instrumented
@@ -129,11 +130,12 @@ class AgentOptions(ScopedOptions, total=False):
     project: str | None
     title_model: str | None
     recall: bool
+    mcp_servers: Sequence[str] | None
     providers: Annotated[
         Iterable[ModelClient | NativeAgent],
         list_option(
             "Model clients of your own, found by their `provider`.",
-            wanted="a list of model clients",
+            wanted="a list of model clients, such as [MyClient()]",
         ),
     ]
     claude_agent: ClaudeAgentSettings
@@ -198,11 +200,15 @@ class AgentOptions(ScopedOptions, total=False):
             default="stop",
         ),
     ]
-    before_tool: Annotated[
-        BeforeTool | None,
-        function_option(
-            "An async function that is asked about each call before its input is parsed; returns "
-            "`Proceed`, `Block` or `Answer` of `holdfast.ports.tools`."
+    hooks: Annotated[
+        Hooks | None,
+        Option(
+            "Functions that are called before and after queries, turns, tool calls and "
+            "compactions, that change requests, and that are told of sessions; a "
+            "`holdfast.hooks.Hooks`.",
+            default=None,
+            fits=lambda value: value is None or isinstance(value, Hooks),
+            wanted="a Hooks of holdfast.hooks",
         ),
     ]
     instrumentation: Annotated[

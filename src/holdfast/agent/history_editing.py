@@ -118,5 +118,5 @@ def _parts_of(content: object) -> tuple[Part, ...]:
     elif isinstance(content, Sequence):
         parts = tuple(content)
     if not parts or not all(isinstance(part, Part) for part in parts):
-        raise ConfigError(ErrorCode.CONFIG_INVALID, "a message is a text, or parts of a message")
+        raise ConfigError(ErrorCode.CONFIG_INVALID, "a message must be a text or a list of parts")
     return cast("tuple[Part, ...]", parts)

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.agent.agent_options import AgentOptions, SettingsOptions
 from holdfast.agent.query_options import CreateSessionOptions, QueryOptions, SessionOptions
 from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
+from holdfast.blocks.hook_dispatch.registration import Hooks
 from holdfast.blocks.tool_registry.running import as_approver
 from holdfast.session.session_descriptions import NamedSettings
 from holdfast.vocabulary.agent_defaults import AgentDefaults
@@ -52,6 +53,16 @@ _DOORS: dict[str, type] = {
     "create_agent_session()": CreateSessionOptions,
 }
 """Where an option may be given, for the error of one that was given elsewhere."""
+
+
+_POSITIONAL = {
+    ("agent.session()", name): (
+        f"{name} is the first argument, without its name: agent.session('ana-1'), where 'ana-1' is "
+        "the name or the id of the session"
+    )
+    for name in ("name", "session_id", "id")
+}
+"""What is not an option but an argument, by door and name."""
 
 
 @cache
@@ -135,7 +146,7 @@ def check_names(options: Mapping[str, object], kind: type, *, door: str) -> Mapp
     """
     known = options_of(kind)
     if unknown := sorted(set(options) - set(known)):
-        told = "; ".join(_unknown(name, known) for name in unknown)
+        told = "; ".join(_POSITIONAL.get((door, name)) or _unknown(name, known) for name in unknown)
         raise TypeError(f"{door}: {told}")
     return known
 
@@ -280,6 +291,7 @@ def inputs_of(options: AgentOptions, resolved: "Resolved") -> AgentInputs:
             "store": options.get("store", resolved.agent.store),
             "runtime": resolved.runtime,
             "approver": None if approver is None else as_approver(approver),
+            "hooks": Hooks() if options["hooks"] is None else options["hooks"],
             "own_access": OwnAccess(**pick(options, OwnAccess)),
         }
     )
@@ -308,10 +320,12 @@ def check_subscription(kind: object, handler: object) -> None:
     if not isinstance(kind, type):
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
-            f"events are chosen by their class, such as TextDelta, not by {kind!r}",
+            f"pass the class of an event, such as TextDelta, not {kind!r}",
         )
     if not callable(handler):
-        raise ConfigError(ErrorCode.CONFIG_INVALID, f"a handler is a function, not {handler!r}")
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID, f"a handler must be a function, not {handler!r}"
+        )
 
 
 def check_reference(reference: object) -> None:
@@ -348,7 +362,8 @@ def check_text(text: object, *, of: str) -> None:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{of} must be text, not {text!r}")
     if writable(text) != text:
         raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"{of} holds half a character, which cannot be kept: {text!r}"
+            ErrorCode.CONFIG_INVALID,
+            f"{of} contains half of a surrogate pair, which cannot be stored: {text!r}",
         )
 
 

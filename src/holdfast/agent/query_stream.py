@@ -154,7 +154,7 @@ class QueryStream(Generic[OutputT]):
         if self._refused is not None:
             raise self._refused
         if self._left:
-            raise SessionError(ErrorCode.CLOSED, "this stream was left before it was used")
+            raise SessionError(ErrorCode.CLOSED, "this stream was closed before it was used")
         self._refuse_if_aborted()
         try:
             handle = await self._start_unless_aborted()

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from holdfast.agent.agent_options import SettingsOptions
 from holdfast.agent.history_editing import HistoryEditing
 from holdfast.agent.option_checks import (
+    check_names,
     check_options,
     check_reference,
     check_subscription,
@@ -148,6 +149,7 @@ class AgentSession(SessionMemory, HistoryEditing):
             AgentError: when the query fails or is aborted; its `result` is what was kept.
 
         """
+        check_names(options, QueryOptions, door="session.chat()")
         return await self.stream(prompt, **options).result()
 
     @takes(QueryOptions)
@@ -155,7 +157,7 @@ class AgentSession(SessionMemory, HistoryEditing):
         self, prompt: Prompt, **options: Unpack[QueryOptions[OutputT]]
     ) -> QueryStream[OutputT]:
         """Send a prompt and watch the answer come; nothing is sent before the first use."""
-        told: QueryOptions[Any] = check_options(options, QueryOptions, door="session.chat()")
+        told: QueryOptions[Any] = check_options(options, QueryOptions, door="session.stream()")
         query, named = make_query(prompt, told), self._named_by(told)
 
         async def start() -> "QueryHandle":
@@ -377,7 +379,9 @@ class AgentSession(SessionMemory, HistoryEditing):
                 await _give_up(opening)
                 raise
             if opening.cancelled():
-                raise SessionError(ErrorCode.CLOSED, "it was closed while it was opened")
+                raise SessionError(
+                    ErrorCode.CLOSED, "the session was closed while it was being opened"
+                )
             live = opening.result()
             if not self._closed:
                 self._live = live

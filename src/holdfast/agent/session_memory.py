@@ -66,7 +66,7 @@ class SessionMemory(SessionVerbs):
         check_id(other, of="a session's name or id")
         if not self._composition.configuration.resolved.runtime.cross_session_context:
             raise ConfigError(
-                ErrorCode.CONFIG_INVALID, "sessions are kept apart: cross_session_context is off"
+                ErrorCode.CONFIG_INVALID, "the runtime setting cross_session_context is off"
             )
         live = await self._live_session()
         found = await self._find(other)

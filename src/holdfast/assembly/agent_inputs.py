@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from holdfast.blocks.hook_dispatch.registration import Hooks
 from holdfast.blocks.tool_registry.registry import ToolInput
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelClient
@@ -18,7 +19,7 @@ from holdfast.ports.native_agent import NativeAgent
 from holdfast.ports.session_store import Store
 from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.token_source import TokenSource
-from holdfast.ports.tools import Approver, BeforeTool, Unanswered
+from holdfast.ports.tools import Approver, Unanswered
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.parts import MediaPart
@@ -85,7 +86,7 @@ class AgentInputs(msgspec.Struct, frozen=True, kw_only=True):
     store: str | Store
     approver: Approver | None
     unanswered: Unanswered
-    before_tool: BeforeTool | None
+    hooks: Hooks
     instrumentation: Callable[[Instrumented], None] | None
     telemetry: Telemetry | None
     transport: TransportFactory | None

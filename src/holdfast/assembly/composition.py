@@ -7,8 +7,11 @@ from pathlib import Path
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs, split_model
 from holdfast.assembly.configuration import Configuration
+from holdfast.assembly.guests import Guests
+from holdfast.assembly.mcp_servers import configured_servers
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.assembly.side_questions import ask_for_title
+from holdfast.blocks.hook_dispatch.dispatch import HookDispatch
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.blocks.token_estimate import estimate_tokens
 from holdfast.blocks.tool_registry.registry import ToolInput, ToolRegistry
@@ -32,7 +35,7 @@ from holdfast.vocabulary.errors import (
     SessionError,
     shortened,
 )
-from holdfast.vocabulary.events import Event, Instrumented
+from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.messages import Message, UserMessage
@@ -65,10 +68,17 @@ class Composition:
             ),
         )
         self.clock = inputs.clock
-        self._inputs = inputs
+        self.hooks = inputs.hooks
+        self.inputs = self._inputs = inputs
+        self._guests = Guests(self, inputs, Composition)
         self._title_model = configuration.title_model
         self.registry = ToolRegistry(
-            [*inputs.tools, *_tools_for(inputs, configuration), *self._own_tools()]
+            [
+                *inputs.tools,
+                *_tools_for(inputs, configuration),
+                *self._own_tools(),
+                *configured_servers(configuration),
+            ]
         )
         self._store: Store | None = None
         self._sessions: list[LiveSession] = []
@@ -93,7 +103,7 @@ class Composition:
                 runtime=inputs.runtime,
                 permissions=self._permissions,
                 surroundings=self._surroundings(),
-                before_tool=inputs.before_tool,
+                hooks=HookDispatch(inputs.hooks, seconds=inputs.runtime.hook_seconds),
             )
         )
         self._runner = self._make_runner()
@@ -126,6 +136,8 @@ class Composition:
             environment=self.configuration.environment.variables,
             blobs=lambda: self.store.blobs,
             refuses_path=self.configuration.permission_rules.refuses_path,
+            hides_paths=self.configuration.permission_rules.hidden_paths,
+            child_host=self._guests,
         )
 
     def _own_tools(self) -> tuple[ToolInput, ...]:
@@ -133,7 +145,8 @@ class Composition:
             return ()
         if not self._inputs.runtime.cross_session_context:
             raise ConfigError(
-                ErrorCode.CONFIG_INVALID, "recall needs cross_session_context, which is off"
+                ErrorCode.CONFIG_INVALID,
+                "recall=True needs the runtime setting cross_session_context, which is off",
             )
         owner, project = self.configuration.resolved.agent.owner, self.configuration.project
         return (late.recall_tool(lambda: self.store, owner=owner, project=project),)
@@ -155,8 +168,6 @@ class Composition:
         except AgentError as error:
             raise shortened(error) from error.__cause__
         self._sessions.append(live)  # from here on the agent closes it
-        if self._inputs.instrumentation is not None:
-            live.channel.on(Instrumented, self._inputs.instrumentation)
         return live
 
     def held(self, session_id: SessionId) -> LiveSession | None:
@@ -164,7 +175,7 @@ class Composition:
         for live in self._sessions:
             if live.session_id == session_id and not live.closed:
                 return live
-        return None
+        return self._guests.held(session_id)
 
     async def forget(self, live: LiveSession, *, is_one_shot: bool = False) -> None:
         """Keep nothing of a session that was closed.
@@ -179,6 +190,7 @@ class Composition:
         is_over = fold.unfinished_query() is None and not fold.inputs
         if is_over and live.session_id in self._one_shots - self.kept:
             self._one_shots.discard(live.session_id)
+            await self._guests.delete_children(live.session_id)
             await self.store.log.delete(live.session_id)
 
     async def find(self, request: SessionRequest) -> SessionId:
@@ -233,6 +245,8 @@ class Composition:
             deps=self._inputs.deps,
             cwd=self.configuration.cwd,
             telemetry=self._inputs.telemetry,
+            instrumentation=self._inputs.instrumentation,
+            hooks=self._blocks.hooks,
             make_title=self._make_title if self._title_model else None,
             title_model=self._title_model or "",
         )
@@ -275,13 +289,15 @@ class Composition:
             outcomes = await asyncio.gather(*closings, return_exceptions=True)
         finally:
             self._sessions.clear()
+            await self._guests.close()
             await self._close_shared()
         for failure in outcomes:
             if failure is not None:
                 raise failure
 
     async def _close_shared(self) -> None:
-        """Close the clients, and the store unless it was handed in."""
+        """Close the clients, what runs behind tools, and the store unless it was handed in."""
+        await self.registry.close()
         await self.clients.close()
         store, self._store = self._store, None
         if store is not None and isinstance(self._inputs.store, str):
@@ -297,8 +313,8 @@ def _tools_for(inputs: AgentInputs, configuration: Configuration) -> list[ToolIn
 
 STORES: dict[str, Callable[[str, str], Store]] = {
     "memory": lambda _, __: late.MemoryStore(),
-    "jsonl:DIR": lambda place, _: late.JsonlStore(_absolute(place)),
-    "sqlite:FILE": lambda place, _: late.SqliteStore(_absolute(place)),
+    "jsonl:DIR": lambda place, _: late.JsonlStore(_found(place, folder=0)),
+    "sqlite:FILE": lambda place, _: late.SqliteStore(_found(place, folder=1)),
     "postgresql://URL": lambda place, owner: _postgres_store(f"postgresql:{place}", owner),
 }
 """Every store string, and what makes its store from what comes after the colon, for an owner."""
@@ -320,12 +336,10 @@ def make_store(location: str, *, owner: str) -> Store:
             return make("", owner)
         if kind == name and wanted:
             if not place:
-                raise ConfigError(
-                    ErrorCode.CONFIG_INVALID, f"store {location!r} does not say where"
-                )
+                raise ConfigError(ErrorCode.CONFIG_INVALID, f"store {location!r} has no location")
             return make(place, owner)
     raise ConfigError(
-        ErrorCode.CONFIG_INVALID, f"{kind!r} names no store; use one of {', '.join(STORES)}"
+        ErrorCode.CONFIG_INVALID, f"{kind!r} is not a store; use one of {', '.join(STORES)}"
     )
 
 
@@ -338,5 +352,18 @@ def _postgres_store(url: str, owner: str) -> Store:
         ) from error
 
 
-def _absolute(place: str) -> Path:
-    return Path(place).expanduser().absolute()
+def _found(place: str, *, folder: int) -> Path:
+    """Return where a store is: its folder may be missing and is made then, the one above may not.
+
+    `folder` says how far up its folder is. A mistyped path is found out here, before a new and
+    empty store is made in a place that nothing else looks at.
+    """
+    path = Path(place).expanduser().absolute()
+    above = [path, *path.parents][folder:][1:2]
+    if above and not above[0].is_dir():
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"store {place!r}: there is no folder {str(above[0])!r}. A store makes one missing "
+            "folder at most; check the path, or make the folder first",
+        )
+    return path

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.stores.recording import RecordingClient
     from holdfast.stores.sqlite.store import SqliteStore
     from holdfast.tools import check_sandbox, coding_tools
+    from holdfast.tools.mcp import McpServer, McpStatus
     from holdfast.tools.recall import recall_tool
     from holdfast.tools.sandbox_check import SandboxCheck
 
@@ -40,6 +41,8 @@ __all__ = [
     "Dialect",
     "JsonlStore",
     "LocalModelClient",
+    "McpServer",
+    "McpStatus",
     "MemoryStore",
     "PostgresStore",
     "Random",
@@ -62,6 +65,7 @@ __all__ = [
 _CLAUDE_AGENT = "holdfast.providers.claude_agent.agent"
 _DIALECTS = "holdfast.providers.wire.chat_completions.dialects"
 _VENDOR_CLIENTS = "holdfast.providers.vendor_clients"
+_MCP = "holdfast.tools.mcp"
 _POSTGRES_STORE = "holdfast.stores.postgresql.store"
 _WEIGHT_FILES = "holdfast.providers.local.weights"
 
@@ -78,6 +82,8 @@ if not TYPE_CHECKING:
             "Dialect": _DIALECTS,
             "JsonlStore": "holdfast.stores.jsonl.store",
             "LocalModelClient": "holdfast.providers.local.client",
+            "McpServer": _MCP,
+            "McpStatus": _MCP,
             "MemoryStore": "holdfast.stores.memory",
             "PostgresStore": _POSTGRES_STORE,
             "Random": "random",

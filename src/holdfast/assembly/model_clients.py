@@ -61,7 +61,7 @@ class ModelClients:
         self._own = msgspec.structs.replace(own, api_key=None) if is_blank else own
         self._options = options
         self._own_provider = split_model(configuration.model)[0]
-        clients = tuple(given)
+        clients = tuple(map(_checked, given))
         self._given = {
             client.provider: self._recorded(client)
             for client in clients
@@ -133,7 +133,7 @@ class ModelClients:
         if provider == CLAUDE_AGENT:
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
-                "an agent that keeps its own session cannot stand in for a model",
+                "a native agent cannot be used where a model is needed, for example as a fallback",
                 provider=provider,
             )
         if provider == "local":
@@ -298,3 +298,30 @@ def _headers(connection: Connection, configuration: Configuration) -> dict[str, 
             place = ("providers", connection.provider, "headers", name)
             raise configuration.file.error(place, f"the variable {variable} is not set")
     return found
+
+
+def _checked(client: ModelClient | NativeAgent) -> ModelClient | NativeAgent:
+    """Return what was given as a model client, if it is one.
+
+    Raises:
+        ConfigError: CONFIG_INVALID saying what to pass instead.
+
+    """
+    given: object = client
+    if isinstance(given, str):
+        advice = (
+            f"is the text {given!r}. A provider that Holdfast knows is named by the model, as in "
+            f"Agent('{given.partition('/')[0]}/<model>'), and needs no providers="
+        )
+    elif isinstance(given, type):
+        advice = f"is the class {given.__name__}; pass an instance: {given.__name__}(...)"
+    elif not isinstance(getattr(given, "provider", None), str) or not (
+        isinstance(given, NativeAgent) or callable(getattr(given, "stream", None))
+    ):
+        advice = (
+            f"is of type {type(given).__name__}. Each item is a model client: an object with "
+            "`provider` (its name), `stream`, `count_tokens` and `close`"
+        )
+    else:
+        return client
+    raise ConfigError(ErrorCode.CONFIG_INVALID, f"option 'providers': an item {advice}")

@@ -71,6 +71,8 @@ async def _ask(resources: SessionResources, settings: Settings, text: str) -> st
         approver=None,
         unanswered="deny",
         make_title=None,
+        instrumentation=None,
+        hooks=resources.hooks.transforms_only(),
         runtime=replace(resources.runtime, cross_session_context=False),
     )
     request = SessionRequest(owner="aside", project="aside", settings=settings)
@@ -89,5 +91,5 @@ def _answer(live: LiveSession) -> str:
     if ended is not None and ended.error is not None:
         raise error_from_report(ended.error)
     if not isinstance(tip, AssistantMessage):
-        raise ProviderError(ErrorCode.PROTOCOL, "the model said nothing")
+        raise ProviderError(ErrorCode.PROTOCOL, "the model returned an empty answer")
     return tip.text

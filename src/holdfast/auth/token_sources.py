@@ -74,7 +74,7 @@ class CallableTokenSource:
         if not isinstance(value, str | Secret):
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
-                f"the function that gives the key returned {type(value).__name__}, not text",
+                f"the function for the key returned {type(value).__name__}, not text",
             )
         secret = value if isinstance(value, Secret) else Secret(value)
         if not secret:

@@ -56,7 +56,9 @@ def build_request(
 
     """
     if not any(isinstance(message, UserMessage) for message in messages):
-        raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is no prompt to answer yet")
+        raise SessionError(
+            ErrorCode.NOTHING_TO_SEND, "the conversation has no user message to answer"
+        )
     return ModelRequest(
         model=extras.model,
         messages=_with_reminders(messages, extras.reminders),

@@ -115,7 +115,7 @@ def installed_keyring() -> Keyring:
     except ImportError:
         raise ConfigError(
             ErrorCode.CONFIG_MISSING,
-            "a key is said to be in the keyring, and the package 'keyring' is not installed",
+            "a key is to be read from the keyring, but the package 'keyring' is not installed",
         ) from None
 
 

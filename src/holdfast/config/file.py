@@ -22,6 +22,7 @@ from holdfast.config.environment import Environment, locate
 from holdfast.config.schema import (
     FallbackStep,
     KeyReference,
+    McpServerEntry,
     ModelEntry,
     PriceEntry,
     ProviderEntry,
@@ -38,10 +39,11 @@ from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.option_declarations import unknown_name
 from holdfast.vocabulary.settings import RuntimeSettings, Settings
+from holdfast.vocabulary.tools import SERVER_NAME
 
 T = TypeVar("T")
 
-SECTIONS = ("defaults", "runtime", "providers", "models", "fallbacks", "prices")
+SECTIONS = ("defaults", "runtime", "providers", "models", "fallbacks", "prices", "mcpServers")
 LARGEST_FILE = 1 << 20
 _OTHERS_CAN_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _SECRET_FIELDS = frozenset({"api_key", "apikey", "auth_token", "password", "secret", "token"})
@@ -56,6 +58,8 @@ _HOW_TO_NAME_A_KEY = (
 _HOW_TO_NAME_A_HEADER = (
     'say where the secret is instead, which for a header is a variable: { env = "VARIABLE" }'
 )
+_HOW_TO_NAME_A_VARIABLE = 'say which variable of yours holds the secret: { env = "VARIABLE" }'
+_TELLING_NAME = r"(?i)(token|secret|passw(or)?d|credentials?|(api|access|auth)_?key)$"
 _HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _NO_HEADER = r"[\r\n\x00]"
 
@@ -72,6 +76,8 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     fallbacks: dict[str, tuple[FallbackStep, ...]] = {}
     """By alias or `provider/model`; `default` is for every other one."""
     prices: dict[str, PriceList] = {}
+    mcp_servers: dict[str, McpServerEntry] = {}
+    """By name; as they stand in the file, those that are disabled included."""
     lines: dict[KeyPath, int] = {}
     find_models: Callable[[str], Sequence[str]] = lambda _: ()
     """Finds the full names of models that may be meant by a name without a provider."""
@@ -97,13 +103,34 @@ def user_config(
     A file named by `config_path` or HOLDFAST_CONFIG_PATH must exist; the one in the folder of
     `config_dir`, HOLDFAST_CONFIG_DIR or the platform need not. Relative paths are taken from `cwd`.
     """
+    path, required = user_config_path(
+        environment,
+        cwd=cwd,
+        home=home,
+        platform=platform,
+        config_dir=config_dir,
+        config_path=config_path,
+    )
+    return load_config(path, required=required)
+
+
+def user_config_path(
+    environment: Environment,
+    *,
+    cwd: Path,
+    home: Path,
+    platform: str,
+    config_dir: str | os.PathLike[str] | None = None,
+    config_path: str | os.PathLike[str] | None = None,
+) -> tuple[Path, bool]:
+    """Return where the user's file is, and whether it must exist; see `user_config`."""
     # A folder that the caller gives goes before a file that the environment names.
     named = config_path or (None if config_dir else environment.get("HOLDFAST_CONFIG_PATH"))
     if named is not None:
-        return load_config(cwd / Path(named).expanduser(), required=True)
+        return cwd / Path(named).expanduser(), True
     folder = Path(config_dir) if config_dir is not None else None
     folders = locate(environment, home=home, platform=platform, config_dir=folder)
-    return load_config(cwd / folders.config_file)
+    return cwd / folders.config_file, False
 
 
 def load_config(path: Path, *, required: bool = False) -> ConfigFile:
@@ -179,6 +206,7 @@ class _Reader:
             models=self._each("models", self._read_model),
             fallbacks=self._each("fallbacks", self._read_fallback),
             prices=self._each("prices", self._read_price),
+            mcp_servers=self._each("mcpServers", self._read_server),
         )
 
     def _complain(self, path: KeyPath, message: str) -> ConfigError:
@@ -220,7 +248,7 @@ class _Reader:
 
     def _settings(self, at: KeyPath, values: JsonObject) -> JsonObject:
         if "fallbacks" in values:
-            raise self._complain((*at, "fallbacks"), "belongs into the table [fallbacks]")
+            raise self._complain((*at, "fallbacks"), "belongs in the table [fallbacks]")
         checked(values, Settings, at=at, complain=self._complain)
         return values
 
@@ -238,13 +266,32 @@ class _Reader:
             raise self._complain((*at, "base_url"), wrong)
         return entry
 
+    def _read_server(self, at: KeyPath, value: Json) -> McpServerEntry:
+        table = without_decimals(self._table(at, value))
+        if not re.fullmatch(SERVER_NAME, str(at[-1])):
+            raise self._complain(at, "must be named by 1 to 32 letters, digits, '-' and single '_'")
+        if isinstance(table.get("token"), str):
+            raise self._complain((*at, "token"), _HOW_TO_NAME_A_KEY)
+        entry = checked(table, McpServerEntry, at=at, complain=self._complain)
+        if (entry.command is None) == (entry.url is None):
+            raise self._complain(at, "give either command or url")
+        for name, content in entry.headers.items():
+            if wrong := _header_fault(name, content):
+                raise self._complain((*at, "headers", name), wrong)
+        for name, content in entry.env.items():
+            if wrong := _variable_fault(name, content):
+                raise self._complain((*at, "env", name), wrong)
+        if entry.url is not None and (wrong := url_fault(entry.url.partition("?")[0])):
+            raise self._complain((*at, "url"), wrong)
+        return entry
+
     def _read_model(self, at: KeyPath, value: Json) -> ModelEntry:
         table: JsonObject = without_decimals(self._table(at, value))
         own = {n: v for n, v in table.items() if n in {"model", "context_window", "max_output"}}
         settings = self._settings(at, {n: v for n, v in table.items() if n not in own})
         entry = checked(own | {"settings": settings}, ModelEntry, at=at, complain=self._complain)
         if "/" in str(at[-1]):
-            raise self._complain(at, "a short name has no slash in it")
+            raise self._complain(at, "a short name must not contain a slash")
         if not _names_a_model(entry.model):
             raise self._complain((*at, "model"), 'must be written as "provider/model"')
         return entry
@@ -294,6 +341,15 @@ def _header_fault(name: str, content: str | KeyReference) -> str | None:
             return f"secrets are not written into this file; {_HOW_TO_NAME_A_HEADER}"
         return "holds a line break" if re.search(_NO_HEADER, content) else None
     return None if content.env is not None else _HOW_TO_NAME_A_HEADER
+
+
+def _variable_fault(name: str, content: str | KeyReference) -> str | None:
+    """Say what is wrong with a variable of an MCP server; None if nothing is."""
+    if isinstance(content, str):
+        if re.search(_TELLING_NAME, name):
+            return f"secrets are not written into this file; {_HOW_TO_NAME_A_VARIABLE}"
+        return None
+    return None if content.env is not None else _HOW_TO_NAME_A_VARIABLE
 
 
 def _names_a_model(name: str) -> bool:

@@ -6,16 +6,15 @@ trust itself.
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
+from holdfast.config.private_files import locked, replace_file
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.vocabulary.approvals import Grant
 from holdfast.vocabulary.errors import ErrorCode, StoreError
-from holdfast.vocabulary.late_names import late_module
 
 FILE_NAME = "permissions.json"
 
@@ -122,36 +121,15 @@ class KeptDecisions:
 
     def _change(self, change: Callable[[_Decisions], _Decisions]) -> None:
         """Replace the file by a changed one, in one step and for one process at a time."""
-        temporary = self.path.with_name(f"{FILE_NAME}.{os.urandom(8).hex()}")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with self._locked():
+            with locked(self.path):
                 before = self._read()
                 after = change(before)
-                if after == before:
-                    return
-                content = msgspec.json.encode(after)
-                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                temporary.replace(self.path)
+                if after != before:
+                    replace_file(self.path, msgspec.json.encode(after))
         except OSError as error:
-            with suppress(OSError):
-                temporary.unlink()
             message = f"the decision could not be kept in {self.path}: {error.strerror}"
             raise StoreError(ErrorCode.UNAVAILABLE, message) from error
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl = late_module("fcntl")  # there is none on Windows, where configuration is read
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
 
 
 def _beneath(folder: Path, decisions: _Decisions) -> tuple[Grant, ...]:

@@ -55,9 +55,10 @@ class ProjectFile(msgspec.Struct, frozen=True, kw_only=True):
         except UnicodeDecodeError:
             message = f"{self.path} is not UTF-8 text"
             raise ConfigError(ErrorCode.CONFIG_INVALID, message) from None
-        for section in ("providers", "models", "fallbacks", "prices", "runtime"):
+        for section in ("providers", "models", "fallbacks", "prices", "runtime", "mcp_servers"):
             if getattr(config, section):
-                raise config.error((section,), "cannot be set by the file of a project")
+                place = "mcpServers" if section == "mcp_servers" else section
+                raise config.error((place,), "cannot be set by the file of a project")
         for name in config.defaults:
             if name in AgentDefaults.__struct_fields__ and name not in _OF_PROJECTS:
                 raise config.error(("defaults", name), "cannot be set by the file of a project")

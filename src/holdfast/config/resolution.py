@@ -174,6 +174,11 @@ def _full_name(name: str, file: ConfigFile) -> str:
 
 
 def _unknown_model(name: str, file: ConfigFile) -> str:
+    provider, slash, model = name.partition("/")
+    if slash and provider and not model:
+        usual = [found for found in file.find_models(name) if found.startswith(name)]
+        such_as = f", such as {usual[0]!r}" if usual else ""
+        return f"{name!r} names a provider and no model; write it as 'provider/model'{such_as}"
     hint = unknown_name(name, file.models).removeprefix("unknown")
     if not hint and (found := file.find_models(name)):
         hint = f"; did you mean {' or '.join(map(repr, found))}?"

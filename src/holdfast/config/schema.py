@@ -7,7 +7,7 @@ A check says where the first wrong value stands. The tables of settings are in
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated, Any, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -76,6 +76,28 @@ class ProviderEntry(_Table, frozen=True, kw_only=True):
     organization: str | None = None
     project: str | None = None
     location: str | None = None
+
+
+class McpServerEntry(_Table, frozen=True, kw_only=True):
+    """One `[mcpServers.NAME]`: an MCP server, with a `command` or a `url`."""
+
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str | KeyReference] = {}
+    """Variables for the program; one that is a secret is named by the variable that holds it."""
+    cwd: str | None = None
+    url: str | None = None
+    headers: dict[str, str | KeyReference] = {}
+    token: KeyReference | None = None
+    """A bearer token for the URL."""
+    type: str | None = None
+    """`stdio` or `http`, as other programs write it; it follows from the rest."""
+    approval: Literal["ask", "never"] | None = None
+    trust_annotations: bool | None = None
+    timeout: float | None = None
+    connect_timeout: float | None = None
+    disabled: bool = False
+    """Whether it is left out."""
 
 
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

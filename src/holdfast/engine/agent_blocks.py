@@ -2,6 +2,7 @@
 
 import msgspec
 
+from holdfast.blocks.hook_dispatch.dispatch import HookDispatch
 from holdfast.blocks.request_builder import RequestBuilder, build_request
 from holdfast.blocks.stream_processor.processor import StreamProcessor, StreamProcessorInterface
 from holdfast.blocks.tool_registry.registry import ToolRegistryInterface
@@ -16,7 +17,6 @@ from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from holdfast.ports.runner import Runner
-from holdfast.ports.tools import BeforeTool
 from holdfast.vocabulary.settings import RuntimeSettings
 
 
@@ -29,7 +29,7 @@ class BlockInputs(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     clock: Clock
     random: Random
     runtime: RuntimeSettings = RuntimeSettings()
-    before_tool: BeforeTool | None = None
+    hooks: HookDispatch = msgspec.field(default_factory=HookDispatch)
     permissions: CallPermissions = CallPermissions()
     """Which tool calls run; by default those whose tools do not ask."""
     surroundings: ToolSurroundings = NO_SURROUNDINGS
@@ -46,6 +46,7 @@ class AgentBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tool_registry: ToolRegistryInterface
     turn_runner: TurnRunnerInterface
     dispatcher: ToolDispatcher
+    hooks: HookDispatch
     query_runner: Runner[QueryScope]
 
 
@@ -64,7 +65,6 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
             clock=inputs.clock, random=inputs.random, surroundings=inputs.surroundings
         ),
         permissions=inputs.permissions,
-        before_tool=inputs.before_tool,
     )
     queries = QueryRunner(
         attempts=ProviderAttempts(route=inputs.route, clock=inputs.clock, random=inputs.random),
@@ -78,5 +78,6 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         tool_registry=inputs.tool_registry,
         turn_runner=turns,
         dispatcher=dispatcher,
+        hooks=inputs.hooks,
         query_runner=queries,
     )

@@ -4,6 +4,7 @@ import msgspec
 
 from holdfast.blocks.permission_rules.decisions import PermissionQuestion, PermissionRules
 from holdfast.blocks.permission_rules.grants import GrantPlace, find_grant
+from holdfast.blocks.permission_rules.rules import NamedTools, names_without_tool
 from holdfast.blocks.tool_registry.registry import Ready
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.logs import scrubbed_logger
@@ -59,10 +60,32 @@ class CallPermissions:
         self._rules = rules
         self._folder = folder
         self._project = project
+        self._warned: set[str] = set()
+        """Names of tools that a warning was logged about."""
 
     def policy(self, scope: QueryScope) -> JsonObject:
         """Return the mode and the rules in force, for the log."""
         return self._in_force(scope).snapshot()
+
+    def warn_about_names(self, scope: QueryScope) -> None:
+        """Log a warning, once for each name, where a rule or a setting names no offered tool.
+
+        It is not refused: a source of tools may offer the tool later, and another session or query
+        may have tools of its own.
+        """
+        settings = scope.settings
+        named = NamedTools(
+            rules=self._rules.rules,
+            allowed=settings.allowed_tools or (),
+            denied=settings.denied_tools,
+        )
+        if not named:
+            return
+        offered = (item.name for item in scope.tools.wire_tools)
+        for name, message in names_without_tool(named, offered):
+            if name not in self._warned:
+                self._warned.add(name)
+                _logger.warning("%s", message)
 
     async def judge(self, scope: QueryScope, tool: str, ready: Ready) -> Judged:
         """Decide about a call that nobody was asked about yet."""

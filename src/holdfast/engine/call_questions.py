@@ -19,7 +19,7 @@ from holdfast.vocabulary.approvals import (
 )
 from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
 from holdfast.vocabulary.errors import ErrorCode, HookError
-from holdfast.vocabulary.ids import new_approval_id
+from holdfast.vocabulary.ids import ApprovalId, new_approval_id
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import ToolCallPart
 
@@ -88,12 +88,18 @@ async def ask_all(scope: QueryScope, questions: Iterable[Question]) -> None:
 
 async def answer_to(scope: QueryScope, question: Question) -> ApprovalSettled:
     """Ask the approver; the first answer decides, its own or one from elsewhere."""
+    return await answer_by_id(scope, question.request.approval_id, question.answer)
+
+
+async def answer_by_id(
+    scope: QueryScope, asked: ApprovalId, answer: "asyncio.Future[ApprovalSettled]"
+) -> ApprovalSettled:
+    """Ask the approver about a recorded question; see `answer_to`."""
     pending = scope.fold.pending_approvals()
-    asked = question.request.approval_id
     request = next((item for item in pending if item.id == asked), None)
     if request is not None:  # otherwise it is answered already
-        await _ask_approver(scope, request, question.answer)
-    return await question.answer
+        await _ask_approver(scope, request, answer)
+    return await answer
 
 
 async def _ask_approver(
@@ -138,5 +144,5 @@ async def _ask_safely(answer: Awaitable[Decision]) -> Decision:
         return check_decision(decision)
     except ValueError as error:
         raise HookError(
-            ErrorCode.HOOK_FAILED, f"the approver returned what is no decision: {error}"
+            ErrorCode.HOOK_FAILED, f"the approver returned an invalid decision: {error}"
         ) from error

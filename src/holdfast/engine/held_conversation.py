@@ -15,6 +15,7 @@ from holdfast.engine.measurements import QueryMeasurement
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_end import closing_events, outcome_of, query_ended, until_over
 from holdfast.engine.query_scope import QueryScope, SessionScope
+from holdfast.engine.session_hooks import SessionHooks
 from holdfast.ports.abort import AbortController, AbortSignal, query_stopped
 from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.runner import QueryInput, QueryOutcome
@@ -29,7 +30,7 @@ from holdfast.vocabulary.commands import (
     DenyCall,
     SendPrompt,
 )
-from holdfast.vocabulary.entries import ApprovalRequested, Entry, InputQueued
+from holdfast.vocabulary.entries import ApprovalRequested, Entry, HookMessage, InputQueued
 from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
 from holdfast.vocabulary.events import Busy, Event, Idle, LiveEvent, SessionStatus, StatusChanged
 from holdfast.vocabulary.ids import (
@@ -74,8 +75,9 @@ class HeldConversation:
         self.approvals = ApprovalCoordinator(
             unanswered=self._unanswered, commit=self._commit, clock=clock
         )
+        session_id = new_session_id()
         self._session = SessionScope(
-            session_id=new_session_id(),
+            session_id=session_id,
             fold=self._fold,
             waiting=lambda: self._fold.inputs,
             approvals=self.approvals,
@@ -83,6 +85,13 @@ class HeldConversation:
             set_status=self._show_status,
             registry=blocks.tool_registry,
             approver=approver or _wait_for_command,
+            hooks=SessionHooks(
+                blocks.hooks,
+                session_id=session_id,
+                tasks=self._tasks,
+                stamp=Stamp(clock),
+                log=_HookLog(self),
+            ),
         )
 
     @property
@@ -113,7 +122,7 @@ class HeldConversation:
 
         """
         if self._running is not None:
-            raise SessionError(ErrorCode.BUSY, "a query runs on this conversation already")
+            raise SessionError(ErrorCode.BUSY, "a query is already running on this conversation")
         message = _as_message(prompt)
         query = QueryInput(
             query_id=message.query_id or new_query_id(),
@@ -142,7 +151,7 @@ class HeldConversation:
             model=self.settings.model,
             prompt=query.message,
         )
-        return QueryScope(
+        scope = QueryScope(
             session=self._session,
             fold=self._fold,
             recorder=_QueryRecorder(self, running.abort.signal),
@@ -154,6 +163,8 @@ class HeldConversation:
             registry=self._blocks.tool_registry,
             loop=LoopDetector.of(self._fold.settings),
         )
+        scope.begin_hooks()
+        return scope
 
     async def _drive(self, scope: QueryScope, running: "_Running") -> QueryOutcome:
         """Let the query work in a task of its own, and record how it ended."""
@@ -174,14 +185,19 @@ class HeldConversation:
         self.apply(
             [*closing_events(scope, outcome, rests=False), *scope.measurement.end(ended), ended]
         )
+        if scope.hooks is not None:
+            await scope.hooks.end(ended)
         self._show_status(Idle())
         if cancelled:
             raise asyncio.CancelledError
         return outcome
 
     async def _answer(self, scope: QueryScope) -> QueryOutcome:
-        await self._blocks.query_runner.start(scope)
-        return await self._blocks.query_runner.run(scope)
+        runner = self._blocks.query_runner
+        await runner.start(scope)
+        if scope.hooks is None:
+            return await runner.run(scope)
+        return await scope.hooks.run(lambda: runner.run(scope))
 
     def apply(self, events: Sequence[Event]) -> None:
         """Let events happen: fold the entries among them, then publish all of them."""
@@ -189,7 +205,8 @@ class HeldConversation:
         for event in events:
             if isinstance(event, Entry):
                 entry = msgspec.structs.replace(event, seq=self._fold.head + 1)
-                shown.append(self._fold.compose(entry))
+                if not isinstance(entry, HookMessage) or entry.display:
+                    shown.append(self._fold.compose(entry))
                 self._fold.apply(entry)
             else:
                 shown.append(event)
@@ -231,7 +248,9 @@ class HeldConversation:
     def _steer(self, queued: InputQueued) -> None:
         """Put a prompt into the query that runs: its next turn has it."""
         if self._running is None:
-            raise SessionError(ErrorCode.NOT_FOUND, "no query runs that could take the prompt in")
+            raise SessionError(
+                ErrorCode.NOT_FOUND, "no query is running that could receive the prompt"
+            )
         self.apply([queued])
 
 
@@ -264,6 +283,21 @@ class _Running:
             self.stopped.set_result(None)
         if self._worker is not None:
             self._worker.cancel()
+
+
+class _HookLog:
+    """Where hooks say something between queries."""
+
+    def __init__(self, held: HeldConversation) -> None:
+        self._held = held
+
+    async def commit(self, events: Sequence[Event]) -> None:
+        """Fold and publish events."""
+        self._held.apply(events)
+
+    def show(self, events: Sequence[LiveEvent]) -> None:
+        """Publish live-only events."""
+        self._held.channel.publish(events)
 
 
 class _QueryRecorder:

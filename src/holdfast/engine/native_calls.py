@@ -10,6 +10,7 @@ from holdfast.engine.native_link import NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
 from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
+from holdfast.ports.hooks import Answer, Block
 from holdfast.ports.native_agent import (
     Allow,
     CallResult,
@@ -18,7 +19,7 @@ from holdfast.ports.native_agent import (
     Permission,
     Refuse,
 )
-from holdfast.ports.tools import Answer, Block, PreparedCall, ToolContext
+from holdfast.ports.tools import PreparedCall, ToolContext
 from holdfast.serialization.canonical import arguments_hash, canonical_json
 from holdfast.vocabulary.entries import ApprovalSettled
 from holdfast.vocabulary.events import ToolProgress

@@ -140,6 +140,8 @@ class NativeMirror:
         if out:
             await self._scope.recorder.record(out)
         self._changed.set()
+        if self._scope.hooks is not None:
+            await self._scope.hooks.saw(out)
 
     async def _take(self, message: NativeMessage) -> None:
         if self._scope.abort.signal.aborted:

@@ -90,7 +90,7 @@ class NativeOpener:
         if wanted is not None and history and policy.resume == "fail":
             raise SessionError(
                 ErrorCode.NOT_FOUND,
-                f"the native session {wanted} cannot be gone on with",
+                f"the native session {wanted} cannot be resumed",
                 provider=self._agent.provider,
             )
         live = await self._open(self._opening)
@@ -110,7 +110,7 @@ class NativeOpener:
         except (SessionError, ProviderError) as error:
             if error.code not in _STALE:
                 raise
-            _logger.info("the native session %s cannot be gone on with: %s", wanted, error)
+            _logger.info("the native session %s cannot be resumed: %s", wanted, error)
             return None
 
     async def _open(self, opening: NativeOpening) -> NativeLive:

@@ -14,8 +14,7 @@ from holdfast.engine.native_calls import NativeCalls
 from holdfast.engine.native_link import NativeLive, NativeQuestion
 from holdfast.engine.native_mirror import NativeMirror
 from holdfast.engine.native_opening import NativeOpener, NativePolicy, Opened
-from holdfast.engine.query_runner import say
-from holdfast.engine.query_scope import QueryScope
+from holdfast.engine.query_scope import QueryScope, say
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.ports.clock import Clock
 from holdfast.ports.model_client import ModelCatalogue
@@ -151,7 +150,7 @@ class _NativeQuery:
         scope = self._scope
         granted = _granted_calls(scope)
         opened = await NativeOpener(
-            scope, self._agent, opening=self._opening(), policy=self._blocks.policy
+            scope, self._agent, opening=await self._opening(), policy=self._blocks.policy
         ).open()
         parts = self._first_parts(opened, granted)
         while True:
@@ -166,9 +165,9 @@ class _NativeQuery:
                 return outcome
             parts = following
 
-    def _opening(self) -> NativeOpening:
+    async def _opening(self) -> NativeOpening:
         scope, settings = self._scope, self._scope.settings
-        scope.tools = scope.registry.current()
+        await scope.ready_tools()
         offered = scope.tools.view(settings.allowed_tools, settings.denied_tools)
         return NativeOpening(
             model=self._model,

@@ -81,7 +81,7 @@ class TurnDriver:
         """
         self._claim("turns")
         if self._waiting >= self._capacity:
-            raise SessionError(ErrorCode.BUSY, f"{self._capacity} turns wait already")
+            raise SessionError(ErrorCode.BUSY, f"{self._capacity} turns are already waiting")
         return self._turn(parts, within)
 
     async def _turn(

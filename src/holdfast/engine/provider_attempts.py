@@ -28,6 +28,7 @@ _NO_FALLBACK = frozenset(
         ErrorCode.ABORTED,
         ErrorCode.BAD_REQUEST,
         ErrorCode.CONTENT_FILTER,
+        ErrorCode.HOOK_FAILED,
         ErrorCode.NOTHING_TO_SEND,
     }
 )

@@ -3,12 +3,14 @@
 import asyncio
 from typing import Any
 
+from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.engine.query_scope import QueryScope
+from holdfast.ports.clock import Clock, Stamp
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryOutcome
 from holdfast.vocabulary.entries import QueryEnded, ToolEnded, TurnEnded
-from holdfast.vocabulary.errors import AgentError, ErrorCode
+from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError
 from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import QueryId
 from holdfast.vocabulary.parts import TextPart
@@ -18,6 +20,7 @@ _logger = scrubbed_logger(__name__)
 _STOP_SECONDS = 0.5
 """How long the work of a query that was stopped is waited for."""
 
+_CUT_OFF = "the query was cut off before its end, and a new prompt came instead of a resume"
 _CANCELLED = "This call was cancelled while it ran. It may or may not have taken effect."
 
 
@@ -29,6 +32,7 @@ async def until_over(
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     if not worker.done():
         await asyncio.wait({worker}, timeout=_STOP_SECONDS)
+    # Python cannot end a task that swallows its cancellation; waiting for it would hang the caller.
     if not worker.done():
         worker.add_done_callback(_forget)
         _logger.warning(
@@ -83,7 +87,9 @@ def closing_events(scope: QueryScope, outcome: QueryOutcome, *, rests: bool) -> 
             scope.turn.answer.close(out)
         message_id = fold.open_turn.started.message_id
         out.append(TurnEnded(**scope.turn_stamp(), message_id=message_id, interrupted=True))
-    resting = {asked.call_id for asked in fold.approvals.values()} if rests else set()
+    # A call that was started before, of an idempotent tool, may be asked about again.
+    asked = fold.approvals.values() if rests else ()
+    resting = {item.child.call_id if item.child else item.call_id for item in asked}
     out.extend(
         ToolEnded(
             **scope.turn_stamp(),
@@ -98,7 +104,25 @@ def closing_events(scope: QueryScope, outcome: QueryOutcome, *, rests: bool) -> 
     if not rests:
         reason = f"the query ended: {outcome.stop_reason}"
         out.extend(scope.session.approvals.cancellations(reason))
+    if scope.hooks is not None:
+        scope.hooks.cut_off(out)
     return out
+
+
+def ends_of_cut_off(fold: SessionFold, clock: Clock) -> list[QueryEnded]:
+    """Return the ends of queries that have none, because their process stopped or its store failed.
+
+    For a moment in which no query runs and a prompt comes. The open turn and its tool calls get no
+    end here: what became of them is not known, and the conversation says so.
+    """
+    error = RequestError(ErrorCode.ABORTED, _CUT_OFF).report
+    # A query whose prompt still waits, because the append of its start was torn, starts again.
+    waiting = {item.message.query_id for item in fold.inputs.values()}
+    return [
+        QueryEnded(**Stamp(clock, query_id=query_id)(), stop_reason="aborted", error=error)
+        for query_id in fold.unended
+        if query_id not in waiting
+    ]
 
 
 def query_ended(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int) -> QueryEnded:

@@ -8,7 +8,7 @@ from holdfast.blocks.approval_coordinator import NEW_PROMPT
 from holdfast.blocks.conversation.tool_calls import said_at
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.engine.provider_attempts import ProviderAttempts
-from holdfast.engine.query_scope import ModelPlan, QueryScope
+from holdfast.engine.query_scope import ModelPlan, QueryScope, say
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import record_end, record_failure
 from holdfast.engine.turn_runner import TurnOutcome, TurnRunnerInterface
@@ -18,17 +18,15 @@ from holdfast.serialization.canonical import canonical_json
 from holdfast.vocabulary.entries import (
     Entry,
     InputPromoted,
-    InputQueued,
     QueryStarted,
     TurnDiscarded,
 )
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, ProviderError, ToolError
 from holdfast.vocabulary.events import QuerySummary
-from holdfast.vocabulary.ids import InputId, new_input_id, new_message_id
+from holdfast.vocabulary.ids import InputId
 from holdfast.vocabulary.messages import (
     AssistantMessage,
     KeptOptions,
-    Sender,
     UserMessage,
     without_defaults,
 )
@@ -126,6 +124,7 @@ class QueryRunner:
         entries.append(started)
         if scope.input.input_id is not None:
             entries.append(InputPromoted(**scope.stamp(), input_id=InputId(scope.input.input_id)))
+        # A prompt that settles calls or an open turn is folded before the request is built.
         if message is None or scope.fold.calls or scope.fold.open_turn is not None:
             await scope.recorder.record(entries)
         else:
@@ -141,7 +140,8 @@ class QueryRunner:
         """
         if scope.input.resumes is not None and scope.fold.is_answered():
             return QueryOutcome(stop_reason="complete")  # only its end was not recorded
-        scope.tools = scope.registry.current()
+        await scope.ready_tools()
+        self._dispatcher.warn_about_names(scope)
         prompt = scope.input.message
         progress = _Progress(
             reminders=scope.input.reminders,
@@ -154,7 +154,11 @@ class QueryRunner:
                 if rest is not None:
                     return rest
             await self._promote_steers(scope, progress)
+            if scope.hooks is not None and (rest := await scope.hooks.before_turn()) is not None:
+                return rest
             turn = await self._attempts.run(scope, self._next_turn(scope, progress))
+            if scope.hooks is not None:
+                await scope.hooks.after_turn(turn.message_id)
             progress.reminders, progress.fresh_media, progress.require_tool = (), (), None
             stop_reason = await self._after_turn(scope, turn, progress)
             if stop_reason is None and progress.limit is not None:
@@ -305,21 +309,6 @@ class QueryRunner:
         return True
 
 
-async def say(scope: QueryScope, text: str) -> UserMessage:
-    """Put a message of the program's own into the conversation, and return it."""
-    input_id = new_input_id()
-    message = UserMessage(
-        id=new_message_id(),
-        parts=(TextPart(text=text),),
-        query_id=scope.query_id,
-        sender=Sender(kind="orchestrator"),
-    )
-    queued = InputQueued(**scope.stamp(), input_id=input_id, message=message, delivery="steer")
-    promoted = InputPromoted(**scope.stamp(), input_id=input_id)
-    await scope.recorder.record([queued, promoted])
-    return message
-
-
 def _summary_of(scope: QueryScope, extras: RequestExtras) -> QuerySummary:
     """Count what the next request sends; results of tools are one message of the user's side."""
     counts = scope.fold.conversation.counts.update()
@@ -349,10 +338,10 @@ def _output_call(scope: QueryScope) -> ToolCallPart | None:
 
 def _limit_reached(scope: QueryScope, limits: Limits, *, now: float) -> str | None:
     """Return the limit that allows one more turn and no other after it, as `turns=50`."""
-    cost = float(scope.cost) if scope.cost is not None else 0.0
+    cost = float(scope.cost or 0) + float(scope.children.cost or 0)
     used: dict[str, float] = {
         "turns": scope.turns + 1,
-        "tokens": scope.usage.total,
+        "tokens": scope.usage.total + scope.children.usage.total,
         "cost": cost,
         "seconds": now - scope.started_at,
         "tool_calls": scope.tool_calls,
@@ -393,5 +382,6 @@ def _refuse_unknown(name: str, tools: tuple[ToolSpec, ...]) -> None:
     """Refuse to require a tool that the model is not offered."""
     if all(tool.name != name for tool in tools):
         raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"tool {name!r} is required, and the model may not use it"
+            ErrorCode.CONFIG_INVALID,
+            f"tool {name!r} is required, but it is not among the tools that the model may use",
         )

@@ -1,5 +1,6 @@
 """Scopes: what one query knows of its session, of itself and of its turn."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -10,20 +11,35 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinatorInterface
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
 from holdfast.blocks.stream_processor.processor import AnswerInterface
-from holdfast.blocks.tool_registry.registry import ToolRegistry, ToolRegistryInterface, ToolSet
+from holdfast.blocks.tool_registry.registry import (
+    ToolRegistry,
+    ToolRegistryInterface,
+    ToolSet,
+    ready_tools,
+)
 from holdfast.engine.measurements import QueryMeasurement, TurnMeasurement
 from holdfast.engine.native_link import NativeSlot
 from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.engine.query_hooks import HookedQuery, QueryHooks
+from holdfast.engine.session_hooks import SessionHooks
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Stamp
 from holdfast.ports.model_client import ModelClient
 from holdfast.ports.runner import QueryInput, Recorder
 from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.tools import Approver, ToolCaller, ToolSession, Unanswered
-from holdfast.vocabulary.entries import InputQueued
+from holdfast.vocabulary.entries import InputPromoted, InputQueued
 from holdfast.vocabulary.events import SessionStatus
-from holdfast.vocabulary.ids import InputId, MessageId, QueryId, SessionId
-from holdfast.vocabulary.messages import Message, UserMessage
+from holdfast.vocabulary.ids import (
+    InputId,
+    MessageId,
+    QueryId,
+    SessionId,
+    new_input_id,
+    new_message_id,
+)
+from holdfast.vocabulary.messages import Message, Sender, UserMessage
+from holdfast.vocabulary.parts import TextPart
 from holdfast.vocabulary.results import ResumeKind
 from holdfast.vocabulary.settings import Settings, changed_settings
 from holdfast.vocabulary.usage import Usage, add_costs
@@ -52,6 +68,7 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The session as tools see it."""
     cwd: Path = Path()
     telemetry: Telemetry | None = None
+    hooks: SessionHooks | None = None
 
 
 class ModelPlan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -77,6 +94,20 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     measurement: TurnMeasurement
 
 
+class QueryChildren(msgspec.Struct, kw_only=True, eq=False):
+    """The sub-agents of one query: what they used, and how many run."""
+
+    usage: Usage = msgspec.field(default_factory=Usage)
+    cost: Decimal | None = Decimal(0)
+    slots: asyncio.Semaphore | None = None
+    """Bounds how many run at the same time; None before the first one."""
+
+    def add(self, usage: Usage, cost: Decimal | None) -> None:
+        """Count what a sub-agent used."""
+        self.usage += usage
+        self.cost = add_costs(self.cost, cost)
+
+
 class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     """The state of one query while it runs; the engine has no other."""
 
@@ -90,6 +121,8 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     started_at: float
     measurement: QueryMeasurement
     abort: AbortController = msgspec.field(default_factory=AbortController)
+    hooks: QueryHooks | None = None
+    """None when no hook is registered: nothing is asked or told then."""
     loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
     repeated_call: str | None = None
     """The tool call for which the query ends as a loop, for people."""
@@ -113,6 +146,7 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     tool_calls: int = 0
     usage: Usage = msgspec.field(default_factory=Usage)
     cost: Decimal | None = Decimal(0)
+    children: QueryChildren = msgspec.field(default_factory=QueryChildren)
     finish_reason: str | None = None
     output: object = None
     native_prompt: UserMessage | None = None
@@ -141,7 +175,12 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
             deps=session.deps if deps is None else deps,
             session=session.face,
             cwd=session.cwd,
+            approver=session.approver,
         )
+
+    async def ready_tools(self) -> None:
+        """Take what is offered now, once the sources that run something have started it."""
+        self.tools = await ready_tools(self.registry, self.settings.allowed_tools)
 
     @property
     def query_id(self) -> QueryId:
@@ -163,7 +202,38 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
         """
         return self.stamp if self.turn is None else self.turn.stamp
 
+    def begin_hooks(self) -> None:
+        """Ask and tell hooks from now on, if any is registered."""
+        session = self.session.hooks
+        if session is None or session.dispatch.is_empty:
+            return
+        query = HookedQuery(
+            input=self.input,
+            fold=self.fold,
+            recorder=self.recorder,
+            signal=self.abort.signal,
+            stamp=lambda: self.turn_stamp,
+            tasks=self.session.tasks,
+            deps=self.caller.deps,
+        )
+        self.hooks = QueryHooks(session, query)
+
     def add_usage(self, usage: Usage, cost: Decimal | None) -> None:
         """Count what a turn used."""
         self.usage += usage
         self.cost = add_costs(self.cost, cost)
+
+
+async def say(scope: QueryScope, text: str) -> UserMessage:
+    """Put a message of the program's own into the conversation, and return it."""
+    input_id = new_input_id()
+    message = UserMessage(
+        id=new_message_id(),
+        parts=(TextPart(text=text),),
+        query_id=scope.query_id,
+        sender=Sender(kind="orchestrator"),
+    )
+    queued = InputQueued(**scope.stamp(), input_id=input_id, message=message, delivery="steer")
+    promoted = InputPromoted(**scope.stamp(), input_id=input_id)
+    await scope.recorder.record([queued, promoted])
+    return message

@@ -17,6 +17,7 @@ from holdfast.engine.call_questions import (
     make_question,
     question_about,
 )
+from holdfast.engine.child_calls import has_rested, rests_on_children
 from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.tool_execution import (
     Clearance,
@@ -24,20 +25,14 @@ from holdfast.engine.tool_execution import (
     record_end,
     record_failure,
 )
-from holdfast.ports.abort import query_stopped
-from holdfast.ports.tools import Answer, BeforeTool, Block, Proceed, Verdict
+from holdfast.ports.hooks import Answer, Block, Proceed, Verdict
 from holdfast.serialization.canonical import arguments_hash, canonical_json
 from holdfast.vocabulary.approvals import Ruling
-from holdfast.vocabulary.entries import (
-    ApprovalRequested,
-    ApprovalSettled,
-    HookMessage,
-)
-from holdfast.vocabulary.errors import ErrorCode, HookError, ToolError
+from holdfast.vocabulary.entries import ApprovalRequested, ApprovalSettled
+from holdfast.vocabulary.errors import ErrorCode, ToolError
 from holdfast.vocabulary.ids import CallId
 from holdfast.vocabulary.json_types import Json, JsonObject
-from holdfast.vocabulary.parts import TextPart, ToolCallPart, check_content
-from holdfast.vocabulary.secrets import without_secrets
+from holdfast.vocabulary.parts import TextPart, ToolCallPart
 
 DispatchOutcome: TypeAlias = Literal["done", "approval", "loop", "denied"]
 
@@ -64,20 +59,17 @@ class ToolDispatcher:
     recorded is not acted on) or what a result means (the model).
     """
 
-    def __init__(
-        self,
-        *,
-        execution: ToolExecution,
-        permissions: CallPermissions,
-        before_tool: BeforeTool | None = None,
-    ) -> None:
+    def __init__(self, *, execution: ToolExecution, permissions: CallPermissions) -> None:
         self._execution = execution
         self._permissions = permissions
-        self._before_tool = before_tool
 
     def policy(self, scope: QueryScope) -> JsonObject:
         """Return the permission rules that a query runs under, for the log."""
         return self._permissions.policy(scope)
+
+    def warn_about_names(self, scope: QueryScope) -> None:
+        """Log a warning where a rule or a setting names a tool that is not offered."""
+        self._permissions.warn_about_names(scope)
 
     async def dispatch(self, scope: QueryScope, calls: Iterable[CallRecord]) -> DispatchOutcome:
         """Run what may run of `calls`; those that ended already stay as they are."""
@@ -95,7 +87,8 @@ class ToolDispatcher:
             await self._run_as_approved(scope, ready, asking)
         else:
             await self._run_all(scope, ready)
-            if asking and scope.session.unanswered == "stop":
+            rests = asking or rests_on_children(scope)
+            if rests and scope.session.unanswered == "stop":
                 return "approval"
             for question in asking:
                 await self._act(scope, question, await answer_to(scope, question))
@@ -133,6 +126,8 @@ class ToolDispatcher:
     ) -> Candidate | Question | Literal["loop"] | None:
         """Find out what a call needs; a call that cannot or may not run is answered here."""
         call, known = record.part, record.state
+        if scope.hooks is not None:
+            scope.hooks.expect(call)
         if record.state == "denied":
             await self._deny(scope, call, record.reason)
             return None
@@ -194,7 +189,7 @@ class ToolDispatcher:
         if action == "deny":
             await self._deny(scope, call, judged.ruling)
             return None
-        if not looping and action == "allow":
+        if not looping and (action == "allow" or has_rested(scope, candidate)):
             return msgspec.structs.replace(candidate, judged=judged)
         of_tool = judged.ruling.source == "tool"
         reason = _LOOPS if looping else None if of_tool else judged.ruling.reason
@@ -221,25 +216,15 @@ class ToolDispatcher:
         return msgspec.structs.replace(candidate, judged=judged, feedback=feedback)
 
     async def consult_hook(self, scope: QueryScope, call: ToolCallPart) -> Verdict:
-        """Ask the hook about a call; one that it blocks or answers is ended here.
+        """Ask hooks about a call; one that they block or answer is ended here.
 
         Raises:
-            HookError: HOOK_FAILED when the hook does.
+            HookError: HOOK_FAILED when a hook fails.
 
         """
-        if self._before_tool is None:
+        if scope.hooks is None:
             return Proceed()
-        own = msgspec.structs.replace(call, arguments=msgspec.to_builtins(call.arguments))
-        try:
-            verdict = _check_verdict(await self._before_tool(own))
-        except Exception as error:  # noqa: BLE001 - the user's, and may raise anything
-            message = f"the hook before {call.name!r} failed: {type(error).__name__}"
-            raise HookError(ErrorCode.HOOK_FAILED, message) from without_secrets(error)
-        if scope.abort.signal.aborted:
-            raise query_stopped()  # it may have ignored its cancellation
-        if verdict.message is not None:
-            said = HookMessage(**scope.stamp(), hook="before_tool", text=verdict.message)
-            await scope.recorder.record([said])
+        verdict = await scope.hooks.before_tool(call)
         if isinstance(verdict, Block):
             await self._refuse(scope, call, verdict.reason, source="hook")
         elif isinstance(verdict, Answer):
@@ -370,12 +355,3 @@ def _why_not(resolution: NotFound | InvalidInput) -> ToolError:
         ErrorCode.TOOL_INVALID_INPUT,
         f"the arguments do not fit: {resolution.message}. Correct them and call again.",
     )
-
-
-def _check_verdict(verdict: Verdict) -> Verdict:
-    """Return a verdict that is one: what a hook says goes into the log and to the model."""
-    if not isinstance(verdict, Proceed | Block | Answer):
-        raise TypeError(f"{type(verdict).__name__} is no verdict")
-    for piece in verdict.content if isinstance(verdict, Answer) else ():
-        check_content(piece)
-    return msgspec.convert(msgspec.to_builtins(verdict), type(verdict))

@@ -1,7 +1,7 @@
 """Runs one resolved tool call: recorded before it starts, bounded in time, recorded at its end."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -16,13 +16,14 @@ from holdfast.blocks.retry_policy import (
     decide_wait,
 )
 from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
+from holdfast.engine.child_calls import CallOfChild
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from holdfast.ports.telemetry import ToolBegun
-from holdfast.ports.tools import ToolContext
+from holdfast.ports.tools import Resting, ToolContext
 from holdfast.vocabulary.approvals import Ruling
 from holdfast.vocabulary.entries import RetryScheduled, ToolEnded, ToolStarted
 from holdfast.vocabulary.errors import AgentError, ErrorCode, ErrorReport, ToolError
@@ -96,6 +97,7 @@ class ToolExecution:
                 )
             ]
         )
+        # Set here and not at resolving: it holds for this run, which a person has approved.
         ready = replace(ready, is_unconfined=clearance.is_unconfined)
         measurement = scope.measurement.begin_tool(_begun(scope, call, ready))
         with measurement.span:
@@ -103,6 +105,8 @@ class ToolExecution:
         if scope.trouble is not None and scope.trouble.startswith(_repeating(call)):
             scope.trouble = None
         duration_ms = int((self._clock.now() - started_at) * 1000)
+        if isinstance(outcome, Resting):
+            return  # a sub-agent waits for an answer: the call is run again with it
         if isinstance(outcome, Succeeded):
             ended = ToolEnded(
                 **scope.turn_stamp(),
@@ -112,7 +116,7 @@ class ToolExecution:
                 content=(*outcome.content, *clearance.note),
                 duration_ms=duration_ms,
             )
-            await scope.recorder.record([ended])
+            await _record_ended(scope, [ended], ended)
         else:
             ended = await record_failure(
                 scope,
@@ -126,11 +130,11 @@ class ToolExecution:
 
     async def _run_with_repeats(
         self, scope: QueryScope, call: ToolCallPart, ready: Ready
-    ) -> Succeeded | ToolError:
+    ) -> Succeeded | Resting | ToolError:
         attempt, failures = 1, FailureCount()
         while True:
             outcome = await self._run_once(scope, call, ready)
-            if isinstance(outcome, Succeeded):
+            if isinstance(outcome, Succeeded | Resting):
                 return outcome
             if not ready.rules.retries:
                 return outcome.told
@@ -188,16 +192,16 @@ class ToolExecution:
 
     async def _run_once(
         self, scope: QueryScope, call: ToolCallPart, ready: Ready
-    ) -> Succeeded | _Failure:
+    ) -> Succeeded | Resting | _Failure:
         scope.measurement.count_run(call.call_id)
-        abort = AbortController()
+        abort, child = AbortController(), CallOfChild(scope, call, clock=self._clock)
         forget = scope.abort.signal.add_listener(lambda: abort.abort(scope.abort.signal.reason))
         context: ToolContext[object] = ToolContext(
             session_id=scope.session.session_id,
             call_id=call.call_id,
             signal=abort.signal,
             report=_reporter(scope, call, abort.signal),
-            caller=scope.caller,
+            caller=replace(scope.caller, child_call=child),
             surroundings=replace(self._surroundings, may_run_unconfined=ready.is_unconfined),
         )
         limit = ready.rules.timeout or None
@@ -219,6 +223,7 @@ class ToolExecution:
             abort.abort("the call has ended")
             forget()
             running.cancel()
+            await child.ended(running)
         if isinstance(outcome, FunctionFailed):
             return _Failure(ToolError(ErrorCode.TOOL_FAILED, outcome.message), outcome.error)
         return outcome
@@ -246,7 +251,7 @@ async def record_end(
         content=content,
         ruling=ruling,
     )
-    await scope.recorder.record([ended])
+    await _record_ended(scope, [ended], ended)
 
 
 async def record_failure(
@@ -283,8 +288,14 @@ async def record_failure(
                 arguments=msgspec.to_builtins(said if arguments is None else arguments),
             )
         )
-    await scope.recorder.record(events)
+    await _record_ended(scope, events, ended)
     return ended
+
+
+async def _record_ended(scope: QueryScope, events: Sequence[Event], ended: ToolEnded) -> None:
+    await scope.recorder.record(events)
+    if scope.hooks is not None:
+        await scope.hooks.after_tool(ended)
 
 
 def _begun(scope: QueryScope, call: ToolCallPart, ready: Ready) -> ToolBegun:

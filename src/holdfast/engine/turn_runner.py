@@ -25,6 +25,7 @@ from holdfast.vocabulary.entries import TurnEnded, TurnStarted
 from holdfast.vocabulary.errors import ErrorCode, RequestError, StoreError
 from holdfast.vocabulary.events import Event, Heartbeat
 from holdfast.vocabulary.ids import MessageId, new_message_id, new_turn_id
+from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import TextPart, ToolCallPart
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import RuntimeSettings
@@ -91,7 +92,7 @@ class TurnRunner:
             TimeoutError: when the model took longer than the query gives it.
 
         """
-        request = self._request_of(scope, plan, extras)
+        request = await self._request_for(scope, plan, extras)
         turn = await self._begin(scope, plan, request)
         answer, measurement, stopped = turn.answer, turn.measurement, scope.abort.signal
         async with (
@@ -131,7 +132,8 @@ class TurnRunner:
         self, scope: QueryScope, out: list[Event], *, answer: AnswerInterface, time: "_ModelTime"
     ) -> None:
         """Record the end of an answer; one append holds it and the query's, if that must follow."""
-        scope.is_end_staged = not self._processor.has_handlers and _ends_query(scope, answer)
+        is_heard = self._processor.has_handlers or scope.hooks is not None
+        scope.is_end_staged = not is_heard and _ends_query(scope, answer)
         if scope.is_end_staged:
             scope.recorder.stage(out)
             return
@@ -139,13 +141,23 @@ class TurnRunner:
         if self._processor.has_handlers:
             self._processor.show(out)
 
-    def _request_of(
+    async def _request_for(
         self, scope: QueryScope, plan: ModelPlan, extras: RequestExtras
     ) -> ModelRequest:
+        """Make a request, as hooks want it; the log keeps what was said."""
+        hooks, provider = scope.hooks, plan.client.provider
+        messages = scope.fold.sent_view(scope.staged_prompt)
+        if hooks is None:
+            return self._request_of(plan, messages, extras)
+        messages = await hooks.transform_messages(messages, provider=provider, model=plan.model)
+        request = self._request_of(plan, messages, extras)
+        return await hooks.transform_request(request, provider=provider)
+
+    def _request_of(
+        self, plan: ModelPlan, messages: tuple[Message, ...], extras: RequestExtras
+    ) -> ModelRequest:
         extras = msgspec.structs.replace(extras, model=plan.model)
-        request = self._build_request(
-            plan.settings, scope.fold.sent_view(scope.staged_prompt), extras
-        )
+        request = self._build_request(plan.settings, messages, extras)
         _logger.debug(
             "request to %s/%s: %d messages, %d tools, attempt %d",
             *(plan.client.provider, plan.model),
@@ -226,7 +238,9 @@ def _outcome(turn: Turn) -> TurnOutcome:
     provider, finished = turn.provider, turn.answer.finished
     if finished is None:
         raise RequestError(
-            ErrorCode.STREAM_INTERRUPTED, "the answer ended without saying so", provider=provider
+            ErrorCode.STREAM_INTERRUPTED,
+            "the answer ended without a finish reason",
+            provider=provider,
         )
     return TurnOutcome(
         message_id=turn.message_id,

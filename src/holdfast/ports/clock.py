@@ -1,6 +1,6 @@
 """Time and chance as arguments, so that tests can hold both still; and the stamp of entries."""
 
-from typing import Protocol, TypedDict
+from typing import Protocol, TypedDict, runtime_checkable
 
 from holdfast.vocabulary.ids import EntryId, QueryId, TurnId, new_entry_id
 
@@ -24,6 +24,26 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Wait."""
         ...
+
+
+@runtime_checkable
+class LimitClock(Protocol):
+    """A clock, for tests, on which a time limit is not the same as a wait.
+
+    - `limit` returns when the waits of others have used up that many seconds, and can be cancelled.
+    """
+
+    async def limit(self, seconds: float) -> None:
+        """Wait until a time limit is over."""
+        ...
+
+
+async def until_limit(clock: Clock, seconds: float) -> None:
+    """Wait until a time limit is over that runs beside the work that it limits."""
+    if isinstance(clock, LimitClock):
+        await clock.limit(seconds)
+    else:
+        await clock.sleep(seconds)
 
 
 class Random(Protocol):

@@ -1,16 +1,30 @@
 """The ports around permissions: what tools say of calls and may reach, and what projects keep."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from holdfast.ports.child_sessions import ChildHost
 from holdfast.ports.session_store import Blobs
 from holdfast.vocabulary.approvals import CallFacts, Grant
 from holdfast.vocabulary.json_types import JsonObject
 
 PathGuard: TypeAlias = Callable[[Literal["read", "write"], str], str | None]
 """Asked about the real path of a file beneath a tool's root; returns why it is refused, or None."""
+
+
+class HiddenPaths(msgspec.Struct, frozen=True):
+    """Patterns of the files that a tool leaves out when it looks through a folder."""
+
+    denied: tuple[str, ...] = ()
+    """Left out without a word."""
+    asked: tuple[str, ...] = ()
+    """Left out and counted: a person can approve a call that names one of them."""
+
+
+HidesPaths: TypeAlias = Callable[[str, str], HiddenPaths]
+"""Gets a tool's name and the real path of a folder that it looks through."""
 
 
 class ToolSurroundings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -22,8 +36,12 @@ class ToolSurroundings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Returns where long output is kept: with the session."""
     refuses_path: PathGuard | None = None
     """The permission rules that deny files, whatever name they are reached by."""
+    hides_paths: HidesPaths | None = None
+    """The permission rules that keep files out of what `list`, `glob` and `grep` show."""
     may_run_unconfined: bool = False
     """Whether a person approved that this command runs without a sandbox."""
+    child_host: ChildHost[Any] | None = None
+    """The agent, as sub-agents see it."""
 
     def __repr__(self) -> str:
         return "ToolSurroundings()"

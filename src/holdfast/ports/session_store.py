@@ -74,6 +74,8 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     tag: str | None = None
     parent: SessionId | None = None
     spawned_by: SessionId | None = None
+    spawned: bool | None = None
+    """Whether a tool call of another session made it."""
     archived: bool | None = None
     deleted: bool | None = False
     noted: bool | None = None
@@ -88,6 +90,7 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
             and (self.tag is None or self.tag in record.tags)
             and self.parent in {None, record.parent}
             and self.spawned_by in {None, record.spawned_by}
+            and self.spawned in {None, record.spawned_by is not None}
             and self.archived in {None, record.archived is not None}
             and self.deleted in {None, record.deleted is not None}
             and self.noted in {None, bool(record.notes)}

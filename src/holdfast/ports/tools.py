@@ -1,4 +1,4 @@
-"""The ports around tools: what a tool can do and know, who is asked before it runs, and hooks."""
+"""The ports around tools: what a tool can do and know, and who is asked before it runs."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import (
@@ -15,13 +15,15 @@ from typing import (
 import msgspec
 
 from holdfast.ports.abort import AbortSignal
+from holdfast.ports.child_sessions import ChildCall
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
-from holdfast.vocabulary.approvals import ApprovalRequest, Decision
-from holdfast.vocabulary.ids import CallId, QueryId, SessionId
+from holdfast.serialization.canonical import arguments_hash
+from holdfast.vocabulary.approvals import ApprovalRequest, Approve, Decision, Deny, check_decision
+from holdfast.vocabulary.ids import CallId, QueryId, SessionId, new_approval_id
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.messages import Message, Sender
-from holdfast.vocabulary.parts import ResultContent, ToolCallPart
 from holdfast.vocabulary.settings import Settings
 from holdfast.vocabulary.tools import ToolRules, ToolSpec
 
@@ -71,9 +73,12 @@ class ToolCaller(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     deps: Any = None
     session: ToolSession | None = None
     cwd: "str | Path" = "."
+    approver: "Approver | None" = None
+    child_call: ChildCall | None = None
 
 
 _NO_CALLER = ToolCaller()
+_logger = scrubbed_logger(__name__)
 
 
 class ToolContext(Generic[DepsT_co]):
@@ -126,9 +131,42 @@ class ToolContext(Generic[DepsT_co]):
         folder: Path = late_module("pathlib").Path(self._caller.cwd)
         return folder
 
+    @property
+    def child_call(self) -> ChildCall | None:
+        """The call, for a tool that answers it with a session of its own; see `Agent.as_tool`."""
+        return self._caller.child_call
+
     def progress(self, value: Json) -> None:
         """Show consumers how far the tool is; safe from a tool's own thread."""
         self._report(value)
+
+    async def ask(self, tool: str, arguments: JsonObject, *, reason: str) -> Decision:
+        """Ask the approver of the session something that comes up while the call runs.
+
+        The answer is `Approve`, whose `arguments` may hold what the person says, or `Deny`: also
+        when there is no approver, or it fails. Neither question nor answer is kept in the log: the
+        call has started, and what a person fills in may be meant for the other side only.
+        """
+        approver = self._caller.approver
+        if approver is None:
+            return Deny("there is no approver")
+        request = ApprovalRequest(
+            id=new_approval_id(),
+            call_id=self.call_id,
+            tool=tool,
+            arguments=arguments,
+            arguments_hash=arguments_hash(tool, arguments),
+            session_id=self.session_id,
+            reason=reason,
+        )
+        try:
+            decision: object = await approver(request)
+            if isinstance(decision, Approve | Deny):
+                return check_decision(decision)
+        except Exception as error:
+            _logger.exception("an approver failed; what was asked is denied")
+            return Deny(f"the approver failed: {type(error).__name__}")
+        return Deny(f"the approver returned {type(decision).__name__}, which is no decision")
 
 
 PreparedCall: TypeAlias = Callable[[ToolContext[Any]], Awaitable[object]]
@@ -176,31 +214,31 @@ class ToolSource(Protocol):
         ...
 
 
-class Proceed(msgspec.Struct, frozen=True):
-    """A hook lets a call go on, with other arguments if given."""
+@runtime_checkable
+class RunningToolSource(Protocol):
+    """A source of tools with something that runs behind its list, such as a server.
 
-    arguments: Json | None = None
-    message: str | None = None
-    """What the hook has to say to people, as a `hook.message`."""
+    - `ready` returns once the list is as complete as it can be made now. It is bounded in time, and
+      what fails is logged, not raised: a query goes on without the tools that are not there. Only a
+      ConfigError is raised.
+    - `close` ends what runs. Closing twice is fine, and a later `ready` or call starts it again.
+    """
 
+    async def ready(self) -> None:
+        """Start what is needed for the list, unless it runs."""
+        ...
 
-class Block(msgspec.Struct, frozen=True):
-    """A hook refuses a call; the model is told why."""
-
-    reason: str
-    message: str | None = None
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """A hook answers a call itself; the tool is not run."""
-
-    content: tuple[ResultContent, ...]
-    message: str | None = None
+    async def close(self) -> None:
+        """End what runs behind the list."""
+        ...
 
 
-Verdict: TypeAlias = Proceed | Block | Answer
-BeforeTool: TypeAlias = Callable[[ToolCallPart], Awaitable[Verdict]]
-"""Asked about each call before its input is parsed. An exception ends the query."""
+class Resting(msgspec.Struct, frozen=True):
+    """What a sub-agent's tool returns when its session rests: the call has no result yet.
+
+    The call is run again when the query is resumed.
+    """
+
 
 OutputTransform: TypeAlias = Callable[[str, object], object]
 """Changes a tool's raw output before it is encoded; gets the tool's name and the output."""

@@ -112,10 +112,14 @@ class Catalogue:
     def full_names(self, model: str) -> tuple[str, ...]:
         """Return `provider/model` for a name without a provider; the closest, if none is it.
 
+        For a provider's own name, its usual model.
+
         For the error of a name that lacks its provider: of several providers the first ones of the
         table of vendors, which are the models' makers.
         """
         makers = [name for name, vendor in VENDORS.items() if vendor.default_model]
+        if (maker := model.rstrip("/")) in makers:
+            return (f"{maker}/{VENDORS[maker].default_model}",)
         known: dict[str, list[str]] = {}
         for maker in makers:
             own = {VENDORS[maker].default_model, *(each.model for each in self.models(maker))}

@@ -236,7 +236,7 @@ class WireModelClient:
             return ConfigError(
                 ErrorCode.CONFIG_INVALID,
                 f"{self._endpoint.base_url} redirects to {host!r}, which is never followed with a "
-                "credential; set base_url to where it leads",
+                "credential; set base_url to the URL it redirects to",
                 status=reply.status,
             )
         body = (await read_body(reply, seconds=seconds)).decode("utf-8", "replace")

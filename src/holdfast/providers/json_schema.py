@@ -147,7 +147,9 @@ class SchemaRepair:
     def _type_name(self, given: Json, path: str) -> str:
         name = _NUMBERED_TYPES.get(given) if type(given) is int else str(given).lower()
         if name not in TYPES:
-            raise SchemaRefusedError(path, f"has the type {given!r}, which there is not")
+            raise SchemaRefusedError(
+                path, f"has the type {given!r}, which JSON Schema does not have"
+            )
         return name
 
     def _repair_drafts(self, node: JsonObject, path: str) -> None:

@@ -109,7 +109,7 @@ class ReplyReader:
     def _no_content(self) -> RequestError:
         return RequestError(
             ErrorCode.TIMEOUT,
-            f"the provider kept the line open for {self._content_seconds:g} s without content",
+            f"the provider kept the stream open for {self._content_seconds:g} s without content",
             basis="type",
         )
 
@@ -135,7 +135,9 @@ class ReplyReader:
             out.extend(self._decoder.finish())
         if not (out and isinstance(out[-1], StreamFinished)):
             raise RequestError(
-                ErrorCode.STREAM_INTERRUPTED, "the answer ended without its end", basis="type"
+                ErrorCode.STREAM_INTERRUPTED,
+                "the answer ended without its final event",
+                basis="type",
             )
 
 

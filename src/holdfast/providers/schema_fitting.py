@@ -110,7 +110,9 @@ class SchemaFitting:
         """Check a reference for recursion; write out its target where the rules want that."""
         reference = node["$ref"]
         if reference in trail and not self._rules.allows_recursion:
-            raise SchemaRefusedError(path, f"{reference!r} holds itself, and that is not taken")
+            raise SchemaRefusedError(
+                path, f"{reference!r} contains itself, which the provider does not support"
+            )
         if self._rules.inlines_references:
             target: JsonObject = resolve_reference(self._root, node.pop("$ref"), path)
             beside = dict(node)
@@ -125,7 +127,9 @@ class SchemaFitting:
     def _refuse_recursion(self, reference: str, path: str, trail: tuple[str, ...]) -> None:
         for inner in _references_in(resolve_reference(self._root, reference, path)):
             if inner in trail:
-                raise SchemaRefusedError(path, f"{inner!r} holds itself, and that is not taken")
+                raise SchemaRefusedError(
+                    path, f"{inner!r} contains itself, which the provider does not support"
+                )
             self._refuse_recursion(inner, path, (*trail, inner))
 
     def _reference_alone(self, node: JsonObject, path: str) -> JsonObject:
@@ -212,7 +216,9 @@ class SchemaFitting:
 
     def _type_anything(self, node: JsonObject, path: str) -> None:
         if self._rules.is_closed:
-            raise SchemaRefusedError(path, "takes any value, and every value must have a type")
+            raise SchemaRefusedError(
+                path, "accepts any value, but the provider needs a type for every value"
+            )
         node["anyOf"] = [dict(kind) for kind in _ANY_VALUE]
         self._note(path, "any value written as a text, a number or a truth value")
 
@@ -241,9 +247,14 @@ class SchemaFitting:
     def _close(self, node: JsonObject, path: str) -> None:
         others = node.get("additionalProperties")
         if node.get("patternProperties") or isinstance(others, dict):
-            raise SchemaRefusedError(path, "takes properties of any name, and all must be named")
+            raise SchemaRefusedError(
+                path,
+                "accepts properties of any name, but the provider needs every property to be named",
+            )
         if not node.get("properties") and others is not False and path:
-            raise SchemaRefusedError(path, "takes any object, and all properties must be named")
+            raise SchemaRefusedError(
+                path, "accepts any object, but the provider needs every property to be named"
+            )
         if others is not False:
             self._note(path, "closed: properties that are not named are refused")
         node.setdefault("properties", {})

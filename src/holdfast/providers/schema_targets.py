@@ -181,7 +181,9 @@ def _refuse_open_object(schema: JsonObject) -> None:
     """Refuse an output schema for any object: once closed, it would allow no property at all."""
     is_named = bool(schema.get("properties")) or schema.get("additionalProperties") is False
     if schema.get("type") == "object" and not is_named:
-        raise SchemaRefusedError("", "takes any object, and all properties must be named")
+        raise SchemaRefusedError(
+            "", "accepts any object, but the provider needs every property to be named"
+        )
 
 
 class _Counts:
@@ -220,7 +222,9 @@ def _check_limits(schema: JsonObject, rules: SchemaRules) -> None:
     )
     for count, most, what in limits:
         if most is not None and count > most:
-            raise SchemaRefusedError("", f"has {count} {what}, and at most {most} are taken")
+            raise SchemaRefusedError(
+                "", f"has {count} {what}, but the provider accepts at most {most}"
+            )
 
 
 # Requests

@@ -11,6 +11,7 @@ from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.events import (
     CompactionDelta,
     Heartbeat,
+    HookFailed,
     NativeNoted,
     ObserverLagged,
     QueryMeasured,
@@ -51,6 +52,7 @@ PUBLIC_TYPES: dict[str, Any] = {
     | TurnMeasured
     | ToolMeasured
     | QueryMeasured
+    | HookFailed
     | ObserverLagged,
     "Message": UserMessage | AssistantMessage,
     "RuntimeSettings": RuntimeSettings,

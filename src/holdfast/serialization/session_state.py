@@ -57,16 +57,16 @@ def check_state(value: object) -> SessionState:
     try:
         if isinstance(value, SessionState):
             value = value.to_dict()
-        msgspec.json.encode(value)  # what cannot be written down cannot be gone on with
+        msgspec.json.encode(value)  # what cannot be written down cannot be restored
     except (TypeError, ValueError, RecursionError) as error:
         is_text = isinstance(error, UnicodeEncodeError)
         why = f"{_half_character(value)} holds half a character" if is_text else error
         raise ConfigError(
-            ErrorCode.CONFIG_INVALID, f"the session state cannot be kept: {why}"
+            ErrorCode.CONFIG_INVALID, f"the session state cannot be stored: {why}"
         ) from error
     if is_too_deep(value, levels=DEEPEST + _LEVELS_AROUND):
         raise ConfigError(
-            ErrorCode.CONFIG_INVALID, "the session state is nested too deeply to be kept"
+            ErrorCode.CONFIG_INVALID, "the session state is nested too deeply to be stored"
         )
     version = value.get("version") if isinstance(value, dict) else None
     if version != STATE_VERSION or isinstance(version, bool):

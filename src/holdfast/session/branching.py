@@ -77,7 +77,7 @@ class Branches:
         async with self._queue.at_rest():
             last = last_rewind(await self._entries())
             if last is None:
-                raise SessionError(ErrorCode.NOT_FOUND, "there is no rewind to take back")
+                raise SessionError(ErrorCode.NOT_FOUND, "there is no rewind to undo")
             await self._go_to(last.seq - 1)
 
     async def fork(self, after: str | None) -> Fork:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
+from holdfast.blocks.tool_registry.registry import InvalidInput, ToolRegistryInterface
 from holdfast.ports.clock import Clock
 from holdfast.ports.runner import QueryInput
 from holdfast.ports.session_store import Store
@@ -19,11 +20,11 @@ from holdfast.vocabulary.commands import (
     DenyCall,
     SendPrompt,
 )
-from holdfast.vocabulary.entries import InputQueued, QueryStarted
-from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.entries import ApprovalRequested, InputQueued, QueryStarted
+from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError, ToolError
 from holdfast.vocabulary.ids import ApprovalId, MessageId, SessionId, new_query_id
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.parts import Part
+from holdfast.vocabulary.parts import Part, ToolCallPart
 
 _REST_SECONDS = 1.0
 """How long a store that failed is left alone."""
@@ -207,3 +208,25 @@ class SessionCommands:
             entry.message for entry in entries if isinstance(entry, InputQueued | QueryStarted)
         ]
         return {message.id: message.parts for message in prompts if message is not None}
+
+
+def refuse_misfit(
+    tools: ToolRegistryInterface, asked: ApprovalRequested | None, decision: Decision
+) -> None:
+    """Refuse an approval with arguments that the tool would not take.
+
+    Raises:
+        ToolError: TOOL_INVALID_INPUT saying why; the approval goes on waiting.
+
+    """
+    if asked is None or not isinstance(decision, Approve) or decision.arguments is None:
+        return
+    if asked.child is not None:
+        return  # the tool is the sub-agent's
+    call = ToolCallPart(call_id=asked.call_id, name=asked.tool, arguments=decision.arguments)
+    resolution = tools.current().resolve(call)
+    if isinstance(resolution, InvalidInput):
+        raise ToolError(
+            ErrorCode.TOOL_INVALID_INPUT,
+            f"{asked.tool} does not take these arguments: {resolution.message}",
+        )

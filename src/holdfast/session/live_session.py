@@ -1,7 +1,7 @@
 """LiveSession: one session that this process holds: it takes prompts and runs them in order."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,22 +11,19 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.blocks.conversation.fold import SessionFold
-from holdfast.blocks.tool_registry.registry import (
-    InvalidInput,
-    ToolRegistry,
-    ToolRegistryInterface,
-    registry_of,
-)
+from holdfast.blocks.hook_dispatch.dispatch import HookDispatch
+from holdfast.blocks.tool_registry.registry import ToolRegistry, registry_of
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_scope import QueryScope, SessionScope
-from holdfast.ports.clock import Clock, Stamp
+from holdfast.engine.session_hooks import SessionHooks
+from holdfast.ports.clock import Clock, Stamp, until_limit
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.runner import QueryInput, Runner
 from holdfast.ports.session_store import Lease, Store, WatchedLeases, watched_leases
 from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.tools import Approver, Unanswered
 from holdfast.session.branching import Branches
-from holdfast.session.commands import SessionCommands
+from holdfast.session.commands import SessionCommands, refuse_misfit
 from holdfast.session.observers import observe
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.query_driver import QueryDriver
@@ -34,26 +31,20 @@ from holdfast.session.query_handle import QueryHandle, refuse_waiting_for
 from holdfast.session.recorder import SessionRecorder
 from holdfast.session.session_descriptions import SessionBindings
 from holdfast.session.titles import MakeTitle, SessionTitle
-from holdfast.vocabulary.approvals import Approve, Decision
+from holdfast.vocabulary.approvals import Decision
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import (
-    ApprovalRequested,
-    ChangeOrigin,
-    PartStarted,
-    QueryEnded,
-    SessionChanged,
+from holdfast.vocabulary.entries import ChangeOrigin, PartStarted, QueryEnded, SessionChanged
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.events import (
+    Event,
+    Idle,
+    Instrumented,
+    Retrying,
+    SessionStatus,
+    StatusChanged,
 )
-from holdfast.vocabulary.errors import (
-    AgentError,
-    ErrorCode,
-    SessionError,
-    StoreError,
-    ToolError,
-)
-from holdfast.vocabulary.events import Event, Idle, Retrying, SessionStatus, StatusChanged
 from holdfast.vocabulary.ids import ApprovalId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.parts import ToolCallPart
 from holdfast.vocabulary.settings import Delivery, RuntimeSettings
 
 _logger = scrubbed_logger(__name__)
@@ -79,6 +70,8 @@ class SessionResources(msgspec.Struct, frozen=True, kw_only=True):
     deps: object = None
     cwd: Path = Path()
     telemetry: Telemetry | None = None
+    instrumentation: Callable[[Instrumented], None] | None = None
+    hooks: HookDispatch = msgspec.field(default_factory=HookDispatch)
     make_title: MakeTitle | None = None
     title_model: str = ""
 
@@ -107,11 +100,10 @@ class LiveSession:
         self.stamp = Stamp(resources.clock)
         """The stamp of entries that belong to no query."""
         self._status: SessionStatus = Idle()
-        self.closed = False
+        self.closed = self._forced = False
         self.channel = ControlChannel(limit=resources.runtime.buffer_size)
         self._tasks = OwnedTasks()
         self._closing: asyncio.Task[None] | None = None
-        self._forced = False
         self.recorder = SessionRecorder(
             log=resources.store.log,
             lease=lease,
@@ -124,6 +116,7 @@ class LiveSession:
             unanswered=self.recorder.unanswered, commit=self.recorder.commit, clock=resources.clock
         )
         self._shown_status = self.status
+        self.hooks = self._new_hooks(bindings)
         scope = self._new_scope(fold, bindings)
         self._native = scope.native
         driver = QueryDriver(
@@ -157,6 +150,16 @@ class LiveSession:
             make, model=model, recorder=self.recorder, stamp=self.stamp, tasks=self._tasks
         )
 
+    def _new_hooks(self, bindings: SessionBindings) -> SessionHooks:
+        return SessionHooks(
+            self._resources.hooks,
+            session_id=self.session_id,
+            tasks=self._tasks,
+            stamp=self.stamp,
+            log=self.recorder,
+            deps=self._resources.deps if bindings.deps is None else bindings.deps,
+        )
+
     def _new_scope(self, fold: SessionFold, bindings: SessionBindings) -> SessionScope:
         resources = self._resources
         return SessionScope(
@@ -167,12 +170,13 @@ class LiveSession:
             tasks=self._tasks,
             set_status=self._set_status,
             registry=self.registry,
-            approver=resources.approver,
-            unanswered=resources.unanswered,
+            approver=bindings.approver or resources.approver,
+            unanswered=bindings.unanswered or resources.unanswered,
             deps=resources.deps if bindings.deps is None else bindings.deps,
             face=bindings.face,
             cwd=resources.cwd,
             telemetry=resources.telemetry,
+            hooks=self.hooks,
         )
 
     def _new_commands(self) -> SessionCommands:
@@ -248,7 +252,7 @@ class LiveSession:
 
     async def _expire(self, handle: QueryHandle) -> None:
         seconds = handle.total_timeout or 0.0
-        await self._resources.clock.sleep(seconds)
+        await until_limit(self._resources.clock, seconds)
         handle.expire(seconds)
 
     async def decide(
@@ -269,7 +273,7 @@ class LiveSession:
         self.check_open()
         await self.queue.recover()
         if refuses_misfit:
-            _refuse_misfit(self.registry, self.fold.approvals.get(approval_id), decision)
+            refuse_misfit(self.registry, self.fold.approvals.get(approval_id), decision)
         try:
             is_first = await self._approvals.settle(approval_id, decision, consumed=consumed)
         except asyncio.CancelledError:
@@ -329,6 +333,7 @@ class LiveSession:
             self._forced = True
             self.abort("the session is closed")
             self.channel.hurry(within=_LAST_EVENTS_SECONDS)
+            self.hooks.hurry()
         if self._closing is None:
             refusal = self._closed_error()
             self.queue.close(refusal)
@@ -347,6 +352,7 @@ class LiveSession:
         drain = self._resources.runtime.close_drain_seconds
         await self.queue.settle(within=drain)
         await self._native.close()
+        await self.hooks.end()
         await self._tasks.cancel(within=_FORCED_SECONDS)
         await self.channel.close(within=_LAST_EVENTS_SECONDS if self._forced else drain)
         with suppress(AgentError):  # who failed to write has been told
@@ -368,32 +374,12 @@ class LiveSession:
 
     def _after_append(self, events: Sequence[Event]) -> None:
         """Do what follows from entries that are in the log now."""
-        current = self.queue.current
+        current, end = self.queue.current, events[-1]
         if current is not None and any(isinstance(event, PartStarted) for event in events):
             current.phase = "connected"
-        if current is not None and isinstance(events[-1], QueryEnded):
+        if current and isinstance(end, QueryEnded) and end.query_id == current.query.query_id:
             current.detach()  # nothing comes after its terminal event
-            self._title.after(events[-1])
+            self._title.after(end)
         self._approvals.wake(events)
         if not self.queue.busy:
             self._show_status()  # what the session rests on, or what waits behind it, may be others
-
-
-def _refuse_misfit(
-    tools: ToolRegistryInterface, asked: ApprovalRequested | None, decision: Decision
-) -> None:
-    """Refuse an approval with arguments that the tool would not take.
-
-    Raises:
-        ToolError: TOOL_INVALID_INPUT saying why; the approval goes on waiting.
-
-    """
-    if asked is None or not isinstance(decision, Approve) or decision.arguments is None:
-        return
-    call = ToolCallPart(call_id=asked.call_id, name=asked.tool, arguments=decision.arguments)
-    resolution = tools.current().resolve(call)
-    if isinstance(resolution, InvalidInput):
-        raise ToolError(
-            ErrorCode.TOOL_INVALID_INPUT,
-            f"{asked.tool} does not take these arguments: {resolution.message}",
-        )

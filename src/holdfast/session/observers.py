@@ -6,7 +6,7 @@ from contextlib import aclosing, suppress
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.control_channel.subscription import Subscription
 from holdfast.ports.session_store import SessionLog
-from holdfast.vocabulary.entries import Entry, PartCheckpoint, PartEnded, TurnStarted
+from holdfast.vocabulary.entries import Entry, HookMessage, PartCheckpoint, PartEnded, TurnStarted
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.events import Event, ObserverLagged, SessionDeleted
 from holdfast.vocabulary.ids import SessionId
@@ -98,7 +98,8 @@ class _EntryComposer:
         for entry in entries:
             if self._unread and self._begins_in_the_middle(entry):
                 await self._read_back()
-            composed.append(self._take(entry))
+            if not isinstance(entry, HookMessage) or entry.display:
+                composed.append(self._take(entry))
         return composed
 
     def _begins_in_the_middle(self, entry: Entry) -> bool:

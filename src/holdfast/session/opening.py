@@ -19,6 +19,7 @@ from holdfast.session.query_handle import waiting_for_caller
 from holdfast.session.session_descriptions import SessionRequest
 from holdfast.vocabulary.entries import Entry, SessionOpened
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.ids import SessionId, new_id, new_session_id, parse_session_id
 from holdfast.vocabulary.json_types import JsonObject
 
@@ -81,13 +82,16 @@ async def _open(
     except BaseException:
         await _to_its_end(resources.store.leases.release(lease))
         raise
-    if request.is_for_one_query:
+    if request.is_for_one_query:  # the session goes with its answer
         resources = msgspec.structs.replace(resources, make_title=None)
     live = LiveSession(resources, lease, fold, bindings=request.bindings)
+    if resources.instrumentation is not None:
+        live.channel.on(Instrumented, resources.instrumentation)
     try:
         if not is_new and (changes := _changes_at_opening(fold, request)):
             await live.change({"settings": changes}, origin="opening")
         await live.start()
+        await live.hooks.open(live.fold, is_new=is_new)
     except BaseException:
         await _to_its_end(live.close(force=True))
         raise
@@ -163,7 +167,7 @@ def _refuse_restoring_over(entries: Sequence[Entry], request: SessionRequest) ->
     if entries and request.history:
         raise ConfigError(
             ErrorCode.CONFIG_INVALID,
-            f"session {request.reference!r} is there already; restore into a new one",
+            f"session {request.reference!r} already exists; restore into a new session",
         )
 
 
@@ -204,6 +208,9 @@ def _opening_of(request: SessionRequest, session_id: SessionId, stamp: Stamp) ->
         owner=request.owner,
         project=request.project,
         name=request.reference if is_name else None,
+        title=request.title,
+        spawned_by=request.spawned_by,
+        spawned_by_call=request.spawned_by_call,
         parent=request.fork.parent if request.fork else None,
         forked_at=request.fork.forked_at if request.fork else None,
         forked_after=request.fork.forked_after if request.fork else None,

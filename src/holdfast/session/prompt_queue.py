@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import copy_context
 
 from holdfast.blocks.approval_coordinator import NEW_PROMPT
@@ -181,7 +181,7 @@ class PromptQueue:
                 handle = self._unwatched(queued_input(queued))
                 self._let_withdraw(handle, queued.input_id)
                 adopted.append(handle)
-        self._waiting.extendleft(reversed(adopted))
+        self._waiting.extendleft(reversed(adopted))  # `extendleft` turns the order around
 
     def _unwatched(self, query: QueryInput) -> QueryHandle:
         """Return the handle of a query whose submitter is not there any more."""
@@ -307,11 +307,22 @@ class PromptQueue:
 
     def _start(self, handle: QueryHandle) -> None:
         self.current = handle
-        handle.detach = self._channel.attach(handle.stream)
-        self._tasks.start(self._run(handle), name="holdfast-driver", context=handle.context)
+        follows_cut = handle.query.resumes is None and bool(self._recorder.fold.unended)
+        if not follows_cut:
+            handle.detach = self._channel.attach(handle.stream)
+        running = self._run(handle, follows_cut=follows_cut)
+        self._tasks.start(running, name="holdfast-driver", context=handle.context)
 
-    async def _run(self, handle: QueryHandle) -> None:
+    async def _end_cut_off(self, handle: QueryHandle) -> None:
+        """End in the log what was cut off, before this query's stream could take it for its end."""
+        with suppress(AgentError):  # a store that fails fails again when the query starts
+            await self._recorder.end_cut_off(self._stamp.clock)
+        handle.detach = self._channel.attach(handle.stream)
+
+    async def _run(self, handle: QueryHandle, *, follows_cut: bool) -> None:
         try:
+            if follows_cut:
+                await self._end_cut_off(handle)
             await self._drive(handle)
         except BaseException as error:
             # A caller that waits for this query must get its end, also one that was not foreseen.

@@ -70,7 +70,11 @@ class QueryDriver:
 
     async def _work(self, handle: QueryHandle, scope: QueryScope) -> QueryOutcome:
         """Let the query run in a task that can be stopped without stopping this one."""
-        worker = self._session.tasks.start(self._runner.run(scope), name="holdfast-query")
+        if scope.hooks is None:
+            work = self._runner.run(scope)
+        else:
+            work = scope.hooks.run(lambda: self._runner.run(scope))
+        worker = self._session.tasks.start(work, name="holdfast-query")
         handle.begin(worker, scope.abort, lambda: scope.trouble)
         try:
             await until_over(worker, handle.stopped, query_id=scope.query_id)
@@ -87,7 +91,7 @@ class QueryDriver:
             model=settings.model,
             prompt=handle.query.message,
         )
-        return QueryScope(
+        scope = QueryScope(
             session=self._session,
             fold=self._session.fold,
             recorder=QueryRecorder(
@@ -103,12 +107,16 @@ class QueryDriver:
             registry=registry_of(handle.query.tools, self._session.registry),
             loop=LoopDetector.of(settings),
         )
+        scope.begin_hooks()
+        return scope
 
     async def _close(self, handle: QueryHandle, scope: QueryScope, outcome: QueryOutcome) -> None:
         duration_ms = duration_ms_of(handle)
         rests = outcome.stop_reason == "approval" and not handle.gives_way
         ended, outcome = await self._record_end(scope, outcome, duration_ms, rests=rests)
         scope.measurement.finish()
+        if scope.hooks is not None:
+            await scope.hooks.end(ended)
         error = outcome.error
         result: Any = _result_of(scope, ended)
         if error is not None and error.result is None:
@@ -129,6 +137,7 @@ class QueryDriver:
             closing: list[Event] = []
             if outcome.error is not None or not scope.is_end_staged:
                 await self._recorder.commit(())  # what a cancelled worker had staged comes first
+                # Made only now: what was staged may have settled calls and approvals.
                 closing = closing_events(scope, outcome, rests=rests)
             ended = query_ended(scope, outcome, duration_ms=duration_ms)
             await self._recorder.commit([*closing, *scope.measurement.end(ended), ended])
@@ -136,7 +145,7 @@ class QueryDriver:
             if outcome.error is None or not isinstance(outcome.error, StoreError):
                 outcome = QueryOutcome(stop_reason="error", error=error)
             ended = query_ended(scope, outcome, duration_ms=duration_ms)
-            self._recorder.show([*scope.measurement.end(ended), ended])
+            self._recorder.show_unstored_end(scope.measurement.end(ended), ended)
         return ended, outcome
 
 
@@ -155,6 +164,8 @@ def _result_of(scope: QueryScope, ended: QueryEnded) -> AgentResult[object]:
         tool_calls=tuple(call for answer in answers for call in answer.tool_calls),
         usage=ended.usage,
         cost=ended.cost,
+        children_usage=scope.children.usage,
+        children_cost=scope.children.cost,
         provider=turn.provider if turn else "",
         model=turn.model if turn else "",
         session_id=scope.session.session_id,

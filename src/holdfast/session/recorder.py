@@ -20,7 +20,9 @@ import msgspec
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.engine.query_end import ends_of_cut_off
 from holdfast.ports.abort import AbortSignal, query_stopped
+from holdfast.ports.clock import Clock
 from holdfast.ports.session_store import Lease, SessionLog
 from holdfast.serialization.entries import refuse_unreadable
 from holdfast.vocabulary.commands import CommandId
@@ -28,6 +30,7 @@ from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     Entry,
+    HookMessage,
     InputDrained,
     InputPromoted,
     InputQueued,
@@ -38,7 +41,7 @@ from holdfast.vocabulary.entries import (
 from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.errors import AgentError, ErrorCode, StoreError
 from holdfast.vocabulary.events import Event, LiveEvent
-from holdfast.vocabulary.ids import ApprovalId, InputId
+from holdfast.vocabulary.ids import ApprovalId, InputId, QueryId
 from holdfast.vocabulary.secrets import without_secrets
 
 _ENTRIES = frozenset({*get_args(KnownEntry), UnknownEntry})
@@ -76,6 +79,8 @@ class SessionRecorder:
         self._failure: AgentError | None = None
         self._refusal: AgentError | None = None
         self._seq = fold.head
+        self._unstored_ends: dict[QueryId | None, QueryEnded] = {}
+        """Ends that were shown although the store did not take them."""
         self.fold = fold
 
     async def commit(self, events: Sequence[Event], *, consumed: Sequence[CommandId] = ()) -> None:
@@ -150,9 +155,25 @@ class SessionRecorder:
         return given is not None
 
     def show(self, events: Sequence[Event]) -> None:
-        """Show events at once: live-only ones, or an end that no store would take."""
+        """Show live-only events at once."""
         if not self._channel.closed:
             self._channel.publish(events)
+
+    def show_unstored_end(self, events: Sequence[Event], ended: QueryEnded) -> None:
+        """Show an end that no store would take. It is stored by `end_cut_off`, not shown again."""
+        self._unstored_ends[ended.query_id] = ended
+        self.show([*events, ended])
+
+    async def end_cut_off(self, clock: Clock) -> None:
+        """Store the ends of queries that have none, while no query runs.
+
+        Raises:
+            StoreError: they cannot be stored.
+
+        """
+        await self.resynchronise()
+        ends = ends_of_cut_off(self.fold, clock)
+        await self.commit([self._unstored_ends.get(end.query_id, end) for end in ends])
 
     async def resynchronise(self) -> None:
         """Go on after a failed append: what the log holds is what happened."""
@@ -208,23 +229,30 @@ class SessionRecorder:
                 raise failure from without_secrets(error)
             del self._consumed[: len(consumed)]
         del self._staged[: len(batch)]
+        self._fold_and_show(batch)
+
+    def _fold_and_show(self, batch: Sequence[Event]) -> None:
+        """Fold and show what is in the log now, but not what a hook said to the log alone."""
         shown: list[Event] = []
         for event in batch:
             if type(event) in _ENTRIES and isinstance(event, Entry):
-                shown.append(self.fold.compose(event))
+                if type(event) is not HookMessage or event.display:
+                    shown.append(self.fold.compose(event))
                 self.fold.apply(event)
             else:
                 shown.append(event)
             if type(event) is QueryEnded:
+                if self._unstored_ends.pop(event.query_id, None) is not None:
+                    shown.pop()  # it was shown when it happened
                 # What was staged after it is shown apart: it is no business of the query's.
                 self._show_appended(shown)
                 shown = []
-        if shown:
-            self._show_appended(shown)
+        self._show_appended(shown)
 
     def _show_appended(self, events: Sequence[Event]) -> None:
-        self.show(events)
-        self._appended(events)
+        if events:
+            self.show(events)
+            self._appended(events)
 
 
 def _entries_in(events: Sequence[Event]) -> list[Entry]:

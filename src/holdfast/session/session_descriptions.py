@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.ports.clock import Stamp
 from holdfast.ports.runner import QueryInput
-from holdfast.ports.tools import ToolSession, ToolSource
+from holdfast.ports.tools import Approver, ToolSession, ToolSource, Unanswered
 from holdfast.serialization.session_state import SessionState
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.commands import ApproveCall, Command, DenyCall, SendPrompt
@@ -85,6 +85,10 @@ class SessionBindings(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """For tools that ask for it; None: what the agent has."""
     face: ToolSession | None = None
     """The session as tools see it."""
+    approver: Approver | None = None
+    """Who is asked about its calls; None: the approver of the agent."""
+    unanswered: Unanswered | None = None
+    """What happens without an approver; None: what the agent says."""
 
 
 class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +110,11 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[Message, ...] = ()
     must_exist: bool = False
     fork: Fork | None = None
+    title: str | None = None
+    """Of a new session."""
+    spawned_by: SessionId | None = None
+    """The session whose call a new one answers."""
+    spawned_by_call: CallId | None = None
 
 
 class WaitingPrompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -293,7 +302,7 @@ def queued_entry(
 
     """
     if query.message is None:
-        raise SessionError(ErrorCode.NOTHING_TO_SEND, "there is no prompt that could wait")
+        raise SessionError(ErrorCode.NOTHING_TO_SEND, "only a prompt can wait in the queue")
     options = {name: getattr(query, name) for name in KeptOptions.__struct_fields__}
     return InputQueued(
         **stamp(),

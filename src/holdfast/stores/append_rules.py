@@ -62,7 +62,9 @@ def entries_to_store(
     while known < len(entries) and entries[known].seq <= head:
         entry = entries[known]
         if id_at(entry.seq) != entry.id:
-            raise StoreError(ErrorCode.CONFLICT, f"another entry is stored as {entry.seq}")
+            raise StoreError(
+                ErrorCode.CONFLICT, f"a different entry with seq {entry.seq} is already stored"
+            )
         known += 1
     fresh = entries[known:]
     taken: set[EntryId] = set()
@@ -72,7 +74,9 @@ def entries_to_store(
                 ErrorCode.CONFLICT, f"entry {entry.seq} does not follow {expected - 1}"
             )
         if entry.id in taken or is_stored(entry.id):
-            raise StoreError(ErrorCode.CONFLICT, f"entry {entry.id} has another place in the log")
+            raise StoreError(
+                ErrorCode.CONFLICT, f"entry {entry.id} is already stored with another seq"
+            )
         taken.add(entry.id)
     return fresh
 
@@ -198,7 +202,7 @@ def fenced_error(session_id: SessionId, holder: str | None) -> StoreError:
     `holder` is the present holder of the session; None when there is none.
     """
     by = f" by {holder}" if holder else ""
-    return StoreError(ErrorCode.FENCED, f"session {session_id} was given up or taken over{by}")
+    return StoreError(ErrorCode.FENCED, f"session {session_id} was released or taken over{by}")
 
 
 def name_taken_error(name: str) -> StoreError:

@@ -52,7 +52,7 @@ def busy_error(
 ) -> SessionError:
     """Make the error of acquiring a session that another holder has."""
     if process == os.getpid():
-        where = f"is open in this program already, held by {holder!r}"
+        where = f"is already open in this program, held by {holder!r}"
     else:
         by = f" (process {process})" if process else ""
         where = f"is held by {holder!r}{by}; busy='wait' waits for it"
@@ -65,8 +65,8 @@ class WaitersFirstError(SessionError):
     def __init__(self, session_id: SessionId, first: str) -> None:
         super().__init__(
             ErrorCode.BUSY,
-            f"session {session_id} is being handed to one who waited for it; "
-            "busy='wait' waits for it, too",
+            f"session {session_id} is being passed to a caller that waited for it; "
+            "with busy='wait' you wait for it, too",
         )
         self.first = first
         """The ticket that comes first."""

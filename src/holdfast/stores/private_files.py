@@ -26,6 +26,7 @@ def open_or_create(path: Path, flags: int) -> int:
         return os.open(path, flags | _FLAGS)
     except FileNotFoundError:
         create_folder(path.parent)
+    # Not O_EXCL: another process may have made it since, and then it is the same file.
     descriptor = os.open(path, flags | _FLAGS | os.O_CREAT, FILE_MODE)
     sync_folder(path.parent)
     return descriptor
@@ -106,5 +107,5 @@ def replaced_file_error(path: Path) -> StoreError:
     """Make the error of a write into a file that is no longer the one under its name."""
     return StoreError(
         ErrorCode.UNAVAILABLE,
-        f"{path} was deleted, moved or replaced while it was open; what was written is not kept",
+        f"{path} was deleted, moved or replaced while it was open; what was written to it is lost",
     )

@@ -181,7 +181,7 @@ def read_recording(path: Path) -> tuple[str, tuple[Exchange, ...]]:
     if header.version > VERSION:
         raise StoreError(
             ErrorCode.VERSION_UNSUPPORTED,
-            f"{path} is a recording of version {header.version}; this program knows {VERSION}",
+            f"{path} is a recording of version {header.version}; this version reads {VERSION}",
         )
     exchanges = tuple(
         _comparable(_decode(line, Exchange, f"line {number} of {path}"))

@@ -18,6 +18,8 @@ from holdfast.agent.query_options import (
     SessionOptions,
 )
 from holdfast.agent.retrying import OnRetry
+from holdfast.blocks.hook_dispatch.registration import Hooks
+from holdfast.blocks.tool_registry.tool import AnyTool
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.clock import Clock, Random
 from holdfast.sync.background_loop import LoopAccess, background_loop
@@ -27,7 +29,7 @@ from holdfast.vocabulary.local_models import LocalModel, OnPull
 from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import RetrySettings, Settings
-from holdfast.vocabulary.tools import ToolSpec
+from holdfast.vocabulary.tools import ApprovalMode, ToolSpec
 
 ValueT = TypeVar("ValueT")
 
@@ -60,6 +62,11 @@ class Agent:
         """The sessions of the store: to list, search, change, export, import and delete them."""
         return AgentSessions(self._inner.sessions, self._access)
 
+    @property
+    def hooks(self) -> Hooks:
+        """The hooks of its sessions; functions that are not async run in threads."""
+        return self._inner.hooks
+
     def __enter__(self) -> Self:
         return self
 
@@ -88,6 +95,19 @@ class Agent:
     def remote(self, reference: str) -> AgentRemote:
         """Reach a session that another process holds, by its name or id."""
         return AgentRemote(self._access.call(self._inner.remote(reference)), self._access)
+
+    def as_tool(
+        self,
+        *,
+        name: str,
+        description: str,
+        approval: ApprovalMode = "never",
+        timeout: float | None = None,
+    ) -> AnyTool:
+        """Return a tool whose calls this agent answers, as the sub-agent of another agent."""
+        return self._inner.as_tool(
+            name=name, description=description, approval=approval, timeout=timeout
+        )
 
     def close(self) -> None:
         """Close every session, then what they share."""

@@ -37,7 +37,9 @@ class BackgroundLoop:
         loop = self.loop()
         if _is_inside(loop):
             work.close()
-            raise RuntimeError("a handler cannot block the loop that it runs in; use a thread")
+            raise RuntimeError(
+                "a handler must not block its event loop; call this from another thread"
+            )
         submitted = _Submitted(work, loop)
         # The interrupt may come at any point, also before the loop has heard of the work.
         try:

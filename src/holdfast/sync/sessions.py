@@ -14,6 +14,7 @@ from holdfast.administration.descriptions import (
     SessionEvent,
     SessionStats,
     SessionSummary,
+    SessionTree,
 )
 from holdfast.administration.maintenance import SessionHealth
 from holdfast.administration.transfer import Imported
@@ -48,9 +49,13 @@ class FoundSessions:
         """List the sessions that were forked from one, and those that its tool calls made."""
         return self._access.call(self._inner.children(reference))
 
-    def stats(self, reference: str) -> SessionStats:
+    def tree(self, reference: str) -> SessionTree:
+        """Describe a session with those of its sub-agents, and theirs."""
+        return self._access.call(self._inner.tree(reference))
+
+    def stats(self, reference: str, *, children: bool = False) -> SessionStats:
         """Add up messages, tokens, cost and duration over the log of a session."""
-        return self._access.call(self._inner.stats(reference))
+        return self._access.call(self._inner.stats(reference, children=children))
 
     def messages(
         self,

@@ -40,6 +40,9 @@ class FakeClock:
     async def sleep(self, seconds: float) -> None:
         """Wait until the test has moved the clock that far."""
         self.sleeps.append(seconds)
+        await self._wait(seconds)
+
+    async def _wait(self, seconds: float) -> None:
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._count += 1
         heapq.heappush(self._sleepers, (self._now + seconds, self._count, woken))
@@ -65,13 +68,20 @@ class FakeClock:
 
 
 class AutoClock(FakeClock):
-    """A clock whose sleeps take no time: it jumps to the end of each of them."""
+    """A clock whose sleeps take no time: it jumps to the end of each of them.
+
+    A time limit, such as `total_timeout`, is over when the sleeps add up to it, not before.
+    """
 
     async def sleep(self, seconds: float) -> None:
         """Jump ahead."""
         self.sleeps.append(seconds)
-        self._now += seconds
+        self.advance(seconds)
         await _sleep(0)
+
+    async def limit(self, seconds: float) -> None:
+        """Wait until the sleeps of others have used up a time limit."""
+        await self._wait(seconds)
 
 
 class DeadlockError(AssertionError):

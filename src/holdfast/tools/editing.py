@@ -24,7 +24,7 @@ class EditError(Exception):
 def apply_edits(text: str, edits: list[Edit]) -> str:
     """Return the text after all edits, in their order; raises EditError and changes nothing."""
     if not edits:
-        raise EditError("there is no edit")
+        raise EditError("the list of edits is empty")
     for number, edit in enumerate(edits, 1):
         text = _apply(
             text, edit, f"edit {number} of {len(edits)}" if len(edits) > 1 else "the edit"
@@ -43,7 +43,7 @@ def _apply(text: str, edit: Edit, which: str) -> str:
     if count > 1 and not edit.all:
         lines = ", ".join(str(line) for line in _lines_of(text, edit.old))
         raise EditError(
-            f"{which}: the old text is there {count} times (lines {lines}); "
+            f"{which}: the old text occurs {count} times (lines {lines}); "
             "give more of what is around it, or all=true"
         )
     return text.replace(edit.old, edit.new)

@@ -23,6 +23,7 @@ from holdfast.tools.file_contents import (
     read_whole,
     replace_file,
 )
+from holdfast.tools.hidden_files import fits_any, hidden_paths, left_out_note
 from holdfast.tools.output import Outputs
 from holdfast.tools.threads import in_thread
 from holdfast.vocabulary.ids import SessionId
@@ -104,7 +105,9 @@ class FileTools:
             path: Where it is, from the root folder.
 
         """
-        return await self._outputs.shown(context, await in_thread(lambda: self._list(path)))
+        return await self._outputs.shown(
+            context, await in_thread(lambda: self._list(context, path))
+        )
 
     def preview(self, name: str, arguments: JsonObject) -> str | None:
         """Return the difference that a call of write or edit would make now; None if it fails."""
@@ -204,13 +207,20 @@ class FileTools:
     def _remember(self, session: SessionId, path: str, data: bytes) -> None:
         self._seen.remember(session, path, FileContent(path, data).digest)
 
-    def _list(self, path: str) -> str:
+    def _list(self, context: ToolContext, path: str) -> str:
         with self._root.opened_folder(path) as found:
-            names = sorted(os.listdir(found.descriptor))
+            hidden = hidden_paths(context, "list", found.path)
+            names, left_out = [], 0
+            for name in sorted(os.listdir(found.descriptor)):
+                real = os.path.normpath(f"{found.path}/{name}")
+                if fits_any(hidden.asked, real) and not fits_any(hidden.denied, real):
+                    left_out += 1
+                elif not fits_any(hidden.denied, real):
+                    names.append(name)
             lines = [_described(found.descriptor, name) for name in names[:_MOST_ENTRIES]]
         if len(names) > _MOST_ENTRIES:
             lines.append(f"[{len(names) - _MOST_ENTRIES} more]")
-        return "\n".join(lines) or "[empty]"
+        return "\n".join([*lines, *left_out_note(left_out, hidden)]) or "[empty]"
 
 
 def _numbered(number: int, line: bytes) -> str:

@@ -13,6 +13,7 @@ from holdfast.blocks.permission_rules.wildcards import matches_file
 from holdfast.blocks.tool_registry.tool import AnyTool, tool
 from holdfast.ports.tools import ToolContext
 from holdfast.tools.contained_paths import PathRefusedError, Root
+from holdfast.tools.hidden_files import fits_any, hidden_paths, left_out_note
 from holdfast.tools.isolated_python import isolated_python
 from holdfast.tools.output import Outputs
 from holdfast.tools.threads import in_thread
@@ -37,6 +38,10 @@ class _Search(msgspec.Struct, frozen=True):
     ignore_case: bool
     files: str | None
     limit: int
+    start: str = "."
+    """Where the search begins beneath the root; the patterns below begin at the root."""
+    denied: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
 
 
 class FindingTools:
@@ -96,27 +101,38 @@ class FindingTools:
     def _glob(self, context: ToolContext, where: tuple[str, str], limit: int) -> str:
         path, pattern = where
         found: list[str] = []
-        note = ""
+        note, left_out = "", 0
         with self._root.opened_folder(path) as folder:
             prefix = "" if folder.path == "." else f"{folder.path}/"
+            hidden = hidden_paths(context, "glob", folder.path)
             walk = walk_files(folder.descriptor, frozenset(SKIPPED))
             for number, (file, _, _) in enumerate(walk):
                 if context.signal.aborted or number >= _MOST_LOOKED_AT:
                     note = f"[stopped after {number} files]"
                     break
-                if not matches_file(pattern, file) or self._is_closed(prefix + file):
+                if fits_any(hidden.denied, prefix + file) or self._is_closed(prefix + file):
+                    continue
+                if fits_any(hidden.asked, prefix + file):
+                    left_out += 1
+                    continue
+                if not matches_file(pattern, file):
                     continue
                 if len(found) == limit:
                     note = f"[there are more than {limit}]"
                     break
                 found.append(prefix + file)
-        return "\n".join([*found, note] if note else found) or "[no file fits]"
+        shown = [*found, note] if note else found or ["[no file fits]"]
+        return "\n".join([*shown, *left_out_note(left_out, hidden)])
 
     def _grep(self, context: ToolContext, path: str, wanted: _Search) -> str:
         with self._root.opened(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY) as start:
             kind = os.fstat(start.descriptor).st_mode
             if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
                 raise PathRefusedError(f"{start.path!r} is neither a folder nor a regular file")
+            hidden = hidden_paths(context, "grep", start.path)
+            wanted = msgspec.structs.replace(
+                wanted, start=start.path, denied=hidden.denied, asked=hidden.asked
+            )
             told = _search(context, start.descriptor, wanted, seconds=self._seconds)
         lines = [json.loads(line) for line in told.splitlines()]
         for message in lines:
@@ -126,11 +142,14 @@ class FindingTools:
             f"{file}:{message['line']}: {message['text']}"
             for message in lines
             if "path" in message
+            # Rules are checked by the process that searches; a guard of the caller's only here.
             and not self._is_closed(file := _joined(start.path, message["path"]))
         ]
-        if lines and "more" in lines[-1]:
+        end = lines[-1] if lines else {}
+        if end.get("more"):
             shown.append(f"[there are more than {wanted.limit}; look for something narrower]")
-        return "\n".join(shown) or "[no line fits]"
+        notes = left_out_note(end.get("left_out", 0), hidden)
+        return "\n".join([*(shown or ["[no line fits]"]), *notes])
 
     def _is_closed(self, path: str) -> bool:
         return self._root.is_refused("read", path)
@@ -154,7 +173,9 @@ def _search(context: ToolContext, start: int, wanted: _Search, *, seconds: float
     )
     forget = context.signal.add_listener(child.kill)
     try:
-        found, _ = child.communicate(msgspec.json.encode(wanted) + b"\n", timeout=seconds)
+        # Not msgspec: the path may hold bytes that are no text, which `json` escapes.
+        request = json.dumps(msgspec.to_builtins(wanted)).encode() + b"\n"
+        found, _ = child.communicate(request, timeout=seconds)
     except subprocess.TimeoutExpired:
         child.kill()
         child.communicate()
@@ -163,5 +184,5 @@ def _search(context: ToolContext, start: int, wanted: _Search, *, seconds: float
     finally:
         forget()
     if child.returncode:
-        raise SearchError("the search was ended before it was done")
+        raise SearchError("the search was stopped before it finished")
     return found

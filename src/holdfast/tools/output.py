@@ -60,8 +60,11 @@ class Outputs:
         of_agent = context.surroundings.blobs
         return self._memory if of_agent is None else of_agent()
 
-    async def shown(self, context: ToolContext, text: str) -> str:
-        """Return a text as it is, or its beginning and end and where the whole of it is kept."""
+    async def shown(self, context: ToolContext, text: str, *, reader: str = "read_output") -> str:
+        """Return a text as it is, or its beginning and end and where the whole of it is kept.
+
+        `reader` is the tool that pages through what is kept.
+        """
         if len(text) <= MOST_SHOWN:
             return text
         content = text.encode("utf-8", "replace")
@@ -71,7 +74,7 @@ class Outputs:
         return (
             f"{text[:_HEAD]}\n"
             f"[{left_out} of {len(text)} characters are left out here. All of it is kept: "
-            f'read_output(name="{name}", offset={len(text[:_HEAD].encode("utf-8", "replace"))})]\n'
+            f'{reader}(name="{name}", offset={len(text[:_HEAD].encode("utf-8", "replace"))})]\n'
             f"{text[-tail:]}"
         )
 
@@ -85,10 +88,10 @@ class Outputs:
         return f"{text}\n[{len(content) - end} bytes follow, from offset={end} on]"
 
 
-def read_output_tool(outputs: Outputs) -> AnyTool:
+def read_output_tool(outputs: Outputs, *, named: str = "read_output") -> AnyTool:
     """Make the tool that pages through kept output."""
 
-    @tool(effect="read", idempotent=True)
+    @tool(name=named, effect="read", idempotent=True)
     async def read_output(context: ToolContext, name: str, offset: int = 0) -> str:
         """Read more of a long result, which was cut when it was shown.
 

@@ -12,7 +12,7 @@ import stat
 import sys
 from collections.abc import Iterator
 
-from holdfast.blocks.permission_rules.wildcards import matches_file
+from holdfast.blocks.permission_rules.wildcards import matches_file, matches_path
 from holdfast.tools.tree_walk import open_regular, walk_files
 
 _LONGEST_LIFE = 120
@@ -29,24 +29,51 @@ def main() -> None:
     except re.error as error:
         _tell({"failed": f"the pattern is not a regular expression: {error}"})
         return
-    left = request["limit"]
-    for path, descriptor in _files(int(sys.argv[-1]), request):
+    hidden = _Hidden(request["start"], request["denied"], request["asked"])
+    left, more = request["limit"], False
+    for path, descriptor in _files(int(sys.argv[-1]), request["files"] or "", hidden):
         for number, line in _matches(descriptor, search):
             if not left:
-                _tell({"more": True})
-                return
+                more = True
+                break
             left -= 1
             _tell({"path": path, "line": number, "text": line[:_LONGEST_LINE]})
+        if more:
+            break
+    _tell({"more": more, "left_out": hidden.left_out})
 
 
-def _files(start: int, request: dict[str, object]) -> Iterator[tuple[str, int]]:
+class _Hidden:
+    """What permission rules hide. It is not even opened.
+
+    A line found in such a file would use up the limit, and so tell that it is there.
+    """
+
+    def __init__(self, start: str, denied: "list[str]", asked: "list[str]") -> None:
+        self._start = start
+        self._denied = denied
+        self._asked = asked
+        self.left_out = 0
+
+    def hides(self, path: str) -> bool:
+        """Whether a file is hidden; counts those that a rule asks about."""
+        if not self._denied and not self._asked:
+            return False
+        real = os.path.normpath(f"{self._start}/{path}")
+        if any(matches_path(pattern, real) for pattern in self._denied):
+            return True
+        is_asked = any(matches_path(pattern, real) for pattern in self._asked)
+        self.left_out += is_asked
+        return is_asked
+
+
+def _files(start: int, names: str, hidden: _Hidden) -> Iterator[tuple[str, int]]:
     """Yield what is to be searched, opened; each is closed before the next."""
     if not stat.S_ISDIR(os.fstat(start).st_mode):
         yield "", start
         return
-    names = str(request["files"] or "")
     for path, folder, name in walk_files(start, frozenset(sys.argv[3:-1])):
-        if names and not matches_file(names, path):
+        if hidden.hides(path) or (names and not matches_file(names, path)):
             continue
         descriptor = open_regular(folder, name)
         if descriptor is not None:

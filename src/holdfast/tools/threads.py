@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar, cast
 
-from holdfast.blocks.tool_registry.running import run_in_thread
+from holdfast.ports.threads import run_in_thread
 
 ValueT = TypeVar("ValueT")
 

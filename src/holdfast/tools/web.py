@@ -102,7 +102,7 @@ class WebFetch:
             async with asyncio.timeout(self._seconds):
                 return await self._follow(url)
         except TimeoutError:
-            raise WebRefusedError(f"the page did not come within {self._seconds:g} s") from None
+            raise WebRefusedError(f"the page was not received within {self._seconds:g} s") from None
 
     async def _follow(self, url: str) -> WebPage:
         for _ in range(_MOST_REDIRECTS + 1):
@@ -184,7 +184,9 @@ def _read(answer: http.client.HTTPResponse) -> tuple[bytes, bool]:
     """Read a body up to the bound, unpacked as it comes; False if there was more."""
     packing = (answer.getheader("Content-Encoding") or "").strip().lower()
     if packing not in {"", "identity", "gzip", "x-gzip", "deflate"}:
-        raise WebRefusedError(f"the page is packed with {packing!r}, which is not known")
+        raise WebRefusedError(
+            f"the page has the content encoding {packing!r}, which is not supported"
+        )
     unpack = zlib.decompressobj(wbits=47) if packing not in {"", "identity"} else None
     content = bytearray()
     while len(content) <= _MOST_BYTES and (block := answer.read1(_BLOCK)):

@@ -51,6 +51,13 @@ class AgentDefaults(
             variable="RECALL",
         ),
     ] = False
+    mcp_servers: Annotated[
+        tuple[str, ...] | None,
+        Option(
+            "Which MCP servers of the user's file (`[mcpServers]`) are offered, by name; None: all "
+            "that are not disabled; an empty list: none. Those made in Python are given as `tools`."
+        ),
+    ] = None
     title_model: Annotated[
         str | None,
         Option(

@@ -59,6 +59,17 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by: str | None = None
 
 
+class ChildApproval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whose call it is that a session asks about on behalf of a sub-agent."""
+
+    session_id: SessionId
+    """The sub-agent's session."""
+    approval_id: ApprovalId
+    """The same question in that session."""
+    call_id: CallId
+    """The call of the sub-agent, in the session that asks."""
+
+
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tool call that waits for a decision."""
 
@@ -79,6 +90,8 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """
     ruling: Ruling | None = None
     """Which rule asks, and why."""
+    child: ChildApproval | None = None
+    """The sub-agent whose call it is; None for a call of the session itself."""
 
 
 class Approve(msgspec.Struct, frozen=True):

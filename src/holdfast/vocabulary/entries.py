@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, TypeAlias
 import msgspec
 
 from holdfast.vocabulary.aliases import alias_of, aliases_of
-from holdfast.vocabulary.approvals import NO_FACTS, ApprovalScope, CallFacts, Ruling
+from holdfast.vocabulary.approvals import NO_FACTS, ApprovalScope, CallFacts, ChildApproval, Ruling
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import (
     ApprovalId,
@@ -46,8 +46,7 @@ class Entry(Value, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
     raw: msgspec.Raw | None = None
     """The stored bytes, kept only when they hold more than this version understands."""
     survives_rewind: ClassVar[bool]
-    """Whether an entry of this kind still counts when the conversation went back behind it: what is
-    true of the session does, what was said does not. Each kind says it for itself."""
+    """Whether an entry of this kind counts after a rewind to before it. Each kind says so."""
 
     @property
     def kind(self) -> str:
@@ -81,10 +80,10 @@ class SessionOpened(Entry, frozen=True, kw_only=True, tag="session.opened"):
     forked_after: MessageId | None = None
     """The last message that belongs to it, where the parent itself had it from elsewhere."""
     parent_head: int | None = None
-    """The last `seq` of the parent when it was forked. What it had recorded of tool calls by then
-    belongs to this session wherever the calls do; None means everything that it has recorded."""
+    """The parent's last `seq` at the fork: what it had recorded of calls by then counts here."""
     spawned_by: SessionId | None = None
     """The session whose tool call made this one. It shares nothing of its conversation."""
+    spawned_by_call: CallId | None = None
     settings: Settings = Settings()
     configured: tuple[str, ...] = ()
     """Names of settings that `configure` had set in the session that this one was forked from."""
@@ -239,6 +238,7 @@ class ApprovalRequested(Entry, frozen=True, kw_only=True, tag="approval.requeste
     folder: str | None = None
     facts: CallFacts = NO_FACTS
     ruling: Ruling | None = None
+    child: ChildApproval | None = None
 
 
 ApprovalDecision: TypeAlias = Literal["approved", "denied", "cancelled"]

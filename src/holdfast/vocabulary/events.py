@@ -129,14 +129,31 @@ class ToolFailed(LiveEvent, frozen=True, kw_only=True, tag="tool.failed"):
 
 
 class SubagentChanged(LiveEvent, frozen=True, kw_only=True, tag="subagent"):
-    """A sub-agent of a native agent began, reports, or ended."""
+    """A sub-agent began, reports, or ended."""
 
     change: Literal["joined", "status", "left"]
     agent: str
+    """The name of its tool, or what a native agent calls it."""
     call_id: CallId | None = None
     """The tool call that started it."""
+    session_id: SessionId | None = None
+    """Its session; None for a sub-agent that a native agent runs itself."""
     status: str = ""
+    """Its stop reason when it left; empty when it failed."""
     description: str = ""
+
+
+class SubagentEvent(LiveEvent, frozen=True, kw_only=True, tag="subagent.event"):
+    """An event of a sub-agent's session, as the stream of the session that called it shows it."""
+
+    call_id: CallId
+    """The call that the sub-agent works for."""
+    agent: str
+    """The name of its tool."""
+    session_id: SessionId
+    """The sub-agent's session."""
+    event: "Event"
+    """The event itself; one of a sub-agent's own sub-agent is a `SubagentEvent` again."""
 
 
 class NativeNoted(LiveEvent, frozen=True, kw_only=True, tag="native.notice"):
@@ -174,6 +191,7 @@ class Instrumented(LiveEvent, frozen=True, kw_only=True):
 
     session_id: SessionId
     query_id: QueryId
+    """Empty where something belongs to no query, as hooks of a session do."""
 
 
 class QuerySummary(Instrumented, frozen=True, kw_only=True, tag="instrumentation.summary"):
@@ -243,6 +261,14 @@ class QueryMeasured(Instrumented, frozen=True, kw_only=True, tag="instrumentatio
     usage: Usage = Usage()
     cost: Decimal | None = None
     error: ErrorReport | None = None
+
+
+class HookFailed(Instrumented, frozen=True, kw_only=True, tag="instrumentation.hook"):
+    """A hook that only observes has failed; nothing else has changed."""
+
+    point: str
+    """Where it was called, such as `after_tool`."""
+    error: ErrorReport
 
 
 class ObserverLagged(LiveEvent, frozen=True, kw_only=True, tag="observer.lagged"):

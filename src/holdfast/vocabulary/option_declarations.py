@@ -211,8 +211,9 @@ def showing(options: Mapping[str, Declared], told: str) -> Callable[[DoorT], Doo
     """
 
     def show(door: DoorT) -> DoorT:
-        function: Any = vars(door)["__init__"] if isinstance(door, type) else door
-        function.__signature__ = _with_options(inspect.signature(function), options)
+        shown: Any = door
+        # Of a class, not of its `__init__`: `help` shows both, and would show all options twice.
+        shown.__signature__ = _with_options(inspect.signature(door), options)
         door.__doc__ = f"{inspect.cleandoc(door.__doc__ or '')}\n\nKeyword Args:\n{told}\n"
         return door
 

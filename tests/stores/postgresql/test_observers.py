@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import queue
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class Observer:
     def __init__(self, remote: AgentRemote) -> None:
         self._remote = remote
         self.seqs: list[int] = []
+        self.events: list[Entry] = []
         self.texts: dict[str, str] = {}
         self.cuts: list[tuple[str, str]] = []
         """Part, and its text put together, at every cut."""
@@ -40,12 +41,26 @@ class Observer:
             async with contextlib.aclosing(self._remote.events(after=after)) as events:
                 event = await anext(events)
             assert isinstance(event, Entry)
-            self._take(event)
+            self.take(event)
             if isinstance(event, QueryEnded):
                 return
 
-    def _take(self, event: Entry) -> None:
+    async def watch_cut_once(self, seen: Sequence[Entry]) -> None:
+        """Have seen these before a cut, come back after the last of them, and see the rest."""
+        for entry in seen:
+            self.take(entry)
+        after = self.seqs[-1] if self.seqs else 0
+        async with contextlib.aclosing(self._remote.events(after=after)) as events:
+            async for event in events:
+                assert isinstance(event, Entry)
+                self.take(event)
+                if isinstance(event, QueryEnded):
+                    return
+
+    def take(self, event: Entry) -> None:
+        """Put a text together from what is shown of it."""
         self.seqs.append(event.seq)
+        self.events.append(event)
         if isinstance(event, PartCheckpoint):
             known = self.texts.get(event.part_id, "")
             assert event.offset == len(known)
@@ -96,6 +111,12 @@ async def test_a_hundred_observers_cut_at_every_event_see_each_once_across_a_res
             assert final[part].startswith(text)
     cuts = sum(len(observer.seqs) for observer in observers)
     assert cuts >= OBSERVERS * 30
+    # One that was cut once, at any event, puts the same final text together.
+    whole = observers[0].events
+    for cut in range(len(whole)):
+        observer = Observer(remotes[cut % len(remotes)])
+        await observer.watch_cut_once(whole[:cut])
+        assert (observer.seqs, observer.texts) == (observers[0].seqs, final), f"cut after {cut}"
     for agent in agents:
         await agent.close()
 

@@ -173,6 +173,7 @@ class Conversation:
         if isinstance(message, UserMessage) and not is_compaction:
             tip = self._messages[-1] if self._messages else None
             if isinstance(tip, UserMessage):
+                # Providers refuse two user messages in a row.
                 self._messages[-1] = msgspec.structs.replace(tip, parts=tip.parts + message.parts)
                 return
         if is_compaction:

@@ -23,6 +23,7 @@ from holdfast.blocks.conversation.tool_calls import (
     said_at,
     with_distinct_calls,
 )
+from holdfast.vocabulary.approvals import ChildApproval
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
@@ -53,11 +54,15 @@ from holdfast.vocabulary.entries import (
     UnknownEntry,
     UsageReported,
 )
-from holdfast.vocabulary.ids import MessageId
+from holdfast.vocabulary.ids import MessageId, QueryId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import CompactionPart
+from holdfast.vocabulary.parts import CompactionPart, TextPart
 from holdfast.vocabulary.settings import changed_settings
 from holdfast.vocabulary.usage import Usage, add_costs
+
+_CHILD_LEFT = (
+    "This call was cancelled: it waited for an answer, and the conversation went on without one."
+)
 
 
 class SessionFold(SessionState):
@@ -91,16 +96,19 @@ class SessionFold(SessionState):
     def _settle(self) -> None:
         """Make what is unfinished part of the conversation, as it is."""
         if self.open_turn is not None or self.calls:
+            # The same messages that a request would have shown: what was sent does not change.
             for message in self._unsettled():
                 self._push(message)
             self.open_turn = None
             self.calls.clear()
         self.approvals.clear()
+        self.child_answers.clear()
 
     def _inherit(self) -> None:
         """Take over a conversation from another session: what was unfinished there, rests here."""
         self._settle()
         self.open_query = self.last_query = None
+        self.unended.clear()
         self.inputs.clear()
         self.standing.clear()
         self.usage, self.cost = Usage(), Decimal(0)
@@ -168,12 +176,16 @@ class SessionFold(SessionState):
 
     def _on_query_started(self, entry: QueryStarted) -> None:
         self.open_query = entry
+        note_queries(self.unended, entry)
         self.query_options = entry.options
         self.standing.start_query(entry)
         if entry.message is not None:
             self._push_prompt(entry.message, time=entry.time)
 
     def _on_query_ended(self, entry: QueryEnded) -> None:
+        note_queries(self.unended, entry)
+        if self.open_query is not None and self.open_query.query_id != entry.query_id:
+            return  # the late end of a query that was rewound says nothing of this conversation
         self.open_query = None
         self.last_query = entry
         end_last(self.conversation, entry.stop_reason)
@@ -201,6 +213,7 @@ class SessionFold(SessionState):
 
     def _on_turn_discarded(self, entry: TurnDiscarded) -> None:
         tip = self._tip_assistant()
+        # A turn can be void after its end, too: one that promised tool calls and made none.
         if self.open_turn is None and tip is not None and tip.id == entry.message_id:
             self.conversation.remove_last()
             if self._before_merge is not None:
@@ -213,10 +226,19 @@ class SessionFold(SessionState):
 
     def _on_approval_settled(self, entry: ApprovalSettled) -> None:
         requested = self.approvals.pop(entry.approval_id, None)
-        if requested is not None:
+        if requested is not None and requested.child is not None:
+            self._settle_child(requested.child, entry)
+        elif requested is not None:
             self.standing.settle(requested, entry)
         if (call := self.calls.get(entry.call_id)) is not None:
             call.settle(requested, entry)
+
+    def _settle_child(self, asked: ChildApproval, answer: ApprovalSettled) -> None:
+        """Keep an answer for the sub-agent that asked; without one, a call that rests is over."""
+        if answer.decision != "cancelled":
+            self.child_answers[asked.approval_id] = answer
+        elif self.open_query is None and (call := self.calls.get(asked.call_id)) is not None:
+            call.end("cancelled", (TextPart(text=_CHILD_LEFT),), time=answer.time)
 
     def _on_tool_started(self, entry: ToolStarted) -> None:
         if (call := self.calls.get(entry.call_id)) is not None:
@@ -244,6 +266,7 @@ class SessionFold(SessionState):
     def _on_rewound(self, entry: Rewound) -> None:
         for call in self.calls.values():
             call.withdraw_approval()  # it was given for what would have come next then
+        self.child_answers.clear()
         if self.opened is not None and entry.to_seq == self.opened.seq:
             self._keep_through(entry.message_id)
 
@@ -295,4 +318,20 @@ def fold_entries(entries: Sequence[Entry], *, inherited: Sequence[Entry] = ()) -
     for path in (inherited, current_path(entries)):
         fold.apply_all(path)
     fold.head = entries[-1].seq if entries else 0
+    # Not from the path alone: a query that was rewound may have ended, or still be without an end.
+    fold.unended.clear()
+    for entry in entries:
+        note_queries(fold.unended, entry)
     return fold
+
+
+def note_queries(unended: dict[QueryId, None], entry: Entry) -> None:
+    """Note the start or the end of a query; one that is resumed ends with the one that resumes."""
+    if entry.query_id is None:
+        return
+    if isinstance(entry, QueryStarted):
+        if entry.resumes is not None:
+            unended.pop(entry.resumes, None)
+        unended[entry.query_id] = None
+    elif isinstance(entry, QueryEnded):
+        unended.pop(entry.query_id, None)

@@ -5,6 +5,8 @@ Nothing here changes it; `SessionFold` does, entry by entry.
 
 from decimal import Decimal
 
+import msgspec
+
 from holdfast.blocks.conversation.conversation import Conversation, joined
 from holdfast.blocks.conversation.conversation import ConversationInterface as Messages
 from holdfast.blocks.conversation.conversation import UntoldNotes as Notes
@@ -14,18 +16,18 @@ from holdfast.blocks.conversation.tool_calls import (
     CallRecord,
     StandingApprovals,
     answer_message,
-    approval_request,
     with_distinct_calls,
 )
 from holdfast.vocabulary.approvals import ApprovalRequest
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
+    ApprovalSettled,
     InputQueued,
     QueryEnded,
     QueryStarted,
     SessionOpened,
 )
-from holdfast.vocabulary.ids import ApprovalId, CallId, InputId, MessageId, QueryId
+from holdfast.vocabulary.ids import ApprovalId, CallId, InputId, MessageId, QueryId, SessionId
 from holdfast.vocabulary.messages import AssistantMessage, KeptOptions, Message, UserMessage
 from holdfast.vocabulary.parts import ReminderPart
 from holdfast.vocabulary.settings import Settings
@@ -55,11 +57,16 @@ class SessionState:
         self.conversation = Conversation() if conversation is None else conversation
         self.open_query: QueryStarted | None = None
         self.last_query: QueryEnded | None = None
+        self.unended: dict[QueryId, None] = {}
+        """Queries of the whole log, also of what was rewound, that have no end and were not
+        resumed, in their order. The running one is among them."""
         self.open_turn: OpenTurn | None = None
         self.last_finish: FinishKind | None = None
         """How the last answer finished; None when it was cut off or something came after it."""
         self.calls: dict[CallId, CallRecord] = {}
         self.approvals: dict[ApprovalId, ApprovalRequested] = {}
+        self.child_answers: dict[ApprovalId, ApprovalSettled] = {}
+        """Answers to what sub-agents asked, by the id of the question in their sessions."""
         self._before_merge: AssistantMessage | None = None
         """The answer that the tip went on with; it stays when what was added is discarded."""
         self.standing = StandingApprovals()
@@ -105,7 +112,7 @@ class SessionState:
     def pending_approvals(self) -> tuple[ApprovalRequest, ...]:
         """Return the approvals that wait for an answer."""
         session_id = self.opened.session_id if self.opened else None
-        return tuple(approval_request(entry, session_id) for entry in self.approvals.values())
+        return tuple(_approval_request(entry, session_id) for entry in self.approvals.values())
 
     def unfinished_query(self) -> QueryId | None:
         """Return the query that can be carried on: one that never ended, or rests on approvals."""
@@ -136,3 +143,21 @@ class SessionState:
     def _tip_assistant(self) -> AssistantMessage | None:
         tip = self.conversation.tip
         return tip if isinstance(tip, AssistantMessage) else None
+
+
+def _approval_request(asked: ApprovalRequested, session_id: SessionId | None) -> ApprovalRequest:
+    """Return a recorded question as approvers and callers see it."""
+    return ApprovalRequest(
+        id=asked.approval_id,
+        call_id=asked.call_id,
+        tool=asked.tool,
+        arguments=msgspec.to_builtins(asked.arguments),
+        arguments_hash=asked.arguments_hash,
+        session_id=session_id,
+        effect=asked.effect,
+        reason=asked.reason,
+        folder=asked.folder,
+        facts=asked.facts,
+        ruling=asked.ruling,
+        child=asked.child,
+    )

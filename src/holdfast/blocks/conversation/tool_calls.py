@@ -8,14 +8,14 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.serialization.canonical import approval_key
-from holdfast.vocabulary.approvals import ApprovalRequest, Grant
+from holdfast.vocabulary.approvals import Grant
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
     HistoryEdited,
     QueryStarted,
 )
-from holdfast.vocabulary.ids import CallId, MessageId, SessionId
+from holdfast.vocabulary.ids import CallId, MessageId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
@@ -180,23 +180,6 @@ class StandingApprovals:
         """Forget them all."""
         self.grants.clear()
         self.policy = None
-
-
-def approval_request(asked: ApprovalRequested, session_id: SessionId | None) -> ApprovalRequest:
-    """Return a recorded question as approvers and callers see it."""
-    return ApprovalRequest(
-        id=asked.approval_id,
-        call_id=asked.call_id,
-        tool=asked.tool,
-        arguments=msgspec.to_builtins(asked.arguments),
-        arguments_hash=asked.arguments_hash,
-        session_id=session_id,
-        effect=asked.effect,
-        reason=asked.reason,
-        folder=asked.folder,
-        facts=asked.facts,
-        ruling=asked.ruling,
-    )
 
 
 def open_calls(answer: AssistantMessage, following: Message | None = None) -> list[CallRecord]:

@@ -19,6 +19,7 @@ from holdfast.blocks.permission_rules.rules import (
     mentions_forbidden,
 )
 from holdfast.blocks.permission_rules.shell_words import Unreadable, Words, read_command
+from holdfast.ports.permissions import HiddenPaths
 from holdfast.vocabulary.approvals import RuleAction, Ruling
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -95,6 +96,21 @@ class PermissionRules:
         rules = [rule for rule in self.rules if rule.action == "deny" and rule.is_for(tool)]
         return next((f"rule {rule.text}" for rule in rules if fits_path(rule, path)), None)
 
+    def hidden_paths(self, tool: str, path: str) -> HiddenPaths:
+        """Return what a tool leaves out that looks through a folder, by the folder's real path.
+
+        A rule that asks and fits the folder itself hides nothing: such a call runs only when it was
+        approved. Approving a folder above does not count, for the person was not asked about these
+        files.
+        """
+        rules = [rule for rule in self.rules if rule.is_for(tool) and rule.pattern is not None]
+        return HiddenPaths(
+            denied=_patterns(rule for rule in rules if rule.action == "deny"),
+            asked=_patterns(
+                rule for rule in rules if rule.action == "ask" and not fits_path(rule, path)
+            ),
+        )
+
     def snapshot(self) -> JsonObject:
         """Return mode and rules as plain values, for the log of a query."""
         listed = [
@@ -142,6 +158,10 @@ class PermissionRules:
         return _about_arguments(rules, question.arguments)
 
 
+def _patterns(rules: Iterable[Rule]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(rule.pattern for rule in rules if rule.pattern is not None))
+
+
 def _by(rule: Rule, action: RuleAction, reason: str) -> Ruling:
     return Ruling(action=action, reason=reason, rule=rule.text, source=rule.source)
 
@@ -187,6 +207,7 @@ def _about_path(rules: list[Rule], question: PermissionQuestion, path: Json) -> 
     given = _normal(path)
     if given is None and not question.resolved_paths:
         return _unknown(rules, "the path may lead anywhere")
+    # Forbidden by either, allowed only by both: a link may lead into, or out of, what a rule names.
     ways = [way for way in (given, *question.resolved_paths) if way is not None]
     found = _of([rule for rule in rules if any(fits_path(rule, way) for way in ways)])
     if found.denied is not None or found.asked is not None or found.allowed is None:
@@ -232,6 +253,8 @@ def _about_command(rules: list[Rule], command: Json) -> _Finding:
     asked = _forbidding(asking, items)
     if denied is not None or asked is not None:
         return _Finding(denied=denied, asked=asked)
+    # "Allow every command" is heard only here: beside a rule that forbids one, it would let the
+    # forbidden program run through another (`env`, `xargs`, an interpreter).
     if not denying and not asking and (free := _unconditional(allowing)) is not None:
         return _Finding(allowed=free)
     strict = bool(denying or asking)

@@ -1,6 +1,7 @@
 """Rules: `tool(pattern)` with what is to be done, and whether a rule fits a call."""
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -12,6 +13,7 @@ from holdfast.serialization.canonical import canonical_json
 from holdfast.vocabulary.approvals import RuleAction
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.late_names import late_module
 
 ACTIONS: tuple[RuleAction, ...] = ("allow", "ask", "deny")
 SubjectKind: TypeAlias = Literal["path", "command", "url", "arguments"]
@@ -39,6 +41,10 @@ _COVERED_BY = {"list": "read", "glob": "read", "grep": "read", "write": "edit"}
 """Rules for `read` hold for everything that reads files, rules for `edit` for what changes them."""
 EDITS_FILES = frozenset({"write", "edit"})
 """Tools that the mode `accept_edits` lets pass, if they say where their path really leads."""
+
+_SHIPPED = frozenset({*SUBJECTS, "todo", "read_output", "recall"})
+"""Tools that come with Holdfast. A file for all agents of a user may deny one that this agent does
+not have."""
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -176,3 +182,40 @@ def mentions_forbidden(rule: Rule, text: str) -> bool:
     return any(
         matches_word(name, base_name(word)) for word in re.split(r"[^A-Za-z0-9_.+/@%:-]+", bare)
     )
+
+
+class NamedTools(msgspec.Struct, frozen=True, kw_only=True):
+    """Where tools are named in what a query runs under."""
+
+    rules: tuple[Rule, ...] = ()
+    allowed: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.rules or self.allowed or self.denied)
+
+
+def names_without_tool(named: NamedTools, offered: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each name that fits no offered tool, with a message that says where it stands."""
+    tools = frozenset(offered)
+    for rule in named.rules:
+        if not _fits(rule, tools):
+            where = f"the {rule.action} rule {rule.text!r}"
+            yield rule.tool, f"{where}: {_no_tool(rule.tool, 'it has no effect', tools)}"
+    for name in named.denied:
+        if name not in tools | _SHIPPED:
+            yield name, f"denied_tools: {_no_tool(name, 'no tool is denied by it', tools)}"
+    for name in named.allowed:
+        if name not in tools:
+            yield name, f"allowed_tools: {_no_tool(name, 'no tool is allowed by it', tools)}"
+
+
+def _fits(rule: Rule, tools: frozenset[str]) -> bool:
+    return any(matches_word(rule.tool, tool) for tool in tools | _SHIPPED)
+
+
+def _no_tool(name: str, effect: str, tools: frozenset[str]) -> str:
+    known = sorted((tools | _SHIPPED) - {name})
+    close = late_module("difflib").get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    return f"there is no tool {name!r} now, so {effect}{hint}"

@@ -150,7 +150,9 @@ class StreamProcessor:
 
         """
         if self._busy:
-            raise SessionError(ErrorCode.STREAM_BUSY, "this processor is at work on another stream")
+            raise SessionError(
+                ErrorCode.STREAM_BUSY, "this processor is already processing another stream"
+            )
         self._busy = True
         out: list[Event]
         source = AnswerSource(stamp=Stamp(self._clock), provider=provider, model=model)

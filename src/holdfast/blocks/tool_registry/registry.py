@@ -1,5 +1,6 @@
 """ToolRegistry: the tools that are offered now. Finds one, parses its input once, and runs it."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeAlias
 
@@ -9,7 +10,15 @@ from holdfast.blocks.tool_registry.running import to_content
 from holdfast.blocks.tool_registry.tool import AnyTool, Tool, as_tool
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.permissions import InspectedTool
-from holdfast.ports.tools import OfferedTool, OutputTransform, PreparedCall, ToolContext, ToolSource
+from holdfast.ports.tools import (
+    OfferedTool,
+    OutputTransform,
+    PreparedCall,
+    Resting,
+    RunningToolSource,
+    ToolContext,
+    ToolSource,
+)
 from holdfast.vocabulary.approvals import NO_FACTS, CallFacts
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -64,7 +73,7 @@ class Ready(msgspec.Struct, frozen=True):
             return NO_FACTS
         facts: object = await self.tool.facts(msgspec.to_builtins(self.arguments))
         if not isinstance(facts, CallFacts):
-            raise TypeError(f"{type(facts).__name__} is no CallFacts")
+            raise TypeError(f"{type(facts).__name__} is not a CallFacts")
         return msgspec.convert(msgspec.to_builtins(facts), CallFacts)
 
     @property
@@ -74,10 +83,12 @@ class Ready(msgspec.Struct, frozen=True):
 
     async def run(
         self, context: ToolContext, *, transform: OutputTransform | None = None
-    ) -> Succeeded | FunctionFailed:
+    ) -> Succeeded | FunctionFailed | Resting:
         """Run the tool on the input that was parsed. A cancelled run raises CancelledError."""
         try:
             value = await self.prepared(context)
+            if isinstance(value, Resting):
+                return value
             if transform is not None:
                 value = transform(self.tool.spec.name, value)
             return Succeeded(to_content(value))
@@ -172,6 +183,7 @@ class ToolRegistry:
                 raise ConfigError(ErrorCode.CONFIG_INVALID, f"two tools are called {item.name!r}")
             static[item.name] = item
         self._static = tuple(static.values())
+        self._running = [item for item in self._sources if isinstance(item, RunningToolSource)]
         self._lists: list[Sequence[OfferedTool]] = []
         self._current = ToolSet(self._static)
 
@@ -187,6 +199,16 @@ class ToolRegistry:
         """Return what can be called now: a registry is a source of tools itself."""
         return self.current().offered
 
+    async def ready(self) -> None:
+        """Let the sources that run something start it, all at the same time."""
+        if self._running:
+            await asyncio.gather(*(source.ready() for source in self._running))
+
+    async def close(self) -> None:
+        """End what runs behind the sources; it starts again when it is needed."""
+        if self._running:
+            await asyncio.gather(*(source.close() for source in self._running))
+
     def _join(self, lists: Iterable[Sequence[OfferedTool]]) -> ToolSet:
         joined: dict[str, OfferedTool] = {item.name: item for item in self._static}
         for item in (item for offered in lists for item in offered):
@@ -194,6 +216,18 @@ class ToolRegistry:
             if joined.setdefault(name, item) is not item:
                 _logger.warning("a tool is left out: an earlier source has one called %r", name)
         return ToolSet(joined.values())
+
+
+async def ready_tools(
+    registry: ToolRegistryInterface, allowed: Iterable[str] | None = None
+) -> ToolSet:
+    """Return what a registry offers once the sources that run something have started it.
+
+    Nothing is started where no tool is allowed.
+    """
+    if isinstance(registry, RunningToolSource) and (allowed is None or tuple(allowed)):
+        await registry.ready()
+    return registry.current()
 
 
 def registry_of(own: ToolSource | None, inherited: ToolRegistryInterface) -> ToolRegistryInterface:

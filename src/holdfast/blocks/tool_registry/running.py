@@ -2,16 +2,14 @@
 
 import asyncio
 import base64
-import contextlib
-import contextvars
 import inspect
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.ports.threads import as_exception, run_in_thread
 from holdfast.ports.tools import Approver, ToolContext
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
 from holdfast.vocabulary.json_types import Json, writable
@@ -42,7 +40,7 @@ async def call_function(
     except (Exception, asyncio.CancelledError, GeneratorExit, KeyboardInterrupt):
         raise
     except BaseException as raised:  # it would end the query, or the event loop
-        raise _as_exception(raised) from raised
+        raise as_exception(raised) from raised
 
 
 async def _call(
@@ -59,40 +57,6 @@ async def _call(
     if inspect.isgenerator(value):
         return await run_in_thread(lambda: _exhaust(value, context))
     return await value if inspect.isawaitable(value) else value
-
-
-async def run_in_thread(call: Callable[[], object]) -> object:
-    """Run a blocking call in a daemon thread, so that one that hangs cannot hold up the exit."""
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[object] = loop.create_future()
-    run_in_context = contextvars.copy_context().run
-
-    def settle(value: object, error: Exception | None) -> None:
-        if outcome.done():
-            return  # the query was aborted meanwhile
-        if error is None:
-            outcome.set_result(value)
-        else:
-            outcome.set_exception(error)
-
-    def work() -> None:
-        value, error = None, None
-        try:
-            value = run_in_context(call)
-        except BaseException as raised:  # noqa: BLE001 - handed on to the task that waits
-            error = _as_exception(raised)
-        with contextlib.suppress(RuntimeError):  # the loop may be gone by now
-            loop.call_soon_threadsafe(settle, value, error)
-
-    threading.Thread(target=work, name="holdfast-call", daemon=True).start()
-    return await outcome
-
-
-def _as_exception(raised: BaseException) -> Exception:
-    """Return what a future can carry: a tool that exits, or runs out, must not end the loop."""
-    if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
-        return raised
-    return RuntimeError(f"{type(raised).__name__}: {raised}")
 
 
 async def _last_of(values: AsyncIterator[Json], context: ToolContext) -> Json:

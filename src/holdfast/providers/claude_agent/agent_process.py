@@ -74,7 +74,7 @@ class AgentProcess:
         if not os.access(launch.command[0], os.X_OK):
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID,
-                f"{launch.command[0]} is no program that can be run; set claude_agent.executable "
+                f"{launch.command[0]} is not an executable program; set claude_agent.executable "
                 "or HOLDFAST_CLAUDE_EXECUTABLE",
                 provider=PROVIDER,
             )

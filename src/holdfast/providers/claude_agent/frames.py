@@ -151,7 +151,7 @@ def is_own(tool: str) -> bool:
 def _unreadable(line: bytes, error: Exception) -> ProviderError:
     return ProviderError(
         ErrorCode.PROTOCOL,
-        f"the agent printed a line of {len(line)} bytes that is no message: {error}",
+        f"the agent printed a line of {len(line)} bytes that is not a message: {error}",
         provider=PROVIDER,
         basis="type",
     )

@@ -156,7 +156,7 @@ class ClaudeSession:
         """
         self._refuse_sending()
         if self._waiting_sends >= self._limits.input_queue:
-            raise SessionError(ErrorCode.BUSY, "too many prompts wait to be sent")
+            raise SessionError(ErrorCode.BUSY, "too many prompts are waiting to be sent")
         self._waiting_sends += 1
         try:
             async with self._sending:
@@ -203,7 +203,9 @@ class ClaudeSession:
         """
         self._refuse_closed()
         if self._streaming.locked() and not wait:
-            raise SessionError(ErrorCode.STREAM_BUSY, "the session's stream has a consumer already")
+            raise SessionError(
+                ErrorCode.STREAM_BUSY, "the stream of the session already has a consumer"
+            )
         async with self._streaming:
             self._refuse_closed()
             finished = False

@@ -211,7 +211,7 @@ def _explaining_disk_errors(weights: LocalWeights, folder: Path) -> Iterator[Non
             raise StoreError(
                 ErrorCode.FULL,
                 f"no room for the model {weights.name!r} in {folder}: {error.strerror}. "
-                "Nothing incomplete was taken for good",
+                "No incomplete file was kept",
                 provider="local",
             ) from error
         raise StoreError(

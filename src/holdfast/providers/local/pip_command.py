@@ -22,15 +22,17 @@ import msgspec
 from holdfast.vocabulary.errors import AgentError, ConfigError, ErrorCode, error_of
 
 _RUN_PIP = """\
-import runpy, sys, tempfile
+import os, runpy, sys, tempfile
 tempfile.tempdir, wheel = sys.argv[1:3]
+os.environ["RUSTUP_HOME"] = tempfile.tempdir + "/rustup"
 if wheel:
     sys.path.insert(0, wheel)
 sys.argv[:3] = ["pip"]
 runpy.run_module("pip", run_name="__main__", alter_sys=True)
 """
 """Runs pip with its temporary files in a folder of ours, where their size can be watched and free
-space was checked."""
+space was checked. pip asks rustc for its version, and the rustc of rustup would write to the home
+folder at that: it gets the same folder."""
 
 _OPTIONS = (
     "--no-deps",

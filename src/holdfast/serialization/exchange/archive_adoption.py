@@ -16,6 +16,7 @@ import msgspec
 from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.serialization.exchange.archive_reading import ArchiveSummary
 from holdfast.vocabulary.entries import (
+    ApprovalRequested,
     ApprovalSettled,
     ContextNoted,
     Entry,
@@ -52,9 +53,8 @@ _OURS = re.compile(r"(?P<own>(?P<prefix>[a-z]{2,5})_[0-9a-f]{16}[0-9A-Za-z]{10})
 """An id of ours, and what the fold adds to it where it derives one message from another."""
 _GRANTING = frozenset({"approval.settled", "session.changed"})
 """Kinds that could grant something; one that only a later version understands is left out."""
-_NOT_ADOPTED = frozenset(
-    {"owner", "project", "name", "native_session_id", "native_parent", "native_through"}
-)
+_OF_THE_PLACE = ("owner", "project", "name", "spawned_by", "spawned_by_call")
+_NOT_ADOPTED = frozenset({*_OF_THE_PLACE, "native_session_id", "native_parent", "native_through"})
 
 Renamed = Callable[[Json, "IdMap"], Json]
 
@@ -136,6 +136,8 @@ class Adoption:
             fields["changes"] = kept
         elif isinstance(entry, ApprovalSettled):
             fields.pop("scope", None)
+        elif isinstance(entry, ApprovalRequested):
+            fields.pop("child", None)  # its session is not here, and a call that rests may run
         elif isinstance(entry, ContextNoted):
             # With a source it is told in the imported session only, and in no other of the project.
             fields.setdefault("source", self._ids.sessions[log])

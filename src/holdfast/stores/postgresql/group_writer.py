@@ -268,6 +268,6 @@ def _error_of(append: Append, verdict: str, holder: str | None) -> AgentError | 
             return StoreError(ErrorCode.CONFLICT, f"entry {seq} does not follow the last one")
     return StoreError(
         ErrorCode.CONFLICT,
-        f"another entry is stored as one of those from {append.rows[0].seq} on,"
-        " or one of them has another place in the log",
+        f"different entries are already stored from seq {append.rows[0].seq} on,"
+        " or one of them is already stored with another seq",
     )

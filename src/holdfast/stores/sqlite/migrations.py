@@ -193,6 +193,6 @@ def schema_of(connection: apsw.Connection, path: Path) -> int:
     if not 0 <= version <= len(MIGRATIONS):
         raise StoreError(
             ErrorCode.VERSION_UNSUPPORTED,
-            f"{path} has schema {version}; this version knows {len(MIGRATIONS)}",
+            f"{path} has schema {version}; this version supports up to {len(MIGRATIONS)}",
         )
     return version

@@ -92,7 +92,7 @@ def session_key(connection: apsw.Connection, session_id: SessionId) -> int | Non
     if key is not None and not 0 < key <= LARGEST_KEY:
         raise StoreError(
             ErrorCode.CORRUPT,
-            f"session {session_id} has the number {key}; `index.rebuild()` makes it anew",
+            f"session {session_id} has the number {key}; `index.rebuild()` restores it",
         )
     return key
 

@@ -61,7 +61,7 @@ def _names(tools: ToolSet) -> list[str]:
     return [spec.name for spec in tools.wire_tools]
 
 
-async def _run(resolution: Resolution) -> Succeeded | FunctionFailed:
+async def _run(resolution: Resolution) -> object:
     if not isinstance(resolution, Ready):
         require(condition=False, promise=f"the call is ready, not {resolution!r}")
         raise TypeError

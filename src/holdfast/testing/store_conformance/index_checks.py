@@ -176,6 +176,8 @@ async def check_lists_are_filtered(open_store: OpenStore) -> None:
             (SessionFilter(updated_before=3), set(ids) - {ids[4]}),
             (SessionFilter(parent=ids[0]), set()),
             (SessionFilter(spawned_by=ids[0]), set()),
+            (SessionFilter(spawned=True), set()),
+            (SessionFilter(spawned=False), set(ids)),
         ):
             found = await store.index.browse(OWNER, PROJECT, matching=matching)
             require_same({record.id for record in found}, expected, f"{matching}")

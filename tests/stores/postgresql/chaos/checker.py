@@ -1,6 +1,6 @@
 """Checks the history of a chaos run: the logs, and what the nodes noted of them."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -45,8 +45,8 @@ class Verdict(msgspec.Struct, kw_only=True):
     effects: int = 0
     admitted: int = 0
     entries: int = 0
-    left_to_the_next: int = 0
-    """Queries that were cut off and carried on by the next prompt, without an end of their own."""
+    ended_by_the_next: int = 0
+    """Queries that were cut off and ended by the next prompt."""
     gaps: list[str] = []
     """Sessions whose entries do not follow each other."""
     stale: list[str] = []
@@ -88,7 +88,7 @@ async def check(url: str, folder: Path) -> Verdict:
     verdict.doubled = [key for key, count in effects.items() if count > 1]
     admitted = {words[1] for words in _notes(folder, "admitted")}
     verdict.admitted = len(admitted)
-    verdict.left_to_the_next = len(admitted & (_ended(logs) - _ended(logs, by_next=False)))
+    verdict.ended_by_the_next = len(admitted & set(_cut_off(logs)))
     verdict.endless = [
         f"{query} {_traces_of(query, logs)}" for query in sorted(admitted - _ended(logs))
     ]
@@ -118,28 +118,31 @@ def _traces_of(query: str, logs: Mapping[SessionId, Sequence[Entry]]) -> list[st
     ]
 
 
-def _ended(logs: Mapping[SessionId, Sequence[Entry]], *, by_next: bool = True) -> set[str]:
-    """Return the queries that reached an end: their own, or that of one that carried them on.
+def _cut_off(logs: Mapping[SessionId, Sequence[Entry]]) -> Iterator[str]:
+    """Yield the queries that the next prompt ended."""
+    for entries in logs.values():
+        for entry in entries:
+            if isinstance(entry, QueryEnded) and entry.error and "cut off" in entry.error.message:
+                yield str(entry.query_id)
 
-    A query that was cut off is carried on by the one that resumes it, or by the next prompt.
-    """
+
+def _ended(logs: Mapping[SessionId, Sequence[Entry]]) -> set[str]:
+    """Return the queries that reached an end: their own, or that of one that resumes them."""
     ended: set[str] = set()
     for entries in logs.values():
-        resumes: defaultdict[str, str | None] = defaultdict(lambda: None)
+        resumes: dict[str, str | None] = {}
         inputs: dict[str, str] = {}
-        running: str | None = None
         for entry in entries:
             match entry:
                 case QueryStarted(query_id=query_id, resumes=earlier):
-                    resumes[str(query_id)] = earlier or (running if by_next else None)
-                    running = str(query_id)
+                    resumes[str(query_id)] = earlier
                 case InputQueued(input_id=input_id, message=message):
                     inputs[input_id] = str(message.query_id)
                 case InputDrained(input_id=input_id):
                     ended.add(inputs[input_id])
                 case QueryEnded(query_id=query_id):
-                    query, running = str(query_id) if query_id else None, None
+                    query = str(query_id) if query_id else None
                     while query is not None:
                         ended.add(query)
-                        query = resumes[query]
+                        query = resumes.get(query)
     return ended

@@ -143,7 +143,8 @@ async def use_sessions(agent: Agent, notes: Notes, chance: random.Random) -> Non
                 continue
             async with agent.session(name) as session:
                 left = session.unfinished
-                if left.query_id is not None and not left.resting:
+                # Most clients send a prompt without resuming what was cut off.
+                if left.query_id is not None and not left.resting and chance.random() < 0.25:
                     await session.resume()
                 for part in range(chance.randrange(1, 4)):
                     await _pause(chance, 0.3)

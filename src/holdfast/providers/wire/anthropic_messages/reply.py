@@ -135,7 +135,9 @@ class MessagesDecoder:
         if self._block_count:
             # A second answer in one body: the first was cut off, and its parts are out already.
             raise RequestError(
-                ErrorCode.STREAM_INTERRUPTED, "the provider began its answer again", basis="type"
+                ErrorCode.STREAM_INTERRUPTED,
+                "the provider started its answer a second time",
+                basis="type",
             )
         _override(self._usage, head.usage)
         if not self._is_open:

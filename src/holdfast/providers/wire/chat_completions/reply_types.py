@@ -117,7 +117,7 @@ def decode_unusual(data: bytes) -> AnswerPiece | None:
         value = value[0]
     if not isinstance(value, dict):
         raise ProviderError(
-            ErrorCode.PROTOCOL, "the provider sent a frame that is no object", basis="type"
+            ErrorCode.PROTOCOL, "the provider sent a frame that is not a JSON object", basis="type"
         )
     return convert_leniently(value, AnswerPiece)
 
@@ -281,7 +281,7 @@ def failed_finish(reason: str) -> AgentError | None:
     code = _FAILED_REASONS.get(reason.lower())
     if code is None:
         return None
-    return error_of(code, f"The provider gave up its answer ({reason}).", basis="code")
+    return error_of(code, f"The provider stopped its answer ({reason}).", basis="code")
 
 
 # Errors

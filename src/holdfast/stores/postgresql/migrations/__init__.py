@@ -66,7 +66,7 @@ def schema_of(connection: psycopg.Connection[tuple[object, ...]]) -> int:
     if version > known:
         raise StoreError(
             ErrorCode.VERSION_UNSUPPORTED,
-            f"the database has schema {version}; this version knows {known}",
+            f"the database has schema {version}; this version supports up to {known}",
         )
     return version
 

@@ -1,0 +1,90 @@
+"""The MCP servers of the user's file: list, add, remove and try them."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.assembly.agent_inputs import ConfigurationSources
+from holdfast.assembly.configuration import Configuration, Places
+from holdfast.assembly.mcp_servers import make_server
+from holdfast.config.file import user_config_path
+from holdfast.config.mcp_servers import add_server, remove_server
+from holdfast.config.schema import McpServerEntry
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.option_declarations import unknown_name
+
+if TYPE_CHECKING:
+    from holdfast.assembly.late import McpStatus
+
+_HERE = ConfigurationSources()
+
+
+def list_mcp_servers(sources: ConfigurationSources = _HERE) -> Mapping[str, McpServerEntry]:
+    """Return the servers of the user's file by name, those that are disabled included.
+
+    `sources` says where the file is, as the options `environment`, `config_dir` and `config_path`
+    of an agent do.
+
+    Raises:
+        ConfigError: CONFIG_INVALID naming what is wrong in the file.
+
+    """
+    return Configuration({}, sources).file.mcp_servers
+
+
+async def check_mcp_server(name: str, sources: ConfigurationSources = _HERE) -> "McpStatus":
+    """Start or reach a server of the user's file, list its tools, and end it again.
+
+    Raises:
+        ConfigError: CONFIG_MISSING when the file has no such server, CONFIG_INVALID when it is
+            wrong.
+        ToolError: TOOL_FAILED or TOOL_TIMEOUT with the end of the server's standard error.
+
+    """
+    configuration = Configuration({}, sources)
+    servers = configuration.file.mcp_servers
+    if name not in servers:
+        message = f"MCP server {name!r} is {unknown_name(name, servers)}"
+        raise ConfigError(ErrorCode.CONFIG_MISSING, message)
+    async with make_server(name, servers[name], configuration) as server:
+        return server.status
+
+
+def add_mcp_server(
+    name: str, table: JsonObject, sources: ConfigurationSources = _HERE
+) -> McpServerEntry:
+    """Write a server into the user's file: `{"command": …, "args": […]}` or `{"url": …}`.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when there is one of that name, or the table is wrong.
+        StoreError: UNAVAILABLE when the file cannot be written.
+
+    """
+    return add_server(_path(sources), name, table)
+
+
+def remove_mcp_server(name: str, sources: ConfigurationSources = _HERE) -> None:
+    """Take a server out of the user's file.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when there is none of that name, or the file has it in a form
+            that only a person can change.
+        StoreError: UNAVAILABLE when the file cannot be written.
+
+    """
+    remove_server(_path(sources), name)
+
+
+def _path(sources: ConfigurationSources) -> Path:
+    places = Places(sources)
+    path, _ = user_config_path(
+        places.environment,
+        cwd=places.cwd,
+        home=places.home,
+        platform=sys.platform,
+        config_dir=sources.config_dir,
+        config_path=sources.config_path,
+    )
+    return path
