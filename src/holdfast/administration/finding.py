@@ -7,7 +7,6 @@ import msgspec
 
 from holdfast.administration.descriptions import (
     ActiveContext,
-    FoundPrompt,
     FoundText,
     ListOptions,
     MessageDescription,
@@ -21,7 +20,7 @@ from holdfast.administration.history import described_messages, stats_of
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.ports.session_store import SessionFilter, SessionRecord
 from holdfast.session.branching import fold_log, inherited_entries
-from holdfast.vocabulary.entries import Entry, InputQueued, QueryStarted, SessionChanged
+from holdfast.vocabulary.entries import Entry, SessionChanged
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId, parse_session_id
 from holdfast.vocabulary.json_types import JsonObject
@@ -125,17 +124,6 @@ class SessionFinder:
             for child in await self._browse(SessionFilter(spawned_by=record.id)):
                 stats += await self.stats(child.id, children=True)
         return stats
-
-    async def find_prompt(self, reference: str, message_id: str) -> FoundPrompt | None:
-        """Find a prompt that was sent with an id of its sender's choice; None without one."""
-        record = await self.record(reference)
-        for entry in await self._composition.store.log.read(record.id):
-            if isinstance(entry, InputQueued | QueryStarted):
-                message = entry.message
-                if message is not None and message.id == message_id:
-                    query_id = message.query_id or entry.query_id
-                    return FoundPrompt(seq=entry.seq, query_id=query_id, parts=message.parts)
-        return None
 
     async def messages(
         self,

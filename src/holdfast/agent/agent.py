@@ -44,10 +44,7 @@ from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings, changed_settings
-from holdfast.vocabulary.tools import ToolSpec
-
-    @property
-from holdfast.vocabulary.tools import ApprovalMode
+from holdfast.vocabulary.tools import ApprovalMode, ToolSpec
 
 if TYPE_CHECKING:
     from holdfast.agent.sessions import AgentSessions
@@ -55,29 +52,11 @@ if TYPE_CHECKING:
     from holdfast.session.query_handle import QueryHandle
 
 
-@takes(AgentOptions)
-class Agent:
-    """Holds what queries share. Constructed once; use it with `async with`, or close it.
+class AgentFacts:
+    """What can be read of an agent."""
 
-    Raises:
-        ConfigError: CONFIG_INVALID or CONFIG_MISSING naming what is wrong with an option.
-
-    """
-
-    def __init__(self, model: str = "", /, **options: Unpack[AgentOptions]) -> None:
-        hide_key(options)
-        if model:
-            options["model"] = model
-        self._composition, self._new_session = _prepare(options)
-        self._sessions: AgentSessions | None = None
-
-    @property
-    def sessions(self) -> "AgentSessions":
-        """The sessions of the store: to list, search, change, export, import and delete them."""
-        if self._sessions is None:
-            sessions = late_module("holdfast.agent.sessions")
-            self._sessions = sessions.AgentSessions(self._composition, self._new_session)
-        return self._sessions
+    _composition: "Composition"
+    _new_session: SessionRequest
 
     @property
     def settings(self) -> Settings:
@@ -103,6 +82,31 @@ class Agent:
         Register functions with `@agent.hooks.on("before_tool")`.
         """
         return self._composition.hooks
+
+
+@takes(AgentOptions)
+class Agent(AgentFacts):
+    """Holds what queries share. Constructed once; use it with `async with`, or close it.
+
+    Raises:
+        ConfigError: CONFIG_INVALID or CONFIG_MISSING naming what is wrong with an option.
+
+    """
+
+    def __init__(self, model: str = "", /, **options: Unpack[AgentOptions]) -> None:
+        hide_key(options)
+        if model:
+            options["model"] = model
+        self._composition, self._new_session = _prepare(options)
+        self._sessions: AgentSessions | None = None
+
+    @property
+    def sessions(self) -> "AgentSessions":
+        """The sessions of the store: to list, search, change, export, import and delete them."""
+        if self._sessions is None:
+            sessions = late_module("holdfast.agent.sessions")
+            self._sessions = sessions.AgentSessions(self._composition, self._new_session)
+        return self._sessions
 
     async def __aenter__(self) -> Self:
         return self

@@ -239,10 +239,7 @@ class AgentSession(SessionMemory, HistoryEditing):
         return live.status
 
     def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
-        """Stop the running query: from any thread, any number of times; what came is kept.
-
-        With an id, only if it is that query.
-        """
+        """Stop the query (with an id: only that one), from any thread; what came is kept."""
         if self._live is not None:
             self._live.abort(reason, query_id=query_id)
 
