@@ -16,6 +16,7 @@ from holdfast.server.app import HoldfastApp
 
 STATE_FILE = "server.json"
 _DRAIN_SECONDS = 20
+_BACKLOG = 2048
 
 
 class Certificate(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +86,7 @@ def listen(host: str, port: int, *, is_protected: bool) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((str(address), port))
+        sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
         raise _refusal(f"port {port} cannot be used: {error.strerror}") from error
