@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.assembly.agent_inputs import ConfigurationSources
 from holdfast.assembly.configuration import Configuration
+from holdfast.vocabulary.errors import ErrorCode, StoreError
 
 ValueOrigin: TypeAlias = Literal["argument", "environment", "project", "file", "default"]
 
@@ -48,15 +49,24 @@ def describe_configuration(
 def command_line_store(sources: ConfigurationSources | None = None) -> str:
     """Return the store that the user configured, or else a SQLite file in the user's data folder.
 
+    The data folder is made if it is missing.
+
     Raises:
         ConfigError: CONFIG_INVALID naming what is wrong with the configuration.
+        StoreError: UNAVAILABLE when the data folder cannot be made.
 
     """
     configuration = Configuration({}, sources or ConfigurationSources())
     resolved = configuration.resolved
     if resolved.origin_of("store") != "default":
         return resolved.agent.store
-    return f"sqlite:{configuration.folders.data / _STORE}"
+    folder = configuration.folders.data
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        told = f"the folder for sessions, {folder}, cannot be made: {error.strerror}"
+        raise StoreError(ErrorCode.UNAVAILABLE, told) from error
+    return f"sqlite:{folder / _STORE}"
 
 
 def _leaves(name: str, value: object) -> dict[str, object]:

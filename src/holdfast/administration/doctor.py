@@ -144,8 +144,9 @@ def _keys(configuration: Configuration) -> list[Finding]:
 
 
 async def _store(sources: ConfigurationSources) -> Finding:
-    location = command_line_store(sources)
+    location = "the store"
     try:
+        location = command_line_store(sources)
         store = make_store(location, owner="local")
         try:
             await store.index.browse("local", None, limit=1)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ipaddress
 import os
+import signal
 import socket
 from collections.abc import Generator
 from pathlib import Path
@@ -60,6 +61,21 @@ class HttpServer(uvicorn.Server):
         """Begin to listen."""
         await super().startup(sockets)
         self.ready.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Exit on SIGINT and SIGTERM; unlike uvicorn's own, the process does not die of them."""
+        loop = asyncio.get_running_loop()
+        taken: list[signal.Signals] = []
+        with contextlib.suppress(RuntimeError, ValueError, NotImplementedError):
+            for number in (signal.SIGINT, signal.SIGTERM):  # refused beside the main thread
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+                taken.append(number)
+        try:
+            yield
+        finally:
+            for number in taken:
+                loop.remove_signal_handler(number)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End streams, then wait for requests and sessions."""
