@@ -191,6 +191,25 @@ def abort(*, is_quick: bool) -> Suite:
     return _trial("abort", job, unit="ms", is_quick=is_quick)
 
 
+def snapshot(*, is_quick: bool) -> Suite:
+    """Measure what snapshots of a large tree add to a turn that changes one of its files."""
+    size = 200 if is_quick else 5000
+    module = "benchmarks.subjects_snapshots"
+    return Suite(
+        name="snapshot",
+        title=f"CPU of a turn that changes one file of {size}, git's own included",
+        unit="ms",
+        floor="git add -A; git write-tree",
+        jobs=(TrialJob(case=f"one of {size} files", script=Script(), size=size),),
+        subjects=(
+            Subject(name="git add -A; git write-tree", target=f"{module}:floor"),
+            Subject(name="holdfast", target=f"{module}:with_snapshots"),
+            Subject(name="holdfast, snapshots off", target=f"{module}:without_snapshots"),
+        ),
+        rounds=1 if is_quick else 5,
+    )
+
+
 def _trial(name: str, job: TrialJob, *, unit: str, is_quick: bool) -> Suite:
     return Suite(
         name=name,
@@ -228,5 +247,6 @@ SUITES = {
     "conversation": conversation,
     "idle": idle,
     "abort": abort,
+    "snapshot": snapshot,
     "import": imports,
 }

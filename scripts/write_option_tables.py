@@ -20,16 +20,14 @@ from holdfast.agent.query_options import (
 )
 from holdfast.blocks.tool_registry.tool import TOOL_OPTIONS
 from holdfast.config.environment import PREFIX, VARIABLES, Variable
-from holdfast.vocabulary.agent_defaults import AgentDefaults
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.option_declarations import Declared, declared_fields
 from holdfast.vocabulary.settings import (
-    CompactionSettings,
     Limits,
     ModelStep,
     RetrySettings,
     RuntimeSettings,
-    Settings,
     Timeouts,
 )
 
@@ -39,11 +37,10 @@ _TABLE = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.D
 
 
 def option_table(options: Iterable[Declared], *, first: str = "option") -> str:
-    """Return the table of some options; those that are only planned are left out."""
+    """Return the table of some options."""
     rows = [
         (f"`{item.name}`", f"`{item.shown_type}`", _default(item), item.option.sentence)
         for item in options
-        if not item.option.planned
     ]
     return _markdown((first, "type", "default", "meaning"), rows)
 
@@ -53,24 +50,8 @@ def variable_table(variables: Mapping[str, Variable]) -> str:
     rows = [
         (f"`{PREFIX}{name}`", f"`{variable.path}`", variable.declared.option.sentence)
         for name, variable in variables.items()
-        if not variable.declared.option.planned
     ]
     return _markdown(("variable", "sets", "meaning"), rows)
-
-
-def planned_table(structs: Iterable[type[msgspec.Struct]]) -> str:
-    """Return the table of names that are refused, because nothing would read them yet."""
-    rows = [
-        (
-            f"`{item.name}`",
-            f"`{PREFIX}{item.option.variable}`" if item.option.variable else "",
-            item.option.sentence,
-        )
-        for struct in structs
-        for item in declared_fields(struct).values()
-        if item.option.planned
-    ]
-    return _markdown(("name", "variable", "meaning"), rows)
 
 
 def rewritten(text: str, tables: Mapping[str, Callable[[], str]] | None = None) -> str:
@@ -116,7 +97,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "RuntimeSettings": _fields(RuntimeSettings),
     "ClaudeAgentSettings": _fields(ClaudeAgentSettings),
     "variables": lambda: variable_table(VARIABLES),
-    "planned": lambda: planned_table((RuntimeSettings, Settings, AgentDefaults)),
 }
 
 

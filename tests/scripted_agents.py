@@ -21,7 +21,8 @@ MODEL = "scripted/one"
 def make_agent(steps: Sequence[Step], **options: Any) -> tuple[Agent, ScriptedProvider]:
     """Return an agent that plays a script, cut off from the machine's own configuration."""
     provider = ScriptedProvider(steps)
-    options = {"model": MODEL, "clock": FakeClock(), "environment": {}, **options}
+    fixed = {"model": MODEL, "clock": FakeClock(), "environment": {}, "snapshots": False}
+    options = {**fixed, **options}
     return Agent(providers=[provider, *options.pop("providers", ())], **options), provider
 
 

@@ -17,11 +17,12 @@ from holdfast.blocks.conversation.fold import SessionFold, fold_entries
 from holdfast.ports.clock import Stamp
 from holdfast.testing import FakeClock
 from holdfast.vocabulary.approvals import CallFacts, ChildApproval, Ruling
+from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.context_files import ContextLoaded, Skill
 from holdfast.vocabulary.entries import (
     ApprovalDecision,
     ApprovalRequested,
     ApprovalSettled,
-    Compaction,
     ContextNoted,
     EditAction,
     Entry,
@@ -38,7 +39,6 @@ from holdfast.vocabulary.entries import (
     RetryScheduled,
     SessionChanged,
     SessionOpened,
-    Snapshot,
     ToolEnded,
     ToolStarted,
     TranscriptMirrored,
@@ -49,6 +49,7 @@ from holdfast.vocabulary.entries import (
     UsageReported,
 )
 from holdfast.vocabulary.errors import ErrorCode, RequestError
+from holdfast.vocabulary.file_snapshots import Snapshot
 from holdfast.vocabulary.ids import (
     CallId,
     MessageId,
@@ -377,6 +378,7 @@ def _between_queries(log: LogWriter) -> list[Callable[[], Entry]]:
         lambda: ContextNoted(**stamp(), text="elsewhere"),
         lambda: HookMessage(**stamp(), hook="h", text="said"),
         lambda: Snapshot(**stamp(), tree="abc"),
+        lambda: ContextLoaded(**stamp(), skills=(Skill(name="sail"),)),
         lambda: UsageReported(**stamp()),
         lambda: TranscriptMirrored(**stamp(), lines=({"type": "user", "uuid": "u1"},)),
         lambda: UnknownEntry(**stamp(), stored_kind="later.invention"),

@@ -25,7 +25,7 @@ from holdfast import (
 from holdfast.hooks import Answer, Block, HookFailed, Hooks, Proceed
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import LoopClock, ScriptedProvider, calls, run_seeded, says
-from holdfast.vocabulary.entries import Compaction
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.ids import new_entry_id, new_message_id
 from tests.scripted_agents import failure_of, live_of, log_of, make_agent, playing

@@ -50,7 +50,8 @@ from holdfast.ports.tools import PreparedCall, ToolContext
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step
-from holdfast.vocabulary.entries import Compaction, SessionChanged
+from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.entries import SessionChanged
 from holdfast.vocabulary.ids import new_entry_id
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import ToolResultPart

@@ -12,6 +12,9 @@ import pytest
 from holdfast import Agent, AgentError, ErrorCode, RetrySettings, TextDelta
 from holdfast.providers.local.client import LocalModelClient
 from holdfast.providers.local.model_process import ModelProcessPool
+from holdfast.vocabulary.compaction_settings import CompactionSettings
+from holdfast.vocabulary.compactions import Compaction
+from tests.fixtures_local import CONTEXT
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -100,3 +103,34 @@ async def test_a_model_process_that_dies_in_the_middle_interrupts_and_comes_back
         await session.configure(max_tokens=8)
         assert (await session.chat("Go on.")).text
     await client.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+async def test_a_real_conversation_that_would_not_fit_goes_on_for_sixty_turns(
+    local_client: LocalModelClient,
+) -> None:
+    """Its summaries are often no good; then the end of the conversation is sent, with a note."""
+    async with (
+        Agent(
+            "local/smollm2",
+            providers=[local_client],
+            max_tokens=6,
+            temperature=0.0,
+            environment={},
+            compaction=CompactionSettings(context_window=CONTEXT),
+        ) as agent,
+        agent.session() as session,
+    ):
+        done: list[Compaction] = []
+        session.on(Compaction, done.append)
+        for number in range(60):
+            answer = await session.chat(
+                f"The word number {number} is {'very ' * 6}long. Repeat it."
+            )
+            assert answer.stop_reason in {"complete", "max_tokens"}
+        prompts = [item for item in session.messages if "The word number" in item.text]
+        assert len(prompts) == 60, "nothing is lost"
+    assert done
+    assert {item.strategy for item in done} <= {"summarise", "tail", "none"}
+    assert all(item.rejected for item in done if item.strategy != "summarise")

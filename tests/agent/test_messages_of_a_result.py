@@ -8,10 +8,10 @@ import pytest
 from holdfast import AssistantMessage, ErrorCode, TextDelta, Usage, tool
 from holdfast.testing import FakeClock, Gate, calls, says
 from holdfast.testing.scripted_provider import Step, finished
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.errors import ProviderError
 from holdfast.vocabulary.events import CompactionDelta
 from holdfast.vocabulary.parts import CompactionPart
-from holdfast.vocabulary.settings import CompactionSettings
 from holdfast.vocabulary.stream_parts import (
     FinishKind,
     PartClosed,

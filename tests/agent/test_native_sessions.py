@@ -23,9 +23,9 @@ from holdfast.serialization.entries import encode_event
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedProvider, says
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
-    Compaction,
     Entry,
     QueryEnded,
     RetryScheduled,
@@ -42,6 +42,7 @@ from holdfast.vocabulary.events import (
     TextDelta,
     ToolProgress,
 )
+from holdfast.vocabulary.file_snapshots import Snapshot
 from tests.providers.claude_agent.children import (
     FIRST,
     MODEL,
@@ -105,6 +106,19 @@ async def test_a_query_has_the_same_events_and_result_as_with_any_model(tmp_path
     assert (answer.usage.input, answer.usage.output) == (10, 5)
     assert answer.cost == Decimal("0.25")
     assert (answer.native_session_id, answer.resume, answer.resumed) == (FIRST, None, False)
+
+
+async def test_files_are_recorded_around_the_query_of_a_native_agent(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "AGENTS.md").write_text("the agent reads this itself")
+    child = Child(tmp_path, turn("Hello."))
+    home = {**child.environment(), "HOLDFAST_HOME": str(tmp_path / "home")}
+    options: dict[str, Any] = {"workspace": tmp_path / "work", "environment": home}
+    async with agent_of(child, **options) as agent, agent.session() as session:
+        events = await events_of(session.stream("Hi"))
+        assert session.context_files == ()
+    taken = [event for event in events if isinstance(event, Snapshot)]
+    assert [(item.moment, bool(item.tree)) for item in taken] == [("before", True), ("after", True)]
 
 
 async def test_the_native_id_is_in_the_log_as_soon_as_it_is_seen_and_whenever_it_changes(

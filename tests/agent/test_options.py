@@ -46,12 +46,14 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.telemetry import OpenTelemetry
 from holdfast.testing import FakeClock, Gate, ReplayClient, ScriptedProvider, calls, says
 from holdfast.testing.clocks import AutoClock
+from holdfast.vocabulary.budgets import Budgets, Watchdogs
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.entries import SessionChanged
 from holdfast.vocabulary.errors import ProviderError
 from holdfast.vocabulary.messages import Sender, UserMessage
 from holdfast.vocabulary.parts import ReminderPart
 from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import CompactionSettings, RuntimeSettings
+from holdfast.vocabulary.settings import RuntimeSettings
 from tests.case_names import stable_name
 from tests.messages_by_hand import assistant, user
 from tests.providers.claude_agent.children import USER, Child, agent_of, init, result, text
@@ -223,6 +225,43 @@ async def _(folder: Path) -> None:
     assert (result.stop_reason, result.stop_detail) == ("loop", "look({})")
 
 
+@observes("watchdogs")
+async def _(folder: Path) -> None:
+    @tool
+    def fail(number: int) -> str:
+        """Fail."""
+        raise ValueError("no")
+
+    script = [calls(("fail", {"number": number})) for number in range(3)]
+    watchdogs = Watchdogs(repeated_errors=2)
+    result, _ = await run_script(script, tools=[fail], watchdogs=watchdogs)
+    assert (result.stop_reason, result.turns) == ("loop", 3)
+
+
+@observes("budgets")
+async def _(folder: Path) -> None:
+    result, provider = await run_script([], budgets=Budgets(session_tokens=0))
+    assert (result.stop_reason, result.stop_detail) == ("limit", "session_tokens=0: 0 used")
+    assert provider.requests == []
+
+
+@observes("context_files")
+async def _(folder: Path) -> None:
+    (folder / "RULES.md").write_text("Be quick.")
+    options: dict[str, Any] = {"workspace": folder, "context_files": ["RULES.md"]}
+    _, provider = await run_script([says("a")], **options)
+    assert "Be quick." in provider.requests[0].system[0]
+
+
+@observes("skill_folders")
+async def _(folder: Path) -> None:
+    (folder / "know-how" / "sail").mkdir(parents=True)
+    (folder / "know-how" / "sail" / "SKILL.md").write_text("Reef early.")
+    options: dict[str, Any] = {"workspace": folder, "skill_folders": ["know-how"]}
+    _, provider = await run_script([says("a")], **options)
+    assert "load_skill" in [spec.name for spec in provider.requests[0].tools]
+
+
 @observes("on_loop")
 async def _(folder: Path) -> None:
     script = [*[calls(("look", {}))] * 3, says("well")]
@@ -360,6 +399,15 @@ async def _(folder: Path) -> None:
 async def _(folder: Path) -> None:
     _, provider = await run_script([says("a")], recall=True)
     assert [spec.name for spec in provider.requests[0].tools] == ["recall"]
+
+
+@observes("snapshots")
+async def _(folder: Path) -> None:
+    for given, code in ((True, ErrorCode.NOT_FOUND), (False, ErrorCode.CONFIG_MISSING)):
+        agent, _ = make_agent([says("a")], workspace=folder, snapshots=given)
+        async with agent, agent.session() as session:
+            await session.chat("go")
+            assert (await failure_of(session.diff("turn_none"))).code is code
 
 
 @observes("mcp_servers")
@@ -935,6 +983,12 @@ WRONG: list[tuple[str, Any]] = [
     ("owner", 7),
     ("title_model", 7),
     ("recall", "yes"),
+    ("snapshots", "yes"),
+    ("context_files", "AGENTS.md"),
+    ("skill_folders", [7]),
+    ("budgets", {"day_costs": 3}),
+    ("budgets", {"day_cost": -1}),
+    ("watchdogs", {"repeated_errors": 1}),
     ("mcp_servers", "time"),
     ("mcp_servers", [7]),
     ("loop_threshold", "three"),

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from holdfast import ConfigError, ErrorCode, ModelStep, tool
 from holdfast.testing import calls, says
-from holdfast.vocabulary.settings import CompactionSettings, RuntimeSettings
+from holdfast.vocabulary.compaction_settings import CompactionSettings
+from holdfast.vocabulary.settings import RuntimeSettings
 from tests.scripted_agents import failure_of, make_agent, outcomes_in, playing, run_script
 
 NAN, INFINITE = float("nan"), float("inf")

@@ -22,9 +22,9 @@ from holdfast.vocabulary.entries import (
     PartEnded,
     PartStarted,
     QueryEnded,
-    Snapshot,
 )
 from holdfast.vocabulary.events import Event, ObserverLagged, ReasoningDelta, TextDelta
+from holdfast.vocabulary.file_snapshots import Snapshot
 from holdfast.vocabulary.ids import PartId, SessionId
 from holdfast.vocabulary.parts import ReasoningPart, TextPart
 from holdfast.vocabulary.settings import RuntimeSettings

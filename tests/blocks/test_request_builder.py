@@ -6,9 +6,10 @@ from hypothesis import given
 
 from holdfast import ErrorCode, Message, SessionError, Settings, TextPart, Timeouts
 from holdfast.blocks.request_builder import RequestExtras, build_request, lead_with_reminders
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.parts import CompactionPart, MediaPart, ReminderPart
 from holdfast.vocabulary.requests import OutputSchema
-from holdfast.vocabulary.settings import CompactionSettings, Limits
+from holdfast.vocabulary.settings import Limits
 from holdfast.vocabulary.tools import ToolSpec
 from tests.messages_by_hand import answer, assistant, call, compaction, user
 from tests.strategies_values import values_of

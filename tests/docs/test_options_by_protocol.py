@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from holdfast.providers.schema_targets import SchemaAdapter
 from holdfast.providers.wire.protocol import WireProtocol
 from holdfast.testing.decode_reply import PROTOCOLS
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import CompactionSettings
 from tests.providers.chat.example_requests import MODELS
 from tests.providers.conversations import ANSWER, CLOCK, WEATHER, user
 

@@ -77,6 +77,20 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
         [calls(("write", {"path": "docs/tests.md", "content": "# Tests\n"})), says("It is there.")],
         [],
     ],
+    "docs/file_snapshots.md": [
+        [calls(("write", {"path": "plan.md", "content": "# Plan\n"})), says("It is written.")]
+    ],
+    "docs/context_files.md": [
+        [calls(("load_skill", {"name": "release"})), says("Tag it, then push the tag.")],
+    ],
+    "docs/budgets.md": [
+        [says("It is a tower.")],
+        [calls(("fetch", {"page": page})) for page in (1, 2, 3)],
+    ],
+    "docs/compaction.md": [
+        [says("On Monday."), says("# Objective\n- move the archive"), says("The boxes.")],
+        [says("The boxes come first.")],
+    ],
     "docs/queries.md": [
         [says("Deep, still water."), says("Deep and still, the fjord.")],
         [says('{"name": "Paris", "inhabitants": 2100000}')],
@@ -165,7 +179,8 @@ _SyncAgent = holdfast.sync.Agent
 
 def _scripted(provider: ScriptedProvider, model: str, **options: Any) -> holdfast.Agent:
     """Make an agent that has no time to lose, and no other model than the script."""
-    return _Agent(model, **{"providers": [provider], "environment": {}, **options})
+    home = {"HOLDFAST_HOME": str(Path.cwd() / "home")}
+    return _Agent(model, **{"providers": [provider], "environment": home, **options})
 
 
 def _scripted_sync(provider: ScriptedProvider, model: str, **options: Any) -> holdfast.sync.Agent:

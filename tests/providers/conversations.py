@@ -1,5 +1,6 @@
 """Requests and histories that encoders are tried with: between them they use every option."""
 
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.ids import CallId, MessageId
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -14,7 +15,6 @@ from holdfast.vocabulary.parts import (
     ToolResultPart,
 )
 from holdfast.vocabulary.requests import ModelRequest, OutputSchema
-from holdfast.vocabulary.settings import CompactionSettings
 from holdfast.vocabulary.tools import ToolSpec
 
 PIXEL = (

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from holdfast.providers.schema_targets import SchemaAdapter
 from holdfast.providers.wire.anthropic_messages import PROTOCOL
 from holdfast.providers.wire.protocol import WireRequest
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.ids import CallId, MessageId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
@@ -24,7 +25,6 @@ from holdfast.vocabulary.parts import (
     ToolResultPart,
 )
 from holdfast.vocabulary.requests import ModelRequest, OutputSchema
-from holdfast.vocabulary.settings import CompactionSettings
 from holdfast.vocabulary.tools import ToolSpec
 
 GOLDEN = Path(__file__).parent / "golden"

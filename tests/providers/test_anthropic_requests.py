@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from holdfast.providers.wire.anthropic_messages import PROTOCOL
 from holdfast.providers.wire.anthropic_messages.models import features_of, traits_of
 from holdfast.providers.wire.anthropic_messages.request import RequestEncoder
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.errors import ErrorCode, ProviderError
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import ReasoningPart, ReminderPart, TextPart
 from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import CompactionSettings, Thinking
+from holdfast.vocabulary.settings import Thinking
 from tests.providers.golden_requests import (
     CONVERSATION,
     FULL,

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from holdfast.providers.history import HistoryAdapter, adapt_history, is_same_model
 from holdfast.providers.wire.prefix_cache import PrefixCache, stable_length
 from holdfast.providers.wire.protocol import HistoryRules
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.ids import CallId, MessageId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
 from holdfast.vocabulary.parts import (
@@ -25,7 +26,6 @@ from holdfast.vocabulary.parts import (
     ToolResultPart,
 )
 from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import CompactionSettings
 from holdfast.vocabulary.tools import ToolSpec
 
 RULES = HistoryRules(media=("image/png", "application/pdf"), result_media=("image/png",))

@@ -1,7 +1,7 @@
 """A session in several acts, each played by a process of its own that may die at any write.
 
 Together they approve, deny, answer twice, steer, send from outside, go back, take that back, fork,
-open with other settings, and carry on after a crash. Tests start this program as
+open with other settings, compact, and carry on after a crash. Tests start this program as
 `crash_script KIND` and ask it line by line to have an act played in a folder and killed:
 `NUMBER ACT FOLDER` is answered with `CODE CALLS`.
 """
@@ -44,6 +44,7 @@ Act = Literal[
     "fork",
     "send_from_outside",
     "open_anew",
+    "compact",
 ]
 ACTS: tuple[Act, ...] = (
     "answer_at_rest",
@@ -54,6 +55,7 @@ ACTS: tuple[Act, ...] = (
     "fork",
     "send_from_outside",
     "open_anew",
+    "compact",
 )
 CUT_OFF: Act = "be_cut_off"
 """The act that ends with a death of its own."""
@@ -62,7 +64,7 @@ TOOLS = {"write": "write_line", "ask": "write_if_allowed"}
 """The tool that a word of a prompt stands for."""
 LEFT_RUNNING = {"linger", "u", "v"}
 """What a process that is cut off, and only one, asks to have written."""
-WRITTEN = {*"abdfhijkmnopqrstwxz", "end", "aa", "bb", "cc"}
+WRITTEN = {*"abdfhijkmnopqrstwxz", "end", "aa", "bb", "cc", "dd", "ee"}
 """What is written in the end. What was denied, or made void by a prompt, is not."""
 _WISH = re.compile(rf"({'|'.join(TOOLS)}) (\w+)")
 
@@ -83,7 +85,8 @@ class DoAsAsked(ScriptedProvider):
             for call in message.tool_calls
         }
         wishes = [wish for wish in _wishes(request) if wish[1] not in called]
-        self.replace_rest([_answer(wishes)])
+        is_summary = any("You summarise" in text for text in request.system)
+        self.replace_rest([says("All was written.") if is_summary else _answer(wishes)])
         return super().stream(request)
 
     def check_requests(self) -> None:
@@ -271,6 +274,14 @@ class Script:
             self._note_from_outside(remote, "prompt", "write bb")
         async with self._holding(TRUNK, seed=2) as trunk:
             await trunk.chat("write cc")
+
+    async def compact(self) -> None:
+        """Send a summary instead of what was said, and open the session from there on."""
+        async with self._holding(TRUNK) as trunk:
+            await trunk.session.compact()
+            await trunk.chat("write dd")
+        async with self._holding(TRUNK) as trunk:
+            await trunk.chat("write ee")
 
     def _note_from_outside(self, remote: AgentRemote, deed: Deed, subject: str) -> None:
         self._notes.add(Acknowledged(deed=deed, session_id=remote.session_id, subject=subject))

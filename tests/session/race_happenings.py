@@ -103,7 +103,7 @@ async def _undo(world: World) -> None:
 
 
 async def _move(
-    world: World, session: AgentSession, move: Callable[[], Awaitable[None]], *codes: ErrorCode
+    world: World, session: AgentSession, move: Callable[[], Awaitable[object]], *codes: ErrorCode
 ) -> None:
     """Go somewhere else in the conversation, unless a query runs in it."""
     try:
@@ -299,7 +299,7 @@ async def _hold_for_a_while(world: World, session: AgentSession) -> None:
             await session.resume()
 
 
-_HAPPENINGS: dict[str, Callable[[World], Awaitable[None]]] = {
+_HAPPENINGS: dict[str, Callable[[World], Awaitable[object]]] = {
     "abort": _abort,
     "close": _close,
     "approve": _approve,

@@ -9,8 +9,8 @@ from holdfast.testing import FakeClock
 from holdfast.vocabulary import events
 from holdfast.vocabulary.aliases import ALIASES, alias_of
 from holdfast.vocabulary.commands import AbortQuery, ApproveCall, CommandId, DenyCall
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
-    Compaction,
     Entry,
     HookMessage,
     InputPromoted,
@@ -87,6 +87,7 @@ ENTRY_KINDS = {
     "retry.scheduled",
     "compaction",
     "snapshot",
+    "context.loaded",
     "rewound",
     "history.edited",
     "context.noted",

@@ -4,14 +4,11 @@ import msgspec
 import pytest
 
 from holdfast import Limits, ModelStep, RetrySettings, Settings, Timeouts
+from holdfast.vocabulary.budgets import Watchdogs
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.settings import (
-    CompactionSettings,
     RuntimeSettings,
 )
-
-PLANNED = {
-    "auto_compaction",
-}
 
 
 def test_the_defaults_of_a_runtime() -> None:
@@ -28,7 +25,7 @@ def test_the_defaults_of_a_runtime() -> None:
         "sub_agent_depth": 3,
         "parallel_sub_agents": 8,
         "cross_session_context": True,
-        **dict.fromkeys(PLANNED),
+        "auto_compaction": True,
     }
 
 
@@ -56,6 +53,7 @@ def test_the_defaults_of_a_session() -> None:
         "on_deny": "continue",
         "limits": Limits(),
         "retry": RetrySettings(),
+        "watchdogs": Watchdogs(),
         "fallbacks": (),
         "timeouts": Timeouts(),
     }

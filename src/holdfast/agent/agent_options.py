@@ -27,6 +27,8 @@ from holdfast.ports.token_source import TokenSource
 from holdfast.ports.tools import Approver, Unanswered
 from holdfast.vocabulary.agent_defaults import Permissions
 from holdfast.vocabulary.approvals import ApprovalRequest, Decision
+from holdfast.vocabulary.budgets import Budgets, Watchdogs
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.events import Instrumented
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings, ClaudeOptions
 from holdfast.vocabulary.option_declarations import (
@@ -40,7 +42,6 @@ from holdfast.vocabulary.secrets import Secret
 from holdfast.vocabulary.settings import (
     ApprovalRule,
     CacheTtl,
-    CompactionSettings,
     Limits,
     ModelStep,
     OnDeny,
@@ -92,6 +93,7 @@ class SettingsOptions(TypedDict, total=False):
     on_deny: OnDeny
     limits: Limits
     retry: RetrySettings
+    watchdogs: Watchdogs
     fallbacks: Sequence[ModelStep | str]
     timeouts: Timeouts
 
@@ -130,6 +132,10 @@ class AgentOptions(ScopedOptions, total=False):
     project: str | None
     title_model: str | None
     recall: bool
+    snapshots: bool
+    context_files: Sequence[str]
+    skill_folders: Sequence[str]
+    budgets: Budgets
     mcp_servers: Sequence[str] | None
     providers: Annotated[
         Iterable[ModelClient | NativeAgent],

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Literal, cast
 from msgspec.structs import replace
 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
+from holdfast.vocabulary.file_snapshots import FileDiff, RewindReport
 from holdfast.vocabulary.ids import MessageId, new_message_id
-from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
+from holdfast.vocabulary.messages import AssistantMessage, UserMessage
 from holdfast.vocabulary.parts import Part, TextPart
 
 if TYPE_CHECKING:
+    from holdfast.assembly.workspace import Workspace
     from holdfast.session.branching import Branches
+    from holdfast.session.file_history import FileHistory
+    from holdfast.session.live_session import LiveSession
 
 
 class HistoryEditing(ABC):
@@ -28,30 +32,74 @@ class HistoryEditing(ABC):
 
     @property
     @abstractmethod
-    def messages(self) -> tuple[Message, ...]:
-        """The conversation so far."""
+    def _workspace(self) -> "Workspace":
+        """The folder that the agent works in."""
+
+    @abstractmethod
+    async def _live_session(self) -> "LiveSession":
+        """Return what stands behind the session."""
 
     @abstractmethod
     async def _branches(self) -> "Branches":
         """Return what moves and edits the conversation."""
 
-    async def rewind(self, *, to: str) -> None:
+    async def rewind(
+        self, *, to: str, files: bool = False, dry_run: bool = False, force: bool = False
+    ) -> RewindReport:
         """Make a message the last one of the conversation; nothing is lost by it.
+
+        Args:
+            to: The id of the message.
+            files: Whether the files of the workspace become what they were after that message. Only
+                files that this session changed since then are touched.
+            dry_run: Whether to say only what would happen to files.
+            force: Whether files that others changed since then are overwritten, too.
 
         Raises:
             SessionError: BUSY while a query runs, MESSAGE_NOT_FOUND when there is no such message.
+            StoreError: CONFLICT when others changed files that would be overwritten; UNAVAILABLE
+                when the files of that time are not known. Nothing is changed then.
+            ConfigError: CONFIG_MISSING when the agent takes no snapshots of files.
 
         """
+        if dry_run:
+            branches = await self._branches()
+            await branches.place_of(await branches.entries(), to)
+            if not files:
+                return RewindReport(is_done=False)
+            return await (await self._file_history()).preview(to)
+        if files:
+            return await (await self._file_history()).rewind(to, force=force)
         await (await self._branches()).rewind(to)
+        return RewindReport()
 
-    async def undo_rewind(self) -> None:
-        """Take the last rewind back.
+    async def undo_rewind(self, *, force: bool = False) -> RewindReport:
+        """Take the last rewind back; files that it changed become again what they were before.
 
         Raises:
             SessionError: BUSY while a query runs, NOT_FOUND when nothing was rewound.
+            StoreError: CONFLICT when such files were changed since, unless forced.
 
         """
+        if self._workspace.snapshotter is not None:
+            return await (await self._file_history()).undo(force=force)
         await (await self._branches()).undo_rewind()
+        return RewindReport()
+
+    async def diff(self, turn: str | None = None) -> FileDiff:
+        """Return what a turn changed in the workspace, what its commands changed included.
+
+        Args:
+            turn: The id of a turn, of an answer or of a whole query; without one, the last query
+                whose tools could change files.
+
+        Raises:
+            SessionError: NOT_FOUND when the session has nothing of that id.
+            StoreError: UNAVAILABLE when no snapshot could be taken, or it is kept no longer.
+            ConfigError: CONFIG_MISSING when the agent takes no snapshots of files.
+
+        """
+        return await (await self._file_history()).diff(turn)
 
     async def add_message(
         self,
@@ -76,7 +124,7 @@ class HistoryEditing(ABC):
     async def replace_message(self, message_id: str, content: str | Sequence[Part]) -> None:
         """Let a message say something else; its id, model and usage stay."""
         branches = await self._branches()
-        changed = replace(self._message(message_id), parts=_parts_of(content))
+        changed = replace(await branches.message(message_id), parts=_parts_of(content))
         await branches.edit("replace", message_id, changed)
 
     async def remove_message(self, message_id: str) -> None:
@@ -91,9 +139,14 @@ class HistoryEditing(ABC):
         """Take a part out of a message; a message without parts is taken out as a whole."""
         await self._replace_parts(message_id, place, ())
 
+    async def _file_history(self) -> "FileHistory":
+        live = await self._live_session()
+        live.check_open()
+        return self._workspace.file_history(live)
+
     async def _replace_parts(self, message_id: str, place: int, parts: tuple[Part, ...]) -> None:
         branches = await self._branches()
-        message = self._message(message_id)
+        message = await branches.message(message_id)
         if not 0 <= place < len(message.parts):
             told = f"message {message_id!r} has {len(message.parts)} parts, and no place {place}"
             raise SessionError(ErrorCode.NOT_FOUND, told)
@@ -102,13 +155,6 @@ class HistoryEditing(ABC):
             await branches.edit("replace", message_id, replace(message, parts=kept))
         else:
             await branches.edit("remove", message_id)
-
-    def _message(self, message_id: str) -> Message:
-        for message in self.messages:
-            if message.id == message_id:
-                return message
-        told = f"this session has no message {message_id!r}"
-        raise SessionError(ErrorCode.MESSAGE_NOT_FOUND, told)
 
 
 def _parts_of(content: object) -> tuple[Part, ...]:

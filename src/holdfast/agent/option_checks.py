@@ -21,7 +21,6 @@ from holdfast.vocabulary.approvals import DecisionT, check_decision
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.json_types import JsonObject, plain_value, writable
 from holdfast.vocabulary.option_declarations import (
-    NOT_YET,
     Declared,
     DoorT,
     allowed_words,
@@ -156,8 +155,6 @@ def _unknown(name: str, known: Mapping[str, Declared]) -> str:
     for option in options_of(AgentOptions).values():
         fields = declared_fields(option.struct) if option.struct is not None else {}
         if name in fields:
-            if fields[name].option.planned:
-                raise ConfigError(ErrorCode.CONFIG_INVALID, f"{name}: {NOT_YET}")
             return f"{name} is a field of the option {option.name}"
     doors = [door for door, kind in _DOORS.items() if name in options_of(kind)]
     if not doors:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from msgspec.structs import replace
 
 from holdfast.agent.agent_options import SettingsOptions
+from holdfast.agent.compacting import SessionCompaction
 from holdfast.agent.history_editing import HistoryEditing
 from holdfast.agent.option_checks import (
     check_names,
@@ -22,6 +23,7 @@ from holdfast.agent.prompts import attach, make_prompt, make_query, with_options
 from holdfast.agent.query_options import Prompt, QueryOptions, SendOptions
 from holdfast.agent.query_stream import QueryStream
 from holdfast.agent.session_memory import SessionMemory
+from holdfast.agent.session_surroundings import SessionSurroundings
 from holdfast.ports.runner import QueryInput
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import (
@@ -47,6 +49,7 @@ from holdfast.vocabulary.tools import ToolSpec
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
+    from holdfast.assembly.workspace import Workspace
     from holdfast.session.branching import Branches
     from holdfast.session.live_session import LiveSession
     from holdfast.session.query_handle import QueryHandle
@@ -54,7 +57,7 @@ if TYPE_CHECKING:
 EventT = TypeVar("EventT", bound=Event)
 
 
-class AgentSession(SessionMemory, HistoryEditing):
+class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurroundings):
     """One conversation. Made by `agent.session()`; use it with `async with`, or close it.
 
     Opening it is lazy: the store is first asked when the session is entered or used.
@@ -282,7 +285,8 @@ class AgentSession(SessionMemory, HistoryEditing):
     async def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""
         live = await self._live_session()
-        return state_of(live.fold, exported_at=live.stamp.clock.time_ms())
+        fold = await live.branches.whole_fold()
+        return state_of(fold, exported_at=live.stamp.clock.time_ms())
 
     async def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Observe the session from a `seq` on: what was, then what happens."""
@@ -357,6 +361,10 @@ class AgentSession(SessionMemory, HistoryEditing):
         live = await self._live_session()
         live.check_open()
         return live.branches
+
+    @property
+    def _workspace(self) -> "Workspace":
+        return self._composition.workspace
 
     async def _open_once(self) -> None:
         """Open the session for the first of its callers; the others wait for that.

@@ -11,6 +11,7 @@ from holdfast.assembly.guests import Guests
 from holdfast.assembly.mcp_servers import configured_servers
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.assembly.side_questions import ask_for_title
+from holdfast.assembly.workspace import Workspace
 from holdfast.blocks.hook_dispatch.dispatch import HookDispatch
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.blocks.token_estimate import estimate_tokens
@@ -21,6 +22,8 @@ from holdfast.engine.native_opening import NativePolicy
 from holdfast.engine.native_query_runner import NativeBlocks, NativeQueryRunner
 from holdfast.engine.native_turns import TurnTimes
 from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.engine.watched_runner import Watch, WatchedRunner
+from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.permissions import ToolSurroundings
 from holdfast.ports.session_store import Store
 from holdfast.session.branching import fold_log
@@ -28,6 +31,7 @@ from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, no_session, open_session
 from holdfast.session.session_descriptions import SessionGlimpse, SessionRequest, glimpse_of
+from holdfast.session.spending import Spending, SpendingCheck
 from holdfast.vocabulary.errors import (
     AgentError,
     ConfigError,
@@ -72,10 +76,11 @@ class Composition:
         self.inputs = self._inputs = inputs
         self._guests = Guests(self, inputs, Composition)
         self._title_model = configuration.title_model
+        self.workspace = Workspace(inputs, configuration)
         self.registry = ToolRegistry(
             [
                 *inputs.tools,
-                *_tools_for(inputs, configuration),
+                *self.workspace.tools,
                 *self._own_tools(),
                 *configured_servers(configuration),
             ]
@@ -93,10 +98,13 @@ class Composition:
             folder=writable(str(configuration.cwd.resolve())),
             project=configuration.decisions.for_owner(configuration.resolved.agent.owner),
         )
+        catalogue = configuration.known_models(self.clock)
+        self.budget = self._make_budget(catalogue)
         self._blocks = join_blocks(
             BlockInputs(
+                budget=self.budget.if_needed(),
                 route=self.clients.route,
-                catalogue=configuration.known_models(self.clock),
+                catalogue=catalogue,
                 tool_registry=self.registry,
                 clock=self.clock,
                 random=inputs.random,
@@ -104,14 +112,21 @@ class Composition:
                 permissions=self._permissions,
                 surroundings=self._surroundings(),
                 hooks=HookDispatch(inputs.hooks, seconds=inputs.runtime.hook_seconds),
+                snapshotter=self.workspace.snapshotter,
             )
         )
         self._runner = self._make_runner()
 
-    def _make_runner(self) -> NativeQueryRunner:
-        """Put native agents before the runner for models."""
+    def _make_budget(self, catalogue: ModelCatalogue) -> SpendingCheck:
+        """Make what checks budgets, by what the logs of the owner's sessions say."""
+        agent = self.configuration.resolved.agent
+        spending = Spending(lambda: self.store, owner=agent.owner, clock=self.clock)
+        return SpendingCheck(agent.budgets, spending, catalogue=catalogue)
+
+    def _make_runner(self) -> WatchedRunner:
+        """Put native agents before the runner for models, and watch all of them."""
         native = self.configuration.resolved.agent.claude_agent
-        return NativeQueryRunner(
+        runner = NativeQueryRunner(
             self._blocks.query_runner,
             NativeBlocks(
                 route=self.clients.native,
@@ -127,6 +142,16 @@ class Composition:
                         send=native.turn_send_timeout, result=native.turn_result_timeout
                     ),
                 ),
+            ),
+        )
+        return WatchedRunner(
+            runner,
+            Watch(
+                guards=self._blocks.guards,
+                files=self._blocks.files,
+                is_native=self.clients.is_native,
+                clock=self.clock,
+                context=self.workspace.context,
             ),
         )
 
@@ -275,7 +300,10 @@ class Composition:
             message = lead_with_reminders(message, settings.cached_reminders, fold.sent_view())
         offered = live.registry.current().view(settings.allowed_tools, settings.denied_tools)
         media = media_of(message.parts) if message is not None else ()
-        extras = RequestExtras(model=model, tools=offered.wire_tools, fresh_media=media)
+        context = fold.context.sections() if fold.context is not None and client else ()
+        extras = RequestExtras(
+            model=model, tools=offered.wire_tools, fresh_media=media, context=context
+        )
         request = self._blocks.request_builder(settings, fold.sent_view(message), extras)
         # What a native agent sends is its own; this is what the conversation has.
         return await client.count_tokens(request) if client else estimate_tokens(request)
@@ -302,13 +330,6 @@ class Composition:
         store, self._store = self._store, None
         if store is not None and isinstance(self._inputs.store, str):
             await store.close()
-
-
-def _tools_for(inputs: AgentInputs, configuration: Configuration) -> list[ToolInput]:
-    """Make the built-in tools, if a folder is named for them."""
-    if inputs.workspace is None:
-        return []
-    return [*late.coding_tools(configuration.cwd / Path(inputs.workspace).expanduser())]
 
 
 STORES: dict[str, Callable[[str, str], Store]] = {

@@ -50,6 +50,9 @@ class Places:
         self.cwd = Path(sources.cwd) if sources.cwd is not None else Path.cwd()
         self.home = Path(self.environment.get("HOME") or Path.home())
         self.decisions = KeptDecisions(self.folders.data)
+        chosen = sources.config_dir
+        self.config_folder = self.folders.config if chosen is None else Path(chosen).expanduser()
+        """Where the user's own files are."""
 
     @property
     def folders(self) -> Locations:
@@ -120,7 +123,16 @@ class Configuration(Places):
         fallbacks = tuple(
             replace(step, model=model_named(step.model, self.file)) for step in settings.fallbacks
         )
-        return replace(settings, model=self.model, fallbacks=fallbacks, permission_mode=mode)
+        compaction = settings.compaction
+        if compaction.model:
+            compaction = replace(compaction, model=model_named(compaction.model, self.file))
+        return replace(
+            settings,
+            model=self.model,
+            fallbacks=fallbacks,
+            permission_mode=mode,
+            compaction=compaction,
+        )
 
     @property
     def project(self) -> str:
@@ -153,6 +165,10 @@ class Configuration(Places):
         changes = _plain_mode(changes)
         if name := changes.get("model"):
             changes = {**self._stands_for(name), **changes, "model": model_named(name, self.file)}
+        compaction = changes.get("compaction") or {}
+        if summariser := compaction.get("model"):
+            named_compaction = compaction | {"model": model_named(summariser, self.file)}
+            changes = {**changes, "compaction": named_compaction}
         if "fallbacks" in changes:
             named = [
                 {**step, "model": model_named(step["model"], self.file)}

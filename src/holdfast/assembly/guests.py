@@ -117,7 +117,12 @@ class Guests(Generic[BlocksT]):
         """Return the guest's configuration, for the owner and the project of the host."""
         configuration = copy.copy(guest.configuration)
         resolved, host = configuration.resolved, self._host.configuration
-        agent = replace(resolved.agent, owner=host.resolved.agent.owner, project=host.project)
+        agent = replace(
+            resolved.agent,
+            owner=host.resolved.agent.owner,
+            project=host.project,
+            budgets=host.resolved.agent.budgets,  # a family of sessions has one budget
+        )
         configuration.resolved = replace(resolved, agent=agent)
         return configuration
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from holdfast.assembly.attachments import attachment_part
     from holdfast.providers.catalogue import Catalogue
+    from holdfast.config.context_files import ContextFolders
     from holdfast.providers.claude_agent.agent import AgentPlace, ClaudeAgent
     from holdfast.providers.claude_agent.transcripts import stored_transcripts
     from holdfast.providers.local.client import LocalModelClient
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from holdfast.providers.transport.http import AiohttpTransport
     from holdfast.providers.vendor_clients import Access, make_client, offered_client
     from holdfast.providers.wire.chat_completions.dialects import DIALECTS, Dialect
+    from holdfast.session.file_history import FileHistory
+    from holdfast.stores.file_trees.git_trees import GitTrees
     from holdfast.stores.jsonl.store import JsonlStore
     from holdfast.stores.memory import MemoryStore
     from holdfast.stores.postgresql.store import PostgresStore, prepare_database
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.tools.mcp import McpServer, McpStatus
     from holdfast.tools.recall import recall_tool
     from holdfast.tools.sandbox_check import SandboxCheck
+    from holdfast.tools.skills import load_skill_tool
 
 __all__ = [
     "DIALECTS",
@@ -38,7 +42,10 @@ __all__ = [
     "AiohttpTransport",
     "Catalogue",
     "ClaudeAgent",
+    "ContextFolders",
     "Dialect",
+    "FileHistory",
+    "GitTrees",
     "JsonlStore",
     "LocalModelClient",
     "McpServer",
@@ -53,6 +60,7 @@ __all__ = [
     "check_sandbox",
     "coding_tools",
     "list_local_models",
+    "load_skill_tool",
     "make_client",
     "offered_client",
     "prepare_database",
@@ -79,7 +87,10 @@ if not TYPE_CHECKING:
             "Catalogue": "holdfast.providers.catalogue",
             "AiohttpTransport": "holdfast.providers.transport.http",
             "ClaudeAgent": _CLAUDE_AGENT,
+            "ContextFolders": "holdfast.config.context_files",
             "Dialect": _DIALECTS,
+            "FileHistory": "holdfast.session.file_history",
+            "GitTrees": "holdfast.stores.file_trees.git_trees",
             "JsonlStore": "holdfast.stores.jsonl.store",
             "LocalModelClient": "holdfast.providers.local.client",
             "McpServer": _MCP,
@@ -94,6 +105,7 @@ if not TYPE_CHECKING:
             "check_sandbox": "holdfast.tools",
             "coding_tools": "holdfast.tools",
             "list_local_models": _WEIGHT_FILES,
+            "load_skill_tool": "holdfast.tools.skills",
             "make_client": _VENDOR_CLIENTS,
             "offered_client": _VENDOR_CLIENTS,
             "prepare_database": _POSTGRES_STORE,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from holdfast.assembly import late
+from holdfast.engine.watched_runner import WatchedRunner
 from holdfast.ports.runner import QueryInput
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.notes import shortened, transcript_of
@@ -65,8 +66,11 @@ async def ask_for_summary(
 
 
 async def _ask(resources: SessionResources, settings: Settings, text: str) -> str:
+    watched = resources.runner
     aside = replace(
         resources,
+        # Context files are for the work in the workspace, not for a title.
+        runner=watched.runner if isinstance(watched, WatchedRunner) else watched,
         store=late.MemoryStore(),
         approver=None,
         unanswered="deny",

@@ -5,6 +5,7 @@ from typing import Protocol
 
 import msgspec
 
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.parts import CompactionPart, MediaPart, Part, ReminderPart
@@ -24,6 +25,8 @@ class RequestExtras(msgspec.Struct, frozen=True, kw_only=True):
     output_schema: OutputSchema | None = None
     require_tool: str | None = None
     """The one tool that the model must call."""
+    context: tuple[str, ...] = ()
+    """What follows the system prompts: texts of the project's context files."""
     fresh_media: tuple[MediaPart, ...] = ()
     """What the user has just handed in."""
     caches_tail: bool = True
@@ -62,7 +65,7 @@ def build_request(
     return ModelRequest(
         model=extras.model,
         messages=_with_reminders(messages, extras.reminders),
-        system=settings.system_prompts,
+        system=settings.system_prompts + extras.context,
         tools=extras.tools,
         require_tool=extras.require_tool,
         thinking=settings.thinking,
@@ -73,13 +76,20 @@ def build_request(
         output_schema=extras.output_schema,
         cache_ttl=settings.cache_ttl,
         caches_tail=extras.caches_tail,
-        compaction=settings.compaction,
+        compaction=_by_provider(settings.compaction),
         betas=settings.betas,
         timeouts=settings.timeouts,
         reply_bytes=settings.limits.reply_bytes,
         fresh_media=extras.fresh_media,
         parallel_tool_calls=settings.parallel_tool_calls,
     )
+
+
+def _by_provider(compaction: CompactionSettings) -> CompactionSettings:
+    """Return the settings with one answer to whether the provider compacts."""
+    if compaction.by_provider == compaction.enabled:
+        return compaction
+    return msgspec.structs.replace(compaction, enabled=True)
 
 
 def lead_with_reminders(

@@ -15,7 +15,6 @@ from holdfast.config.toml_lines import KeyPath
 from holdfast.vocabulary.errors import ConfigError
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.option_declarations import (
-    NOT_YET,
     Option,
     allowed_words,
     bounds_fault,
@@ -160,7 +159,7 @@ class PriceEntry(RatesEntry, frozen=True, kw_only=True):
 def checked(values: Json, kind: type[T], *, at: KeyPath, complain: Complain) -> T:
     """Make a `kind` of plain values; raises what `complain` makes of the first wrong one.
 
-    Unknown and planned fields are wrong, at any depth, and numbers out of their bounds.
+    Unknown fields are wrong, at any depth, and numbers out of their bounds.
     """
     refuse_unknown(values, kind, at=at, complain=complain)
     try:
@@ -191,7 +190,7 @@ def _fault(
 
 
 def refuse_unknown(values: Json, kind: object, *, at: KeyPath, complain: Complain) -> None:
-    """Raise for the first field that `kind` does not have, or does not have yet."""
+    """Raise for the first field that `kind` does not have."""
     for place, value in enumerate(values if isinstance(values, list) else ()):
         refuse_unknown(value, _item_of(kind), at=(*at, place), complain=complain)
     struct = struct_in(kind)
@@ -201,8 +200,6 @@ def refuse_unknown(values: Json, kind: object, *, at: KeyPath, complain: Complai
     for name, value in values.items():
         if name not in fields:
             raise complain((*at, name), unknown_name(name, fields))
-        if fields[name].option.planned and value is not None:
-            raise complain((*at, name), NOT_YET)
         refuse_unknown(value, fields[name].kind, at=(*at, name), complain=complain)
 
 

@@ -7,16 +7,21 @@ from holdfast.blocks.request_builder import RequestBuilder, build_request
 from holdfast.blocks.stream_processor.processor import StreamProcessor, StreamProcessorInterface
 from holdfast.blocks.tool_registry.registry import ToolRegistryInterface
 from holdfast.engine.call_permissions import CallPermissions
+from holdfast.engine.compactor import Compactor
+from holdfast.engine.file_snapshots import FileSnapshots
 from holdfast.engine.provider_attempts import ModelRouter, ProviderAttempts
 from holdfast.engine.query_runner import QueryRunner
 from holdfast.engine.query_scope import QueryScope
 from holdfast.engine.tool_dispatcher import ToolDispatcher
 from holdfast.engine.tool_execution import ToolExecution
+from holdfast.engine.turn_guards import TurnGuards
 from holdfast.engine.turn_runner import TurnRunner, TurnRunnerInterface
+from holdfast.ports.budgets import BudgetCheck
 from holdfast.ports.clock import Clock, Random
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.permissions import NO_SURROUNDINGS, ToolSurroundings
 from holdfast.ports.runner import Runner
+from holdfast.ports.snapshots import Snapshotter
 from holdfast.vocabulary.settings import RuntimeSettings
 
 
@@ -33,6 +38,9 @@ class BlockInputs(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     permissions: CallPermissions = CallPermissions()
     """Which tool calls run; by default those whose tools do not ask."""
     surroundings: ToolSurroundings = NO_SURROUNDINGS
+    snapshotter: Snapshotter | None = None
+    """Records files before and after tools change them."""
+    budget: BudgetCheck | None = None
     request_builder: RequestBuilder = build_request
     stream_processor: StreamProcessorInterface | None = None
     turn_runner: TurnRunnerInterface | None = None
@@ -46,6 +54,8 @@ class AgentBlocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     tool_registry: ToolRegistryInterface
     turn_runner: TurnRunnerInterface
     dispatcher: ToolDispatcher
+    files: FileSnapshots
+    guards: TurnGuards
     hooks: HookDispatch
     query_runner: Runner[QueryScope]
 
@@ -60,17 +70,25 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         clock=inputs.clock,
         runtime=inputs.runtime,
     )
+    files = FileSnapshots(inputs.snapshotter)
+    guards = TurnGuards(files=files, budget=inputs.budget)
     dispatcher = ToolDispatcher(
         execution=ToolExecution(
-            clock=inputs.clock, random=inputs.random, surroundings=inputs.surroundings
+            clock=inputs.clock,
+            random=inputs.random,
+            surroundings=inputs.surroundings,
+            files=files,
         ),
         permissions=inputs.permissions,
     )
+    attempts = ProviderAttempts(route=inputs.route, clock=inputs.clock, random=inputs.random)
     queries = QueryRunner(
-        attempts=ProviderAttempts(route=inputs.route, clock=inputs.clock, random=inputs.random),
+        attempts=attempts,
+        compactor=Compactor(attempts=attempts, catalogue=inputs.catalogue, runtime=inputs.runtime),
         turns=turns,
         dispatcher=dispatcher,
         clock=inputs.clock,
+        guards=guards,
     )
     return AgentBlocks(
         request_builder=inputs.request_builder,
@@ -78,6 +96,8 @@ def join_blocks(inputs: BlockInputs) -> AgentBlocks:
         tool_registry=inputs.tool_registry,
         turn_runner=turns,
         dispatcher=dispatcher,
+        files=files,
+        guards=guards,
         hooks=inputs.hooks,
         query_runner=queries,
     )

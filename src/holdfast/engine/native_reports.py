@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from holdfast.blocks.error_classification import code_of_status
 from holdfast.engine.query_scope import QueryScope
-from holdfast.vocabulary.entries import Compaction, RetryScheduled
+from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.entries import RetryScheduled
 from holdfast.vocabulary.errors import ErrorCode, error_of
 from holdfast.vocabulary.events import (
     Event,

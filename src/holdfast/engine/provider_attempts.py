@@ -72,15 +72,21 @@ class ProviderAttempts:
         self._random = random
 
     async def run(
-        self, scope: QueryScope, work: Callable[[ModelPlan], Awaitable[ResultT]]
+        self,
+        scope: QueryScope,
+        work: Callable[[ModelPlan], Awaitable[ResultT]],
+        *,
+        settings: Settings | None = None,
     ) -> ResultT:
         """Do `work` with the first model of the plan that answers.
+
+        The models and retries are those of `settings`, or else those of the query.
 
         Raises:
             AgentError: the last error, when every attempt on every model failed.
 
         """
-        models = _models_to_try(scope.settings)
+        models = _models_to_try(settings or scope.settings)
         course = _Course(settings=next(models), later=models)
         while True:
             try:
@@ -106,6 +112,9 @@ class ProviderAttempts:
 
     async def _recover(self, scope: QueryScope, course: _Course, failure: AgentError) -> None:
         """Wait for the next attempt, or go on to the next model; raises when nothing is left."""
+        if scope.errors.fail_turn(scope.turns, f"{failure.code} {failure.message}"):
+            failure.add_note("it is not repeated: several turns in a row failed with this error")
+            raise failure
         if course.plan is not None and _is_absent(failure, course.plan, scope):
             _logger.warning(
                 "%s failed (%s: %s); not retrying, nothing listens there",

@@ -132,7 +132,7 @@ def query_ended(scope: QueryScope, outcome: QueryOutcome, *, duration_ms: int) -
         stop_reason=outcome.stop_reason,
         finish_reason=scope.finish_reason,
         usage=scope.usage,
-        cost=scope.cost if scope.turns else None,
+        cost=scope.cost if scope.turns or scope.usage.total else None,
         turns=scope.turns,
         duration_ms=duration_ms,
         message_id=scope.turn.message_id if scope.turn else None,

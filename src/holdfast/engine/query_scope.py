@@ -10,6 +10,7 @@ import msgspec
 from holdfast.blocks.approval_coordinator import ApprovalCoordinatorInterface
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.doom_loop import LoopDetector
+from holdfast.blocks.repeated_errors import RepeatedErrors
 from holdfast.blocks.stream_processor.processor import AnswerInterface
 from holdfast.blocks.tool_registry.registry import (
     ToolRegistry,
@@ -22,6 +23,7 @@ from holdfast.engine.native_link import NativeSlot
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.engine.query_hooks import HookedQuery, QueryHooks
 from holdfast.engine.session_hooks import SessionHooks
+from holdfast.engine.token_meter import TokenMeter
 from holdfast.ports.abort import AbortController
 from holdfast.ports.clock import Stamp
 from holdfast.ports.model_client import ModelClient
@@ -62,6 +64,8 @@ class SessionScope(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     unanswered: Unanswered = "stop"
     native: NativeSlot = msgspec.field(default_factory=NativeSlot)
     """The session that a native agent keeps open for it."""
+    meter: TokenMeter = msgspec.field(default_factory=TokenMeter)
+    """How many tokens its next request holds."""
     deps: object = None
     """For tools that ask for it."""
     face: ToolSession | None = None
@@ -94,6 +98,16 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     measurement: TurnMeasurement
 
 
+class WorkspaceState(msgspec.Struct, kw_only=True, eq=False):
+    """What is known of the files while the tools of a turn run."""
+
+    is_taken: bool = False
+    """Whether a snapshot was taken before the first tool that can change them."""
+    has_failed: bool = False
+    """Whether none could be taken in this query."""
+    one_takes: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+
+
 class QueryChildren(msgspec.Struct, kw_only=True, eq=False):
     """The sub-agents of one query: what they used, and how many run."""
 
@@ -121,9 +135,15 @@ class QueryScope(msgspec.Struct, kw_only=True, eq=False):
     started_at: float
     measurement: QueryMeasurement
     abort: AbortController = msgspec.field(default_factory=AbortController)
+    files: WorkspaceState = msgspec.field(default_factory=WorkspaceState)
     hooks: QueryHooks | None = None
     """None when no hook is registered: nothing is asked or told then."""
     loop: LoopDetector = msgspec.field(default_factory=lambda: LoopDetector(None))
+    errors: RepeatedErrors = msgspec.field(default_factory=RepeatedErrors)
+    notes: list[str] = msgspec.field(default_factory=list)
+    """What the model is told with the next request only."""
+    tool_reports: int = 0
+    """How often tools reported progress."""
     repeated_call: str | None = None
     """The tool call for which the query ends as a loop, for people."""
     denied_call: str | None = None

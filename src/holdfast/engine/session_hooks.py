@@ -14,7 +14,6 @@ from holdfast.ports.hooks import (
     AfterCompaction,
     BeforeCompaction,
     Block,
-    CompactionTrigger,
     HookInput,
     HookPoint,
     SessionEnd,
@@ -22,7 +21,8 @@ from holdfast.ports.hooks import (
     SessionStart,
 )
 from holdfast.ports.logs import scrubbed_logger
-from holdfast.vocabulary.entries import Compaction, Entry, HookMessage
+from holdfast.vocabulary.compactions import Compaction, CompactionTrigger
+from holdfast.vocabulary.entries import Entry, HookMessage
 from holdfast.vocabulary.errors import AgentError, HookError
 from holdfast.vocabulary.events import Event, HookFailed, LiveEvent
 from holdfast.vocabulary.ids import QueryId, SessionId

@@ -17,6 +17,7 @@ from holdfast.blocks.retry_policy import (
 )
 from holdfast.blocks.tool_registry.registry import FunctionFailed, Ready, Succeeded
 from holdfast.engine.child_calls import CallOfChild
+from holdfast.engine.file_snapshots import NO_SNAPSHOTS, FileSnapshots
 from holdfast.engine.query_scope import QueryScope
 from holdfast.ports.abort import AbortController, AbortSignal
 from holdfast.ports.clock import Clock, Random
@@ -74,7 +75,9 @@ class ToolExecution:
         clock: Clock,
         random: Random,
         surroundings: ToolSurroundings = NO_SURROUNDINGS,
+        files: FileSnapshots = NO_SNAPSHOTS,
     ) -> None:
+        self._files = files
         self._clock = clock
         self._random = random
         self._surroundings = surroundings
@@ -83,6 +86,7 @@ class ToolExecution:
         self, scope: QueryScope, call: ToolCallPart, ready: Ready, *, clearance: Clearance
     ) -> None:
         """Run a call and record its end. A cancelled run leaves the call without one."""
+        await self._files.before_tool(scope, ready.rules.effect)
         scope.tool_calls += 1
         started_at = self._clock.now()
         await scope.recorder.record(
@@ -322,6 +326,7 @@ def _reporter(scope: QueryScope, call: ToolCallPart, ended: AbortSignal) -> Call
     def report(value: Json) -> None:
         if ended.aborted:
             return  # a thread that was left behind: its call has ended
+        scope.tool_reports += 1
         event = ToolProgress(call_id=call.call_id, tool=call.name, progress=value)
         try:
             inside = asyncio.get_running_loop() is loop

@@ -145,6 +145,8 @@ class TurnRunner:
         self, scope: QueryScope, plan: ModelPlan, extras: RequestExtras
     ) -> ModelRequest:
         """Make a request, as hooks want it; the log keeps what was said."""
+        if scope.fold.context is not None:
+            extras = msgspec.structs.replace(extras, context=scope.fold.context.sections())
         hooks, provider = scope.hooks, plan.client.provider
         messages = scope.fold.sent_view(scope.staged_prompt)
         if hooks is None:

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.vocabulary.compactions import CompactionTrigger
 from holdfast.vocabulary.entries import QueryEnded, ToolEnded
 from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import QueryId, SessionId
@@ -36,9 +37,6 @@ HookPoint: TypeAlias = Literal[
     "after_compaction",
 ]
 """Where hooks are called."""
-
-CompactionTrigger: TypeAlias = Literal["auto", "manual", "provider"]
-"""What made a compaction necessary; `Compaction.trigger` has the same words."""
 
 
 class HookNote(msgspec.Struct, frozen=True):

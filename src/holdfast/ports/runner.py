@@ -10,7 +10,7 @@ from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.events import Event, LiveEvent
 from holdfast.vocabulary.ids import QueryId
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.messages import Sender, UserMessage
+from holdfast.vocabulary.messages import CompactOrder, Sender, UserMessage
 from holdfast.vocabulary.requests import OutputSchema
 from holdfast.vocabulary.results import StopReason
 
@@ -82,6 +82,8 @@ class QueryInput(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     sender: Sender | None = None
     """Who sent the prompt."""
     resumes: QueryId | None = None
+    compact: CompactOrder | None = None
+    """The query compacts the conversation, and answers no prompt."""
     input_id: str | None = None
     """The queued input that this query promotes."""
 
@@ -91,7 +93,7 @@ class QueryOutcome(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     stop_reason: StopReason
     stop_detail: str | None = None
-    """Which limit was reached, or which tool call was repeated."""
+    """Which limit was reached, which tool call was repeated, or that a compaction was the end."""
     error: AgentError | None = None
 
 

@@ -65,6 +65,9 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """What the last query failed with; None when it did not fail."""
     notes: tuple[int, ...] = ()
     """The `seq` of each note for the project that was made in it and not taken back."""
+    compacted: tuple[int, int] | None = None
+    """The `seq` of the last compaction, and the first `seq` that has to be read to go on from it;
+    None when all entries have to be read."""
 
 
 class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):

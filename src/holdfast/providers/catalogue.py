@@ -197,6 +197,9 @@ class KnownModels:
     def context_window(self, provider: str, model: str) -> int | None:
         """Return the size of a model's context window, in tokens; None if unknown."""
         own = self._windows.get(f"{provider}/{model}")
+        if own is None and provider == "local":
+            known = late_module("holdfast.providers.local.weights").load_catalogue().get(model)
+            return known.context if known is not None else None
         facts = self.facts(provider, model)
         return own or (facts.context_window if facts is not None else None)
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.vocabulary.aliases import NATIVE_ID_ALIASES
+from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.context_files import ContextLoaded
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
-    Compaction,
     ContextNoted,
     Entry,
     HistoryEdited,
@@ -25,7 +26,6 @@ from holdfast.vocabulary.entries import (
     Rewound,
     SessionChanged,
     SessionOpened,
-    Snapshot,
     ToolStarted,
     TurnDiscarded,
     TurnEnded,
@@ -35,6 +35,7 @@ from holdfast.vocabulary.entries import (
 from holdfast.vocabulary.entry_kinds import KnownEntry
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.events import Event
+from holdfast.vocabulary.file_snapshots import Snapshot
 from holdfast.vocabulary.ids import EntryId, QueryId, TurnId
 from holdfast.vocabulary.json_types import JsonObject
 
@@ -105,6 +106,7 @@ _OWN_VALUES: frozenset[type[Entry]] = frozenset(
         Rewound,
         HistoryEdited,
         ContextNoted,
+        ContextLoaded,
         UnknownEntry,
     }
 )

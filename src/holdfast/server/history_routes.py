@@ -15,6 +15,7 @@ from holdfast.serialization.exchange.formats import ARCHIVE, FORMATS
 from holdfast.server.operations import Call, Operation, json_answer
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import ONE_SESSION, Name, Strict
+from holdfast.vocabulary.entries import Compaction
 
 _FORMATS = {
     ARCHIVE: ("application/x-ndjson", ".jsonl"),
@@ -35,6 +36,13 @@ class RewindBody(Strict, frozen=True, kw_only=True):
     """The message that becomes the last one; null takes the last rewind back."""
 
     message_id: Name | None = None
+
+
+class CompactBody(Strict, frozen=True, kw_only=True):
+    """How to compact."""
+
+    instructions: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)] | None = None
+    """What the summary is to pay attention to."""
 
 
 class ExportQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +80,13 @@ async def rewind_session(call: Call) -> Response:
         else:
             await session.rewind(to=body.message_id)
     return json_answer(await call.sessions.describe(call.path["session_id"]))
+
+
+async def compact_session(call: Call) -> Response:
+    """Replace the earlier messages by a summary in what is sent to the model."""
+    body: CompactBody = call.body
+    async with call.sessions.held(call.path["session_id"]) as session:
+        return json_answer(await session.compact(body.instructions))
 
 
 async def export_session(call: Call) -> Response:
@@ -156,6 +171,16 @@ HISTORY_OPERATIONS = (
         scope="write",
         body=RewindBody,
         answer=SessionDescription,
+    ),
+    Operation(
+        method="POST",
+        path=f"{ONE_SESSION}/compact",
+        name="compact_session",
+        summary="Replace the earlier messages by a summary in what is sent to the model.",
+        handler=compact_session,
+        scope="write",
+        body=CompactBody,
+        answer=Compaction,
     ),
     Operation(
         method="GET",

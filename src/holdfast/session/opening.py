@@ -12,7 +12,7 @@ from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionRecord
-from holdfast.session.branching import fold_log
+from holdfast.session.branching import fold_log, read_session
 from holdfast.session.live_session import LiveSession, SessionResources
 from holdfast.session.notes import inherited_notes
 from holdfast.session.query_handle import waiting_for_caller
@@ -45,7 +45,7 @@ async def open_session(resources: SessionResources, request: SessionRequest) -> 
         raise StoreError(ErrorCode.CONFLICT, f"the name {request.reference!r} is taken")
     try:
         if record is not None:
-            return await _open(resources, request, record.id)
+            return await _open(resources, request, record.id, record=record)
         given = parse_session_id(request.reference) if request.reference else None
         return await _open(resources, request, given or new_session_id(), is_new=given is None)
     except StoreError as error:
@@ -55,7 +55,7 @@ async def open_session(resources: SessionResources, request: SessionRequest) -> 
         record = await find_session(resources, request)
         if record is None:
             raise
-        return await _open(resources, request, record.id)
+        return await _open(resources, request, record.id, record=record)
 
 
 async def _open(
@@ -64,6 +64,7 @@ async def _open(
     session_id: SessionId,
     *,
     is_new: bool = False,
+    record: SessionRecord | None = None,
 ) -> LiveSession:
     """Open a session; one whose id `is_new`, minted just now, has no log to be read."""
     holder = f"{os.getpid()}:{new_id('hld')}"
@@ -72,13 +73,14 @@ async def _open(
     busy = "reject" if is_own else request.busy
     lease = await resources.store.leases.acquire(session_id, holder, busy=busy)
     try:
-        entries = [] if is_new else await resources.store.log.read(session_id)
+        log, compacted = resources.store.log, record.compacted if record is not None else None
+        entries, fold = ([], None) if is_new else await read_session(log, session_id, compacted)
         _refuse_foreign(entries, request)
         _refuse_restoring_over(entries, request)
         is_new = not entries
         if is_new:
             entries = await _append_opening(resources, lease, request)
-        fold = await fold_log(resources.store.log, entries)
+        fold = fold or await fold_log(log, entries)
     except BaseException:
         await _to_its_end(resources.store.leases.release(lease))
         raise

@@ -4,6 +4,7 @@ from typing import Any
 
 from holdfast.blocks.control_channel.channel import ControlChannel
 from holdfast.blocks.doom_loop import LoopDetector
+from holdfast.blocks.repeated_errors import RepeatedErrors
 from holdfast.blocks.tool_registry.registry import registry_of
 from holdfast.engine.measurements import QueryMeasurement
 from holdfast.engine.query_end import closing_events, outcome_of, query_ended, until_over
@@ -106,6 +107,7 @@ class QueryDriver:
             ),
             registry=registry_of(handle.query.tools, self._session.registry),
             loop=LoopDetector.of(settings),
+            errors=RepeatedErrors.of(settings),
         )
         scope.begin_hooks()
         return scope

@@ -136,6 +136,10 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     pending: tuple[WaitingPrompt, ...]
     steer_count: int
     queue_count: int
+    context_files: tuple[str, ...] = ()
+    """The paths of the instruction files that the model is told."""
+    skills: tuple[str, ...] = ()
+    """The names of the skills that it can load."""
 
 
 def view_of(session_id: SessionId, fold: "SessionFold") -> SessionView:
@@ -155,6 +159,8 @@ def view_of(session_id: SessionId, fold: "SessionFold") -> SessionView:
         pending=waiting,
         steer_count=steers,
         queue_count=len(waiting) - steers,
+        context_files=tuple(file.path for file in fold.context.files) if fold.context else (),
+        skills=tuple(skill.name for skill in fold.context.skills) if fold.context else (),
     )
 
 

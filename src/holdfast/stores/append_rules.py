@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 
 from holdfast.ports.session_store import SessionFilter, SessionPhase, SessionRecord
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     ContextNoted,
     Entry,
     QueryEnded,
     QueryStarted,
+    Rewound,
     SessionChanged,
     SessionOpened,
 )
@@ -31,11 +33,14 @@ _CHANGEABLE = {
     "deleted": int | None,
 }
 """The fields of a record that `session.changed` sets, and their types."""
-_DESCRIBING = (SessionOpened, SessionChanged, ContextNoted)
+_DESCRIBING = (SessionOpened, SessionChanged, ContextNoted, Compaction, Rewound)
 _OF_QUERIES = (QueryStarted, QueryEnded)
 RECORDED = _DESCRIBING + _OF_QUERIES
 """The kinds that change more of a record than its time and head."""
-_DETAILS = ("spawned_by", "tags", "archived", "deleted", "metadata", "status", "error", "notes")
+_DETAILS = (
+    *("spawned_by", "tags", "archived", "deleted", "metadata", "status", "error", "notes"),
+    "compacted",
+)
 """The fields of a record that stores keep together, as JSON: nothing is looked up by them."""
 
 
@@ -132,6 +137,10 @@ def changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:
     if isinstance(entry, QueryEnded):
         error = entry.error.message if entry.error and entry.stop_reason == "error" else None
         return {"status": phase_after(entry), "error": error}
+    if isinstance(entry, Rewound):
+        return {"compacted": None}  # it may go back behind the compaction
+    if isinstance(entry, Compaction):
+        return {"compacted": (entry.seq, entry.reads_from)} if entry.reads_from else {}
     if isinstance(entry, ContextNoted):
         return {"notes": (*record.notes, entry.seq)} if entry.source is None else {}
     changes = entry.changes if isinstance(entry, SessionChanged) else {}

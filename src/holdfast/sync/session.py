@@ -11,11 +11,16 @@ from holdfast.agent.query_stream import QueryStream as AsyncQueryStream
 from holdfast.agent.session import AgentSession as AsyncAgentSession
 from holdfast.agent.session_memory import IncludedAs
 from holdfast.agent.verbs import AgentRemote as AsyncAgentRemote
+from holdfast.ports.abort import AbortSignal
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import SessionView, Unfinished
 from holdfast.sync.background_loop import LoopAccess
 from holdfast.vocabulary.approvals import ApprovalRequest, ApprovalScope
+from holdfast.vocabulary.budgets import Budgets
+from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.context_files import ContextFile, Skill
 from holdfast.vocabulary.events import Event, SessionStatus, TextDelta
+from holdfast.vocabulary.file_snapshots import FileDiff, RewindReport
 from holdfast.vocabulary.ids import MessageId, QueryId, SessionId
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.messages import Message, UserMessage
@@ -263,13 +268,44 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
             self._access.call(self._inner.fork(after=after, name=name)), self._access
         )
 
-    def rewind(self, *, to: str) -> None:
-        """Make a message the last one of the conversation; nothing is lost by it."""
-        self._access.call(self._inner.rewind(to=to))
+    def rewind(
+        self, *, to: str, files: bool = False, dry_run: bool = False, force: bool = False
+    ) -> RewindReport:
+        """Make a message the last one of the conversation, with `files` also for the workspace."""
+        rewinding = self._inner.rewind(to=to, files=files, dry_run=dry_run, force=force)
+        return self._access.call(rewinding)
 
-    def undo_rewind(self) -> None:
-        """Take the last rewind back."""
-        self._access.call(self._inner.undo_rewind())
+    def undo_rewind(self, *, force: bool = False) -> RewindReport:
+        """Take the last rewind back, with what it did to files."""
+        return self._access.call(self._inner.undo_rewind(force=force))
+
+    def diff(self, turn: str | None = None) -> FileDiff:
+        """Return what a turn, an answer's turn or a query changed in the workspace."""
+        return self._access.call(self._inner.diff(turn))
+
+    @property
+    def context_files(self) -> tuple[ContextFile, ...]:
+        """The instruction files that the model is told, as the last query found them."""
+        return self._inner.context_files
+
+    @property
+    def skills(self) -> tuple[Skill, ...]:
+        """The skills that the model can load, as the last query found them."""
+        return self._inner.skills
+
+    def remaining_budget(self) -> Budgets:
+        """Return the budgets of the agent less what was spent."""
+        return self._access.call(self._inner.remaining_budget())
+
+    def compact(
+        self, instructions: str | None = None, *, signal: AbortSignal | None = None
+    ) -> Compaction:
+        """Replace the earlier messages by a summary in what is sent, and return what was done."""
+        return self._access.call(self._inner.compact(instructions, signal=signal))
+
+    def expand(self, compaction_id: str | None = None) -> tuple[Message, ...]:
+        """Return the messages that a compaction left out, by the id of its event."""
+        return self._access.call(self._inner.expand(compaction_id))
 
     def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""

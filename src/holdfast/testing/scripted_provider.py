@@ -8,7 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.vocabulary.entries import PartEnded, QueryEnded, TurnDiscarded, TurnStarted
-from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, RequestError, SessionError
 from holdfast.vocabulary.events import Event, TextDelta
 from holdfast.vocabulary.json_types import Json
 from holdfast.vocabulary.parts import TextPart
@@ -65,12 +65,22 @@ class ScriptedProvider:
     """Answers the n-th request with the n-th step of its script.
 
     Keeps every request for a test to look at. `check` fails when steps were left, and every
-    stream that was opened must have been closed.
+    stream that was opened must have been closed. With a `window` it refuses, with CONTEXT_LENGTH
+    and without playing a step, every request that holds more tokens by `count_tokens`.
     """
 
-    def __init__(self, steps: Sequence[Step] = (), *, provider: str = "scripted") -> None:
+    def __init__(
+        self,
+        steps: Sequence[Step] = (),
+        *,
+        provider: str = "scripted",
+        window: int | None = None,
+    ) -> None:
         self._steps: deque[Step] = deque(steps)
         self._provider = provider
+        self._window = window
+        self.refused = 0
+        """How many requests were longer than the window."""
         self._played = 0
         self.requests: list[ModelRequest] = []
         self.open_streams = 0
@@ -94,6 +104,7 @@ class ScriptedProvider:
         if self.closed:
             raise SessionError(ErrorCode.CLOSED, "the provider was closed")
         self.requests.append(request)
+        await self._refuse_longer(request)
         self._played += 1
         if not self._steps:
             raise UnexpectedRequestError(f"request {self._played} is not in the script")
@@ -115,6 +126,18 @@ class ScriptedProvider:
                     await beat()
         finally:
             self.open_streams -= 1
+
+    async def _refuse_longer(self, request: ModelRequest) -> None:
+        if self._window is None:
+            return
+        tokens = (await self.count_tokens(request)).tokens
+        if tokens > self._window:
+            self.refused += 1
+            raise RequestError(
+                ErrorCode.CONTEXT_LENGTH,
+                f"the prompt has {tokens} tokens, and the window {self._window}",
+                provider=self._provider,
+            )
 
     async def count_tokens(self, request: ModelRequest) -> TokenCount:
         """Estimate: a script has no tokenizer."""

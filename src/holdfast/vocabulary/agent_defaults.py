@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.vocabulary.budgets import Budgets
 from holdfast.vocabulary.native_settings import ClaudeAgentSettings
 from holdfast.vocabulary.option_declarations import Option
 
@@ -51,6 +52,14 @@ class AgentDefaults(
             variable="RECALL",
         ),
     ] = False
+    snapshots: Annotated[
+        bool,
+        Option(
+            "Whether the files of the workspace are recorded before and after tools change them, "
+            "for `session.diff` and `session.rewind(files=True)`. Needs the program `git`.",
+            variable="SNAPSHOTS",
+        ),
+    ] = True
     mcp_servers: Annotated[
         tuple[str, ...] | None,
         Option(
@@ -66,6 +75,32 @@ class AgentDefaults(
             variable="TITLE_MODEL",
         ),
     ] = None
+    context_files: Annotated[
+        tuple[str, ...],
+        Option(
+            "Instruction files that the model is told when there is a workspace: names that are "
+            "looked for from the workspace up to the root of its repository and in the user's "
+            "configuration folder (of each folder the first that exists), or paths; an empty list: "
+            "none.",
+            variable="CONTEXT_FILES",
+        ),
+    ] = ("AGENTS.md", "CLAUDE.md")
+    skill_folders: Annotated[
+        tuple[str, ...],
+        Option(
+            "Folders of the workspace with skills (`NAME/SKILL.md`), which the model can load by "
+            "the tool `load_skill`; the user's own are in `skills` of the configuration folder. An "
+            "empty list: none.",
+            variable="SKILL_FOLDERS",
+        ),
+    ] = (".agents/skills", ".claude/skills")
+    budgets: Annotated[
+        Budgets,
+        Option(
+            "What sessions may spend, checked before each call of a model; a "
+            "`holdfast.vocabulary.budgets.Budgets` or a dictionary."
+        ),
+    ] = Budgets()
     log: Annotated[
         LogLevel | None,
         Option("Level of the logger `holdfast`; None leaves it as it is.", variable="LOG"),

@@ -299,31 +299,6 @@ class RetryScheduled(Entry, frozen=True, kw_only=True, tag="retry.scheduled"):
     tool: str | None = None
 
 
-class Compaction(Entry, frozen=True, kw_only=True, tag="compaction"):
-    """From here on something shorter is sent instead; not after a native agent's (`native`)."""
-
-    survives_rewind: ClassVar[bool] = False
-    trigger: Literal["auto", "manual", "provider"]
-    strategy: str
-    summary: str
-    kept_from: MessageId | None = None
-    """The first message that is still sent after the summary; None when all are replaced."""
-    tokens_before: int | None = None
-    tokens_after: int | None = None
-
-    @property
-    def pre_tokens(self) -> int | None:
-        """The tokens before it, by the name that native agents use."""
-        return self.tokens_before
-
-
-class Snapshot(Entry, frozen=True, kw_only=True, tag="snapshot"):
-    """What the files looked like."""
-
-    survives_rewind: ClassVar[bool] = False
-    tree: str
-
-
 class Rewound(Entry, frozen=True, kw_only=True, tag="rewound"):
     """The conversation goes back to just after `to_seq`; a later rewind may undo it.
 

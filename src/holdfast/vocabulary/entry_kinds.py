@@ -2,10 +2,11 @@
 
 from typing import TypeAlias
 
+from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.context_files import ContextLoaded
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
-    Compaction,
     ContextNoted,
     HistoryEdited,
     HookMessage,
@@ -21,7 +22,6 @@ from holdfast.vocabulary.entries import (
     Rewound,
     SessionChanged,
     SessionOpened,
-    Snapshot,
     ToolEnded,
     ToolStarted,
     TranscriptMirrored,
@@ -30,6 +30,7 @@ from holdfast.vocabulary.entries import (
     TurnStarted,
     UsageReported,
 )
+from holdfast.vocabulary.file_snapshots import Snapshot
 
 KnownEntry: TypeAlias = (
     SessionOpened
@@ -55,6 +56,7 @@ KnownEntry: TypeAlias = (
     | Rewound
     | HistoryEdited
     | ContextNoted
+    | ContextLoaded
     | HookMessage
     | UsageReported
     | TranscriptMirrored

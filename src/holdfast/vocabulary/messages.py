@@ -35,6 +35,13 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     user_id: str | None = None
 
 
+class CompactOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What `session.compact()` was told."""
+
+    instructions: str | None = None
+    """What the summary is to pay attention to."""
+
+
 class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a query was told beside its prompt, as far as a log can keep it.
 
@@ -47,6 +54,8 @@ class KeptOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """Kept only while the prompt waits in the queue."""
     require_tool: str | None = None
     timeout: float | None = None
+    compact: CompactOrder | None = None
+    """The query compacts the conversation and has no prompt."""
 
 
 NO_OPTIONS = KeptOptions()

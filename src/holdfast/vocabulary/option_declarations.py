@@ -15,9 +15,6 @@ import msgspec
 
 from holdfast.vocabulary.late_names import late_module
 
-NOT_YET = "this version does not have it yet"
-"""What is said of an option that is only planned."""
-
 DoorT = TypeVar("DoorT", bound=Callable[..., Any])
 
 
@@ -56,8 +53,6 @@ class Option(_Sentence, frozen=True, kw_only=True):
     """The variable that sets it, without the prefix HOLDFAST_."""
     whole: bool = False
     """Whether the variable is one text, also where the option is a list."""
-    planned: bool = False
-    """Whether this version knows the name only: setting it is refused."""
 
 
 def path_option(sentence: str) -> Option:

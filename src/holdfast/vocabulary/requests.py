@@ -2,10 +2,11 @@
 
 import msgspec
 
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import MediaPart
-from holdfast.vocabulary.settings import CacheTtl, CompactionSettings, Limits, Thinking, Timeouts
+from holdfast.vocabulary.settings import CacheTtl, Limits, Thinking, Timeouts
 from holdfast.vocabulary.tools import ToolSpec
 
 

@@ -8,6 +8,8 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from holdfast.vocabulary.budgets import Watchdogs
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.option_declarations import Option
 
@@ -158,17 +160,6 @@ class Timeouts(_Values, frozen=True, kw_only=True):
     ] = 120.0
 
 
-class CompactionSettings(_Values, frozen=True, kw_only=True):
-    """When a provider may compact the conversation itself."""
-
-    enabled: Annotated[bool, Option("Whether the provider may compact.")] = False
-    input_tokens: Annotated[
-        int | None,
-        Option("Tokens of input from which on it does; None is the provider's own.", least=1),
-    ] = None
-    pause_after: Annotated[bool, Option("Whether the answer ends after a compaction.")] = False
-
-
 class Settings(_Values, frozen=True, kw_only=True):
     """What a session sends with every request until it is changed."""
 
@@ -226,7 +217,7 @@ class Settings(_Values, frozen=True, kw_only=True):
         Option("Notes that lead the conversation and come back after a compaction."),
     ] = ()
     compaction: Annotated[
-        CompactionSettings, Option("When the provider may compact the conversation itself.")
+        CompactionSettings, Option("How a conversation that grows too long is made shorter.")
     ] = CompactionSettings()
     parallel_tools: Annotated[
         bool,
@@ -298,6 +289,9 @@ class Settings(_Values, frozen=True, kw_only=True):
     retry: Annotated[
         RetrySettings, Option("How a failed model call is repeated within a turn.")
     ] = RetrySettings()
+    watchdogs: Annotated[Watchdogs, Option("When a query that gets nowhere is ended.")] = (
+        Watchdogs()
+    )
     fallbacks: Annotated[
         tuple[ModelStep, ...], Option("Models to go on with when one fails, in their order.")
     ] = ()
@@ -317,10 +311,7 @@ def changed_settings(settings: Settings, changes: JsonObject) -> Settings:
 
 
 class RuntimeSettings(_Values, frozen=True, kw_only=True):
-    """How sessions are held in a process, whatever they talk about.
-
-    The planned fields are names that this version knows and refuses: nothing would read them.
-    """
+    """How sessions are held in a process, whatever they talk about."""
 
     buffer_size: Annotated[
         int,
@@ -380,8 +371,12 @@ class RuntimeSettings(_Values, frozen=True, kw_only=True):
         int, Option("Sub-agents of one query that run at the same time.", least=1)
     ] = 8
     auto_compaction: Annotated[
-        bool | None, Option("Whether long conversations are compacted.", planned=True)
-    ] = None
+        bool,
+        Option(
+            "Whether a conversation is compacted by itself before it is too long for the model.",
+            variable="AUTO_COMPACTION",
+        ),
+    ] = True
     cross_session_context: Annotated[
         bool,
         Option(

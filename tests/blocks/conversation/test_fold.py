@@ -25,10 +25,10 @@ from holdfast.serialization.canonical import approval_key
 from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.testing import FakeClock
 from holdfast.vocabulary.approvals import ApprovalScope
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
-    Compaction,
     Entry,
     HistoryEdited,
     InputPromoted,

@@ -8,6 +8,7 @@ from holdfast.providers.schema_targets import SchemaAdapter
 from holdfast.providers.wire import chat_completions
 from holdfast.providers.wire.chat_completions.dialects import Dialect
 from holdfast.providers.wire.protocol import WireRequest
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.ids import CallId, MessageId
 from holdfast.vocabulary.messages import AssistantMessage, UserMessage
 from holdfast.vocabulary.parts import (
@@ -22,7 +23,7 @@ from holdfast.vocabulary.parts import (
     ToolResultPart,
 )
 from holdfast.vocabulary.requests import ModelRequest, OutputSchema
-from holdfast.vocabulary.settings import CompactionSettings, Timeouts
+from holdfast.vocabulary.settings import Timeouts
 from holdfast.vocabulary.tools import ToolSpec
 
 MODELS = {

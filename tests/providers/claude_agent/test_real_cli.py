@@ -17,7 +17,8 @@ import pytest
 
 from holdfast import Agent, AgentError, Approve, Deny, tool
 from holdfast.stores.jsonl.store import JsonlStore
-from holdfast.vocabulary.entries import Compaction, ToolEnded, UsageReported
+from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.entries import ToolEnded, UsageReported
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.events import TextDelta
 from tests.providers.claude_agent.loopback_server import LoopbackServer, serving

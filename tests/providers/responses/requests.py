@@ -10,11 +10,11 @@ from holdfast.providers.wire.openai_responses.dialects import (
     XAI,
     ResponsesDialect,
 )
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import MediaPart, ProviderPart, ReasoningPart, TextPart
 from holdfast.vocabulary.requests import ModelRequest
-from holdfast.vocabulary.settings import CompactionSettings
 from tests.providers.conversations import (
     ANSWER,
     CLOCK,

@@ -17,10 +17,10 @@ from holdfast.serialization.exchange.archive import ArchivedLog
 from holdfast.serialization.exchange.archive_adoption import Adoption
 from holdfast.serialization.exchange.archive_reading import ArchiveSummary
 from holdfast.serialization.exchange.values import ImportReport
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
-    Compaction,
     ContextNoted,
     Entry,
     PartEnded,

@@ -43,33 +43,38 @@ class UntoldNotes:
     """Notes and included sessions: what of them leads the next prompt."""
 
     def __init__(self) -> None:
-        self._untold: tuple[ReminderPart, ...] = ()
-        self._notes: tuple[ReminderPart, ...] = ()
+        self.untold: tuple[ReminderPart, ...] = ()
+        self.noted: tuple[ReminderPart, ...] = ()
         """All notes, told or not."""
+        self.since: int | None = None
+        """The first entry that what is untold comes from; None when everything was told."""
 
     def take(self, entry: ContextNoted) -> None:
         """Take in what was noted."""
         is_note = entry.included is None
         text = f"A note for this project: {entry.text}" if is_note else entry.text
         reminder = ReminderPart(text=text, persisted=True)
-        self._untold += (reminder,)
-        self._notes += (reminder,) if is_note else ()
+        self.since = self.since or entry.seq
+        self.untold += (reminder,)
+        self.noted += (reminder,) if is_note else ()
 
     def lead(self, prompt: UserMessage) -> UserMessage:
         """Return a prompt with what is untold before it."""
-        if not self._untold:
+        if not self.untold:
             return prompt
-        return msgspec.structs.replace(prompt, parts=self._untold + prompt.parts)
+        return msgspec.structs.replace(prompt, parts=self.untold + prompt.parts)
 
     def tell(self, prompt: UserMessage) -> UserMessage:
         """Return a prompt that leads with what is untold; it is told by that."""
-        prompt, self._untold = self.lead(prompt), ()
+        prompt, self.untold, self.since = self.lead(prompt), (), None
         return prompt
 
-    def tell_again(self) -> None:
+    def tell_again(self, seq: int) -> None:
         """Have notes told again: a summary stands for what they led, and for included sessions."""
-        others = tuple(part for part in self._untold if part not in self._notes)
-        self._untold = self._notes + others
+        others = tuple(part for part in self.untold if part not in self.noted)
+        self.untold = self.noted + others
+        if self.untold:
+            self.since = self.since or seq
 
 
 class ConversationInterface(Protocol):

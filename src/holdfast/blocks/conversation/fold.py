@@ -24,10 +24,11 @@ from holdfast.blocks.conversation.tool_calls import (
     with_distinct_calls,
 )
 from holdfast.vocabulary.approvals import ChildApproval
+from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.context_files import ContextLoaded
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
-    Compaction,
     ContextNoted,
     Entry,
     HistoryEdited,
@@ -44,7 +45,6 @@ from holdfast.vocabulary.entries import (
     Rewound,
     SessionChanged,
     SessionOpened,
-    Snapshot,
     ToolEnded,
     ToolStarted,
     TranscriptMirrored,
@@ -54,9 +54,10 @@ from holdfast.vocabulary.entries import (
     UnknownEntry,
     UsageReported,
 )
+from holdfast.vocabulary.file_snapshots import Snapshot
 from holdfast.vocabulary.ids import MessageId, QueryId
 from holdfast.vocabulary.messages import AssistantMessage, Message, UserMessage
-from holdfast.vocabulary.parts import CompactionPart, TextPart
+from holdfast.vocabulary.parts import CompactionPart, Part, ReminderPart, TextPart
 from holdfast.vocabulary.settings import changed_settings
 from holdfast.vocabulary.usage import Usage, add_costs
 
@@ -96,9 +97,12 @@ class SessionFold(SessionState):
     def _settle(self) -> None:
         """Make what is unfinished part of the conversation, as it is."""
         if self.open_turn is not None or self.calls:
+            turn = self.open_turn
             # The same messages that a request would have shown: what was sent does not change.
             for message in self._unsettled():
                 self._push(message)
+                if turn is not None and message.id == turn.started.message_id:
+                    self.compacted.place(message, turn.started.seq)
             self.open_turn = None
             self.calls.clear()
         self.approvals.clear()
@@ -134,10 +138,12 @@ class SessionFold(SessionState):
     def _open_calls(self, records: Iterable[CallRecord]) -> None:
         self.calls = {record.part.call_id: record for record in records}
 
-    def _push_prompt(self, message: UserMessage, *, time: int) -> None:
+    def _push_prompt(self, message: UserMessage, *, time: int, seq: int) -> None:
         """Let a prompt in; what waited for something is settled by it."""
         self._settle()
+        start = min(seq, self.notes.since or seq)
         self._push(said_at(self.notes.tell(message), time))
+        self.compacted.place(self.conversation.tip, start)
 
     # One step per kind; `_steps` names every kind there is.
 
@@ -146,6 +152,8 @@ class SessionFold(SessionState):
         self.title = entry.title
         self.settings = entry.settings
         self.configured = frozenset(entry.configured)
+        # What comes from another session is in no entry of this one.
+        self.compacted.start(entry.seq if entry.parent is None else 0)
         if entry.parent is None:
             self.conversation.set_history(heal_history(entry.history))
         else:
@@ -169,7 +177,7 @@ class SessionFold(SessionState):
 
     def _on_input_promoted(self, entry: InputPromoted) -> None:
         if (queued := self.inputs.pop(entry.input_id, None)) is not None:
-            self._push_prompt(queued.message, time=queued.time)
+            self._push_prompt(queued.message, time=queued.time, seq=queued.seq)
 
     def _on_input_drained(self, entry: InputDrained) -> None:
         self.inputs.pop(entry.input_id, None)
@@ -180,7 +188,7 @@ class SessionFold(SessionState):
         self.query_options = entry.options
         self.standing.start_query(entry)
         if entry.message is not None:
-            self._push_prompt(entry.message, time=entry.time)
+            self._push_prompt(entry.message, time=entry.time, seq=entry.seq)
 
     def _on_query_ended(self, entry: QueryEnded) -> None:
         note_queries(self.unended, entry)
@@ -207,8 +215,9 @@ class SessionFold(SessionState):
         if self.query_options.require_tool is not None and not entry.interrupted:
             self.query_options = msgspec.structs.replace(self.query_options, require_tool=None)
         if turn is not None and (message := turn.message(entry)) is not None:
-            calls = message.tool_calls
+            calls, started = message.tool_calls, turn.started
             self._push(with_distinct_calls(message) if calls else message)
+            self.compacted.place(self.conversation.tip, started.seq, after=self._before_merge)
             self._open_calls(open_calls(message) if calls else ())
 
     def _on_turn_discarded(self, entry: TurnDiscarded) -> None:
@@ -252,16 +261,23 @@ class SessionFold(SessionState):
         self.native = self.native.reported(entry)
 
     def _on_compaction(self, entry: Compaction) -> None:
-        if entry.strategy == "native":
-            return  # the agent's own history is shorter, ours is not
+        self.compacted.last = entry
+        self.usage += entry.usage
+        self.cost = add_costs(self.cost, entry.cost)
+        if entry.strategy in {"native", "server", "none"}:
+            return  # what is sent is shorter without us, or was not made shorter
         self._settle()
-        summary = CompactionPart(text=entry.summary)
+        if entry.strategy == "prune":
+            self.compacted.prune(entry, self.conversation.wire_view())
+            return
+        parts: tuple[Part, ...] = (CompactionPart(text=entry.summary),)
+        parts += tuple(ReminderPart(text=text, persisted=True) for text in entry.reminders)
         message_id = MessageId(f"{entry.id}_summary")
         self.conversation.push(
-            UserMessage(id=message_id, parts=(summary,), time=entry.time),
-            kept_from=entry.kept_from,
+            UserMessage(id=message_id, parts=parts, time=entry.time), kept_from=entry.kept_from
         )
-        self.notes.tell_again()
+        self.compacted.summarise(entry)
+        self.notes.tell_again(entry.seq)
 
     def _on_rewound(self, entry: Rewound) -> None:
         for call in self.calls.values():
@@ -277,7 +293,14 @@ class SessionFold(SessionState):
         if self.conversation.tip is not tip:
             self.last_finish = None
         self._before_merge = None
+        self.compacted.forget_places()
         self.native = self.native.left_behind()
+
+    def _on_snapshot(self, entry: Snapshot) -> None:
+        self.snapshot_error = entry.error
+
+    def _on_context_loaded(self, entry: ContextLoaded) -> None:
+        self.context = entry
 
     def _change_nothing(self, entry: Entry) -> None:
         """Pass over what is for people, or for a later version."""
@@ -305,8 +328,10 @@ class SessionFold(SessionState):
         HistoryEdited: _on_history_edited,
         ContextNoted: lambda fold, entry: fold.notes.take(entry),
         UsageReported: _on_usage_reported,
+        Snapshot: _on_snapshot,
+        ContextLoaded: _on_context_loaded,
         **dict.fromkeys(
-            (RetryScheduled, Snapshot, HookMessage, TranscriptMirrored, UnknownEntry),
+            (RetryScheduled, HookMessage, TranscriptMirrored, UnknownEntry),
             _change_nothing,
         ),
     }

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
-    Compaction,
     Entry,
     HistoryEdited,
     InputDrained,

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import msgspec
 
+from holdfast.blocks.conversation.compacted import Compacted
 from holdfast.blocks.conversation.conversation import Conversation, joined
 from holdfast.blocks.conversation.conversation import ConversationInterface as Messages
 from holdfast.blocks.conversation.conversation import UntoldNotes as Notes
@@ -19,6 +20,7 @@ from holdfast.blocks.conversation.tool_calls import (
     with_distinct_calls,
 )
 from holdfast.vocabulary.approvals import ApprovalRequest
+from holdfast.vocabulary.context_files import ContextLoaded
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
@@ -43,6 +45,11 @@ _GOES_ON: frozenset[FinishKind | None] = frozenset({"pause", "compaction"})
 
 class SessionState:
     """The state of one session, and what is sent, shown and carried on by it."""
+
+    context: ContextLoaded | None
+    """The context files and skills that the model is told."""
+    snapshot_error: str | None
+    """Why the last snapshot of the workspace could not be taken."""
 
     def __init__(self, conversation: Messages | None = None) -> None:
         self.head = 0
@@ -72,23 +79,32 @@ class SessionState:
         self.standing = StandingApprovals()
         self.inputs: dict[InputId, InputQueued] = {}
         self.notes = Notes()
+        self.context = self.snapshot_error = None
         self.usage = Usage()
         self.cost: Decimal | None = Decimal(0)
+        self.compacted = Compacted()
 
     def sent_view(self, prompt: UserMessage | None = None) -> tuple[Message, ...]:
         """Return what a request sends: alternating, answered, ending with a user message.
 
         With a `prompt`, what would be sent if it were said now.
         """
-        view = self.conversation.wire_view()
-        for message in (*self._unsettled(), *((self.notes.lead(prompt),) if prompt else ())):
-            view = joined(view, message)
+        view = self.settled_view()
+        if prompt is not None:
+            view = joined(view, self.notes.lead(prompt))
         if view and isinstance(view[0], AssistantMessage):
             # A provider compacts inside its own answer, and no provider hears an answer first.
             view = (UserMessage(id=MessageId(f"{view[0].id}_before"), parts=(_BEFORE,)), *view)
         tip = view[-1] if view else None
         if isinstance(tip, AssistantMessage) and self.last_finish not in _GOES_ON:
             view = (*view, UserMessage(id=MessageId(f"{tip.id}_continue"), parts=(_CONTINUE,)))
+        return view
+
+    def settled_view(self) -> tuple[Message, ...]:
+        """Return the messages that are sent, with what settling would add to them now."""
+        view = self.compacted.as_sent(self.conversation.wire_view())
+        for message in self._unsettled():
+            view = joined(view, message)
         return view
 
     def is_answered(self) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.serialization.exchange.archive_reading import ArchiveSummary
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
@@ -136,6 +137,10 @@ class Adoption:
             fields["changes"] = kept
         elif isinstance(entry, ApprovalSettled):
             fields.pop("scope", None)
+        elif isinstance(entry, Compaction):
+            # The session is read as a whole: what was granted elsewhere is not carried over.
+            fields.pop("carried", None)
+            fields.pop("reads_from", None)
         elif isinstance(entry, ApprovalRequested):
             fields.pop("child", None)  # its session is not here, and a call that rests may run
         elif isinstance(entry, ContextNoted):

@@ -39,6 +39,8 @@ class JsonlStore:
     """All ports of a store over a folder. Any number of event loops may use it."""
 
     def __init__(self, root: Path, *, lease_seconds: float = LEASE_SECONDS) -> None:
+        self.place = root
+        """The folder."""
         self._resources = make_resources(root, lease_seconds=lease_seconds)
         self.log = JsonlLog(self._resources)
         self.index = JsonlIndex(self._resources)

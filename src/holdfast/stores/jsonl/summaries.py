@@ -288,6 +288,9 @@ def _pieces(descriptor: int, span: tuple[int, int], *, after: int) -> Iterator[L
         start, after, length = scan.end, scan.head, _PIECE
 
 
+_RECORDED_KINDS = frozenset({"query.ended", "context.noted", "compaction", "rewound"})
+
+
 def _record_after(
     record: SessionRecord | None, line: LogLine, find_blob: FindBlob
 ) -> SessionRecord | None:
@@ -295,7 +298,7 @@ def _record_after(
     header = entry_header(line) if line.has_entry else None
     if header is None:
         return record
-    if header.kind.startswith("session.") or header.kind in {"query.ended", "context.noted"}:
+    if header.kind.startswith("session.") or header.kind in _RECORDED_KINDS:
         with contextlib.suppress(StoreError):
             return updated_record(record, [from_stored_body(bytes(line.entry), find_blob)])
         return record

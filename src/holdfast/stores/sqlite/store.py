@@ -50,6 +50,8 @@ class SqliteStore:
         lease_seconds: float = LEASE_SECONDS,
         sqlite_version: str | None = None,
     ) -> None:
+        self.place = path
+        """The file."""
         connections = make_connections(path, timeouts=timeouts, sqlite_version=sqlite_version)
         self._connections = connections
         self.leases = SqliteLeases(connections, lease_seconds=lease_seconds)

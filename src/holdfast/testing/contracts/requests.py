@@ -7,10 +7,11 @@ import msgspec
 from holdfast.blocks.request_builder import RequestBuilder, RequestExtras
 from holdfast.testing.contracts.samples import assistant, run_contract, user
 from holdfast.testing.promises import Report, require, require_same
+from holdfast.vocabulary.compaction_settings import CompactionSettings
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.parts import ReminderPart
 from holdfast.vocabulary.requests import OutputSchema
-from holdfast.vocabulary.settings import CompactionSettings, Limits, Settings, Timeouts
+from holdfast.vocabulary.settings import Limits, Settings, Timeouts
 from holdfast.vocabulary.tools import ToolSpec
 
 _MESSAGES = (user("1"), assistant("2"), user("3"), assistant("4"))
@@ -89,6 +90,8 @@ async def check_settings_reach_the_request(build: RequestBuilder) -> None:
 async def check_extras_reach_the_request(build: RequestBuilder) -> None:
     """Whatever belongs to this request only is in it."""
     request = build(_SETTINGS, _MESSAGES, _EXTRAS)
+    told = build(_SETTINGS, _MESSAGES, msgspec.structs.replace(_EXTRAS, context=("file",)))
+    require_same(told.system, (*_SETTINGS.system_prompts, "file"), "context follows the system")
     for name in ("model", "tools", "require_tool", "output_schema", "fresh_media"):
         require_same(getattr(request, name), getattr(_EXTRAS, name), name)
 

@@ -1,4 +1,4 @@
-"""A setting that nothing reads yet is refused wherever it is set; the log's level is not."""
+"""Settings that do not exist are refused, and the level of the log is set."""
 
 import logging
 from collections.abc import Iterator
@@ -8,14 +8,6 @@ from typing import Any
 import pytest
 
 from holdfast import Agent, ConfigError, ErrorCode
-from holdfast.vocabulary.agent_defaults import AgentDefaults
-from holdfast.vocabulary.option_declarations import declared_fields
-from holdfast.vocabulary.settings import RuntimeSettings, Settings
-
-NOT_YET = "this version does not have it yet"
-RUNTIME: dict[str, Any] = {
-    "auto_compaction": True,
-}
 
 
 def _refusal(**options: Any) -> str:
@@ -23,42 +15,6 @@ def _refusal(**options: Any) -> str:
         Agent("scripted/m", **{"environment": {}, **options})
     assert caught.value.code is ErrorCode.CONFIG_INVALID
     return caught.value.message
-
-
-def test_the_planned_names_are_known() -> None:
-    planned = {
-        name
-        for kind in (RuntimeSettings, Settings, AgentDefaults)
-        for name, declared in declared_fields(kind).items()
-        if declared.option.planned
-    }
-    assert planned == {*RUNTIME}
-
-
-@pytest.mark.parametrize("name", RUNTIME)
-def test_a_planned_setting_is_refused_in_options(name: str) -> None:
-    value = RUNTIME[name]
-    assert _refusal(runtime=RuntimeSettings(**{name: value})) == f"runtime.{name}: {NOT_YET}"
-    assert _refusal(runtime={name: value}) == f"runtime.{name}: {NOT_YET}"
-    assert _refusal(**{name: value}) == f"{name}: {NOT_YET}"
-
-
-def test_no_planned_setting_has_a_variable_that_would_have_to_be_refused() -> None:
-    fields = declared_fields(RuntimeSettings)
-    assert [fields[name].option.variable for name in RUNTIME] == [None] * len(RUNTIME)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [f"[runtime]\n{name} = {str(value).lower()}" for name, value in RUNTIME.items()],
-)
-def test_a_planned_setting_is_refused_in_the_file(line: str, tmp_path: Path) -> None:
-    path = tmp_path / "config.toml"
-    path.write_text(line)
-    path.chmod(0o600)
-    message = _refusal(config_path=path)
-    assert message.startswith(f"{path}, line 2: ")
-    assert message.endswith(NOT_YET)
 
 
 def test_a_field_of_the_runtime_that_does_not_exist_is_refused() -> None:

@@ -1,0 +1,45 @@
+"""SessionSurroundings: what a session has around its conversation: context files and its budget.
+
+A module of its own because the face of a session is at the limit of its size.
+"""
+
+from typing import TYPE_CHECKING
+
+from holdfast.vocabulary.budgets import Budgets
+from holdfast.vocabulary.context_files import ContextFile, Skill
+
+if TYPE_CHECKING:
+    from holdfast.assembly.composition import Composition
+    from holdfast.session.live_session import LiveSession
+
+
+class SessionSurroundings:
+    """What an open session can say of the means it works with."""
+
+    _composition: "Composition"
+
+    async def _live_session(self) -> "LiveSession":
+        raise NotImplementedError
+
+    def _opened(self) -> "LiveSession":
+        raise NotImplementedError
+
+    @property
+    def context_files(self) -> tuple[ContextFile, ...]:
+        """The instruction files that the model is told, as the last query found them."""
+        context = self._opened().fold.context
+        return () if context is None else context.files
+
+    @property
+    def skills(self) -> tuple[Skill, ...]:
+        """The skills that the model can load, as the last query found them."""
+        context = self._opened().fold.context
+        return () if context is None else context.skills
+
+    async def remaining_budget(self) -> Budgets:
+        """Return the budgets of the agent less what was spent, for what this session starts.
+
+        What an agent of your own does for this session stays within it if it gets these `budgets`.
+        """
+        session_id = (await self._live_session()).session_id
+        return await self._composition.budget.remaining(session_id)

@@ -1,0 +1,127 @@
+"""CarriedState: what a session is beside its messages, kept in the entry of a compaction.
+
+With it a session can be opened without the entries before the compaction: those from the first kept
+message on make the messages, and everything else is here.
+"""
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.blocks.conversation.fold import SessionFold, note_queries
+from holdfast.blocks.conversation.native_place import NativePlace
+from holdfast.blocks.conversation.paths import current_path
+from holdfast.vocabulary.approvals import Grant
+from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.entries import Entry, HistoryEdited, InputQueued, QueryEnded, QueryStarted
+from holdfast.vocabulary.ids import MessageId, QueryId
+from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.messages import KeptOptions
+from holdfast.vocabulary.parts import ReminderPart
+from holdfast.vocabulary.settings import Settings
+from holdfast.vocabulary.stream_parts import FinishKind
+from holdfast.vocabulary.usage import Usage
+
+
+class CarriedState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The state of a session after the entry `at`, without its messages."""
+
+    at: int
+    settings: Settings
+    title: str | None = None
+    configured: tuple[str, ...] = ()
+    query_options: KeptOptions = KeptOptions()
+    native: NativePlace = NativePlace()
+    open_query: QueryStarted | None = None
+    """Without its prompt, which is a message."""
+    last_query: QueryEnded | None = None
+    unended: tuple[QueryId, ...] = ()
+    last_finish: FinishKind | None = None
+    inputs: tuple[InputQueued, ...] = ()
+    grants: tuple[Grant, ...] = ()
+    policy: JsonObject | None = None
+    notes: tuple[ReminderPart, ...] = ()
+    untold: tuple[ReminderPart, ...] = ()
+    untold_since: int | None = None
+    usage: Usage = Usage()
+    cost: Decimal | None = Decimal(0)
+
+
+def carried_by(fold: SessionFold, kept_from: MessageId | None) -> tuple[int | None, JsonObject]:
+    """Return from which `seq` on entries are needed after a compaction, and what it carries.
+
+    None when all entries are needed: then nothing has to be carried.
+    """
+    reads_from = fold.compacted.reads_from(kept_from, head=fold.head)
+    if reads_from is None:
+        return None, {}
+    opened = fold.open_query
+    state = CarriedState(
+        at=fold.head,
+        settings=fold.settings,
+        title=fold.title,
+        configured=tuple(sorted(fold.configured)),
+        query_options=fold.query_options,
+        native=fold.native,
+        open_query=replace(opened, message=None, raw=None) if opened else None,
+        last_query=replace(fold.last_query, raw=None) if fold.last_query else None,
+        unended=tuple(fold.unended),
+        last_finish=fold.last_finish,
+        inputs=tuple(replace(item, raw=None) for item in fold.inputs.values()),
+        grants=tuple(fold.standing.grants),
+        policy=fold.standing.policy,
+        notes=fold.notes.noted,
+        untold=fold.notes.untold,
+        untold_since=fold.notes.since,
+        usage=fold.usage,
+        cost=fold.cost,
+    )
+    carried: JsonObject = msgspec.json.decode(msgspec.json.encode(state))
+    return reads_from, carried
+
+
+def fold_from_compaction(entries: Sequence[Entry], seq: int) -> SessionFold | None:
+    """Fold a session from the opening and the entries that a compaction needs.
+
+    None when they do not suffice: the compaction is not among them, was rewound, or cannot be read,
+    or messages were edited, which may be others than those that the entries make.
+    """
+    path = current_path(entries)
+    if any(isinstance(entry, HistoryEdited) for entry in path):
+        return None
+    compactions = [item for item in path if isinstance(item, Compaction) and item.carried]
+    if seq not in (item.seq for item in compactions):
+        return None
+    try:
+        states = [msgspec.convert(item.carried, CarriedState) for item in compactions]
+    except msgspec.ValidationError:  # another version wrote it
+        return None
+    fold, last = SessionFold(), states[-1]
+    for entry in path:
+        while states and entry.seq > states[0].at:
+            _restore(fold, states.pop(0))
+        fold.apply(entry)
+    fold.head = entries[-1].seq
+    fold.unended = dict.fromkeys(last.unended)
+    for entry in entries:
+        if entry.seq > last.at:
+            note_queries(fold.unended, entry)
+    fold.compacted.is_partial = True
+    return fold
+
+
+def _restore(fold: SessionFold, state: CarriedState) -> None:
+    fold.title = state.title
+    fold.settings, fold.configured = state.settings, frozenset(state.configured)
+    fold.query_options = state.query_options
+    fold.native = state.native
+    fold.open_query, fold.last_query = state.open_query, state.last_query
+    fold.last_finish = state.last_finish
+    fold.inputs = {item.input_id: item for item in state.inputs}
+    fold.standing.grants[:] = state.grants
+    fold.standing.policy = state.policy
+    fold.notes.noted, fold.notes.untold = state.notes, state.untold
+    fold.notes.since = state.untold_since
+    fold.usage, fold.cost = state.usage, state.cost

@@ -1,0 +1,80 @@
+"""FileSnapshots: records what the files of the workspace are before and after tools change them."""
+
+from holdfast.engine.query_scope import QueryScope
+from holdfast.ports.clock import Stamp
+from holdfast.ports.logs import scrubbed_logger
+from holdfast.ports.snapshots import Snapshotter
+from holdfast.vocabulary.errors import StoreError
+from holdfast.vocabulary.file_snapshots import Snapshot, SnapshotMoment
+from holdfast.vocabulary.json_types import writable
+from holdfast.vocabulary.messages import AssistantMessage
+from holdfast.vocabulary.tools import Effect
+
+_SHOWN = 20
+"""Skipped files that an entry names."""
+_logger = scrubbed_logger(__name__)
+
+
+class FileSnapshots:
+    """Takes a snapshot before the first tool of a turn that can write, and one after its tools.
+
+    A turn without such a call costs nothing. Snapshots are best effort: one that cannot be taken is
+    said once, and the query goes on. Without a snapshotter nothing is done.
+    """
+
+    def __init__(self, snapshotter: Snapshotter | None = None) -> None:
+        self._snapshotter = snapshotter
+
+    async def before_tool(self, scope: QueryScope, effect: Effect) -> None:
+        """Take the snapshot of the turn, unless the tool only reads or it was taken already.
+
+        It is in the log before the tool starts. Tools that run side by side wait for it.
+        """
+        if self._snapshotter is None or effect == "read" or scope.files.has_failed:
+            return
+        async with scope.files.one_takes:
+            if not scope.files.is_taken:
+                await self._take(scope, self._snapshotter, "before")
+                scope.files.is_taken = True
+
+    async def after_tools(self, scope: QueryScope) -> None:
+        """Take the snapshot after the tools of a turn, if one was taken before them."""
+        if self._snapshotter is None or not scope.files.is_taken:
+            return
+        scope.files.is_taken = False
+        if not scope.files.has_failed:
+            await self._take(scope, self._snapshotter, "after")
+
+    async def _take(
+        self, scope: QueryScope, snapshotter: Snapshotter, moment: SnapshotMoment
+    ) -> None:
+        stamp = _stamp_of(scope)
+        try:
+            taken = await snapshotter.take()
+        except StoreError as error:
+            scope.files.has_failed = True
+            told = writable(error.message)
+            if scope.fold.snapshot_error != told:
+                _logger.warning("no snapshot of the workspace is taken: %s", told)
+                failed = Snapshot(**stamp(), tree="", moment=moment, error=told)
+                await scope.recorder.record([failed])
+            return
+        snapshot = Snapshot(
+            **stamp(),
+            tree=taken.tree,
+            moment=moment,
+            skipped=tuple(writable(item) for item in taken.skipped[:_SHOWN]),
+            skipped_count=len(taken.skipped),
+        )
+        await scope.recorder.record([snapshot])
+
+
+NO_SNAPSHOTS = FileSnapshots()
+
+
+def _stamp_of(scope: QueryScope) -> Stamp:
+    """Return the stamp of the turn whose tools run, also where an earlier query had that turn."""
+    tip = scope.fold.conversation.tip
+    if scope.turn is None and isinstance(tip, AssistantMessage) and tip.turn_id is not None:
+        return scope.stamp.of_turn(tip.turn_id)
+    return scope.turn_stamp

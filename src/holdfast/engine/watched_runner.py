@@ -1,0 +1,104 @@
+"""WatchedRunner: what happens around a query: context files, files, and an end without progress."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from holdfast.engine.file_snapshots import FileSnapshots
+from holdfast.engine.query_scope import QueryScope
+from holdfast.engine.turn_guards import TurnGuards
+from holdfast.ports.clock import Clock
+from holdfast.ports.context_source import NO_CONTEXT, ContextSource, FoundContext
+from holdfast.ports.runner import QueryOutcome, Runner
+from holdfast.vocabulary.context_files import ContextLoaded
+
+_LOOKS = 4
+"""How often progress is looked for in the time that a query may be without it."""
+_CANCEL_SECONDS = 0.5
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What a query is watched with."""
+
+    guards: TurnGuards
+    files: FileSnapshots
+    is_native: Callable[[str], bool]
+    clock: Clock
+    context: ContextSource | None = None
+
+
+class WatchedRunner:
+    """The outermost `Runner`. Owns what surrounds a query, nothing of what happens in it.
+
+    Progress is what is recorded or reported, looked at from time to time: nothing is done per
+    event. A native agent reads context files itself, and runs tools inside its turn, so files are
+    recorded around its whole query.
+    """
+
+    def __init__(self, runner: Runner[QueryScope], watch: Watch) -> None:
+        self.runner = runner
+        """What it watches."""
+        self._watch = watch
+
+    async def start(self, scope: QueryScope) -> None:
+        """Record the prompt, and before it the context files if they are others than before."""
+        context = self._watch.context
+        if context is not None and not self._watch.is_native(scope.settings.model):
+            found, known = await context.find(), scope.fold.context
+            before = FoundContext(files=known.files, skills=known.skills) if known else NO_CONTEXT
+            if found != before:
+                loaded = ContextLoaded(**scope.stamp(), files=found.files, skills=found.skills)
+                await scope.recorder.record([loaded])
+        await self.runner.start(scope)
+
+    async def run(self, scope: QueryScope) -> QueryOutcome:
+        """Answer it."""
+        seconds = scope.settings.watchdogs.idle_seconds
+        work = self._run_native if self._watch.is_native(scope.settings.model) else self.runner.run
+        if seconds is None:
+            return await work(scope)
+        return await self._run_watched(scope, work(scope), seconds)
+
+    async def _run_native(self, scope: QueryScope) -> QueryOutcome:
+        refused = await self._watch.guards.before_turn(scope)
+        if refused is not None:
+            return refused
+        await self._watch.files.before_tool(scope, "external")
+        outcome = await self.runner.run(scope)
+        await self._watch.files.after_tools(scope)
+        return outcome
+
+    async def _run_watched(
+        self, scope: QueryScope, work: Coroutine[Any, Any, QueryOutcome], seconds: float
+    ) -> QueryOutcome:
+        tasks = scope.session.tasks
+        worker = tasks.start(work, name="holdfast-watched")
+        seen, silent = _progress_of(scope), 0
+        try:
+            while silent < _LOOKS:
+                timer = tasks.start(
+                    self._watch.clock.sleep(seconds / _LOOKS), name="holdfast-watch"
+                )
+                try:
+                    await asyncio.wait({worker, timer}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    timer.cancel()
+                if worker.done():
+                    return worker.result()
+                now = _progress_of(scope)
+                # While a person is asked, the query waits for the person.
+                silent = 0 if now != seen or scope.fold.approvals else silent + 1
+                seen = now
+        finally:
+            worker.cancel()
+        scope.abort.abort("it made no progress")  # what ignores its cancellation can do no more
+        await asyncio.wait({worker}, timeout=_CANCEL_SECONDS)
+        told = f"idle_seconds={seconds:g}: there was no progress"
+        return QueryOutcome(stop_reason="limit", stop_detail=told)
+
+
+def _progress_of(scope: QueryScope) -> tuple[int, int]:
+    """Return what changes with every progress: the log grows, or a tool reports something."""
+    return scope.fold.head, scope.tool_reports

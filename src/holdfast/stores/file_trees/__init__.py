@@ -1,0 +1,1 @@
+"""Snapshots of a folder's files as trees of a git repository of their own."""

@@ -1,0 +1,145 @@
+"""Runs `git` on a repository of Holdfast's own, cut off from the user's and the project's git.
+
+The project's repository is never opened. No configuration, hook, filter or attribute of the user,
+the machine or the project has an effect: files are kept byte for byte, and nothing is executed.
+"""
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from holdfast.stores.private_files import (
+    create_folder,
+    open_or_create,
+    read_or_empty,
+    store_error_of,
+)
+from holdfast.vocabulary.errors import ErrorCode, StoreError
+
+_CONFIGURATION = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.excludesFile=/dev/null",
+    "core.attributesFile=/dev/null",
+    "core.autocrlf=false",
+    "core.symlinks=true",
+    "core.fileMode=true",
+    "core.quotePath=false",
+    "gc.auto=0",
+)
+_NO_CONVERSION = b"* -text !eol !working-tree-encoding -ident !filter\n"
+"""Stands in `info/attributes`, which wins over every `.gitattributes` of the project."""
+_LONGEST_MESSAGE = 500
+
+
+class GitRepository:
+    """A repository whose work tree is a folder that knows nothing of it.
+
+    One process works on it at a time. The lock is handed to git itself, so that it is held as long
+    as a git runs that a killed process has left behind.
+    """
+
+    def __init__(
+        self, folder: Path, place: Path, *, environment: Mapping[str, str], seconds: float
+    ) -> None:
+        self.folder = folder
+        self.place = place
+        self._path = environment.get("PATH") or os.defpath
+        self._seconds = seconds
+        self._lock: int | None = None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes and threads away, and make the repository if it is missing.
+
+        Raises:
+            StoreError: UNAVAILABLE or FULL, saying why it cannot be used.
+
+        """
+        try:
+            create_folder(self.place)
+            lock = open_or_create(self.place / "lock", os.O_RDWR)
+        except OSError as error:
+            raise store_error_of(error, self.place) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._lock = lock
+            self._prepare()
+            yield
+        except OSError as error:
+            raise store_error_of(error, self.place) from error
+        finally:
+            self._lock = None
+            os.close(lock)
+
+    def _prepare(self) -> None:
+        for stale in self.place.glob("*.lock"):  # left by a git that was killed
+            with suppress(FileNotFoundError):
+                stale.unlink()
+        if not (self.place / "HEAD").exists():
+            self.run("init", "--quiet", "--template=")
+        info = self.place / "info"
+        info.mkdir(mode=0o700, exist_ok=True)
+        _write_if_new(info / "attributes", _NO_CONVERSION)
+
+    def exclude(self, patterns: bytes) -> None:
+        """Let new files that match a pattern be ignored."""
+        _write_if_new(self.place / "info" / "exclude", patterns)
+
+    def run(self, *arguments: str, given: bytes = b"", index: str = "index") -> bytes:
+        """Run one command and return its output; only inside `locked`.
+
+        Raises:
+            StoreError: UNAVAILABLE with what git said, or that there is no git.
+
+        """
+        program = shutil.which("git", path=self._path)
+        if program is None:
+            raise unavailable("there is no program `git` on this machine")
+        options = [word for value in _CONFIGURATION for word in ("-c", value)]
+        try:
+            done = subprocess.run(
+                [program, *options, *arguments],
+                input=given,
+                capture_output=True,
+                check=False,
+                cwd=self.folder,
+                env=self._environment(index),
+                timeout=self._seconds,
+                pass_fds=() if self._lock is None else (self._lock,),
+            )
+        except subprocess.TimeoutExpired:
+            raise unavailable(f"git {arguments[0]} took longer than {self._seconds:g} s") from None
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").strip()[:_LONGEST_MESSAGE]
+            raise unavailable(f"git {arguments[0]} failed: {said or done.returncode}")
+        return done.stdout
+
+    def _environment(self, index: str) -> dict[str, str]:
+        return {
+            "PATH": self._path,
+            "LC_ALL": "C",
+            "HOME": str(self.place),
+            "GIT_DIR": str(self.place),
+            "GIT_WORK_TREE": str(self.folder),
+            "GIT_INDEX_FILE": str(self.place / index),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_LITERAL_PATHSPECS": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+        }
+
+
+def unavailable(message: str) -> StoreError:
+    """Make the error of a snapshot that cannot be taken or used."""
+    return StoreError(ErrorCode.UNAVAILABLE, message)
+
+
+def _write_if_new(path: Path, content: bytes) -> None:
+    if read_or_empty(path) != content:
+        path.write_bytes(content)

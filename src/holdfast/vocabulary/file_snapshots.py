@@ -1,0 +1,54 @@
+"""Snapshots of the files of a workspace: their entry in the log, and what is derived from them."""
+
+from typing import ClassVar, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.vocabulary.entries import Entry
+
+SnapshotMoment: TypeAlias = Literal["before", "after", "before_rewind", "after_rewind"]
+"""Before or after the tools of a turn, or a rewind, could change files."""
+ChangeKind: TypeAlias = Literal["added", "changed", "deleted"]
+
+
+class Snapshot(Entry, frozen=True, kw_only=True, tag="snapshot"):
+    """What the files of the workspace looked like, or why that could not be recorded."""
+
+    survives_rewind: ClassVar[bool] = False
+    tree: str
+    """The id of the tree; empty when no snapshot could be taken."""
+    moment: SnapshotMoment = "before"
+    skipped: tuple[str, ...] = ()
+    """Files that it does not hold, with the reason: the first ones."""
+    skipped_count: int = 0
+    error: str | None = None
+    """Why no snapshot could be taken."""
+
+
+class FileChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that differs between two snapshots."""
+
+    path: str
+    """Relative to the workspace; bytes that are no UTF-8 as `os.fsdecode` gives them."""
+    kind: ChangeKind
+
+
+class FileDiff(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn or a query changed in the workspace."""
+
+    changes: tuple[FileChange, ...] = ()
+    patch: str = ""
+    """The changes as a unified diff; binary files are only named."""
+    is_complete: bool = True
+    """Whether a snapshot was taken afterwards. Without one, later changes by others are in it."""
+
+
+class RewindReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rewind did to files, or would do."""
+
+    changes: tuple[FileChange, ...] = ()
+    """What happens to each file: one that is `deleted` was made after the message."""
+    conflicts: tuple[str, ...] = ()
+    """Those of the files that were also changed by others than this session since then."""
+    is_done: bool = True
+    """Whether it was done; False for a dry run."""

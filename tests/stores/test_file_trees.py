@@ -1,0 +1,208 @@
+"""Trees of files: whatever is done to a folder, every state that was recorded can be had back."""
+
+import asyncio
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.stores.file_trees.git_trees import GitTrees, TreeLimits
+from holdfast.vocabulary.errors import ErrorCode, StoreError
+
+NAMES = ("a", "b", "a b", "é", ".hidden", "*.py")
+ENVIRONMENT = {"PATH": os.defpath}
+
+Act = tuple[str, str, str]
+
+_paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join)
+_acts = st.lists(
+    st.tuples(st.sampled_from(["write", "link", "remove", "run", "move"]), _paths, _paths),
+    max_size=6,
+)
+
+
+def clear(path: Path) -> None:
+    """Remove whatever a path names."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def make_way(root: Path, path: Path) -> None:
+    """Make folders of all parents of a path, whatever was in their place."""
+    for parent in reversed(path.relative_to(root).parents):
+        folder = root / parent
+        if folder.is_symlink() or not folder.is_dir():
+            clear(folder)
+            folder.mkdir()
+    clear(path)
+
+
+def act(root: Path, what: str, one: str, other: str) -> None:
+    path = root / one
+    if what == "remove":
+        if os.path.lexists(path):
+            clear(path)
+    elif what == "move":
+        inside = other.startswith(f"{one}/") or one.startswith(f"{other}/") or one == other
+        if os.path.lexists(path) and not inside:
+            make_way(root, root / other)
+            if os.path.lexists(path):
+                path.rename(root / other)
+    elif what == "run":
+        if path.is_file() and not path.is_symlink():
+            path.chmod(0o755 if not path.stat().st_mode & stat.S_IXUSR else 0o644)
+    else:
+        make_way(root, path)
+        if what == "link":
+            path.symlink_to(other)
+        else:
+            path.write_bytes(other.encode() + b"\r\n\0")
+
+
+def state_of(root: Path) -> dict[str, tuple[str, bool, bytes]]:
+    """Return every file and link beneath a folder; folders without any are left out."""
+    found: dict[str, tuple[str, bool, bytes]] = {}
+    for folder, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            path = Path(folder, name)
+            if path.is_symlink():
+                found[str(path)] = ("link", False, os.fsencode(path.readlink()))
+            elif path.is_file():
+                is_run = bool(path.stat().st_mode & stat.S_IXUSR)
+                found[str(path)] = ("file", is_run, path.read_bytes())
+    return found
+
+
+async def walk(root: Path, data: Path, rounds: Sequence[Sequence[Act]]) -> None:
+    trees = GitTrees(root, data=data, environment=ENVIRONMENT)
+    states = []
+    for acts in ([], *rounds):
+        for what, one, other in acts:
+            act(root, what, one, other)
+        states.append(((await trees.take()).tree, state_of(root)))
+    for tree, state in (*reversed(states), states[-1]):
+        now = (await trees.take()).tree
+        changed = [change.path for change in await trees.changes(now, tree)]
+        assert await trees.restore(now, tree, changed) == tree
+        assert state_of(root) == state
+        assert (await trees.take()).tree == tree
+
+
+@settings(max_examples=12)
+@given(st.lists(_acts, min_size=1, max_size=3))
+def test_every_state_can_be_had_back(rounds: list[list[Act]]) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        root, data = Path(place, "root"), Path(place, "data")
+        root.mkdir()
+        asyncio.run(walk(root, data, rounds))
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        [[("write", "a/a", "x")], [("link", "a", "b")]],
+        [[("write", "a/b/a", "x"), ("write", "b/b/a", "x")], [("link", "a", "b")]],
+        [[("link", "a", "b")], [("write", "a/a", "x")]],
+        [[("write", "a", "x"), ("write", "b", "x")], [("write", "a", "x"), ("write", "b", "y")]],
+    ],
+    ids=["a link for a folder", "a link to a twin", "a folder for a link", "the same again"],
+)
+async def test_special_states_can_be_had_back(rounds: list[list[Act]], tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    await walk(tmp_path / "root", tmp_path / "data", rounds)
+
+
+async def test_only_the_named_files_are_restored(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    trees = GitTrees(root, data=tmp_path / "data", environment=ENVIRONMENT)
+    for name in ("a", "b"):
+        (root / name).write_text("old")
+    old = (await trees.take()).tree
+    for name in ("a", "b", "c"):
+        (root / name).write_text("new")
+    now = (await trees.take()).tree
+    await trees.restore(now, old, ["a"])
+    assert [(root / name).read_text() for name in ("a", "b", "c")] == ["old", "new", "new"]
+
+
+async def test_a_file_that_changed_since_the_look_is_not_overwritten(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    trees = GitTrees(root, data=tmp_path / "data", environment=ENVIRONMENT)
+    (root / "a").write_text("old")
+    (root / "b").write_text("old")
+    old = (await trees.take()).tree
+    (root / "a").write_text("new")
+    (root / "b").write_text("new")
+    now = (await trees.take()).tree
+    (root / "b").write_text("newest, by another program")
+    with pytest.raises(StoreError) as caught:
+        await trees.restore(now, old, ["a", "b"])
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert (root / "a").read_text() == "new"
+    assert (root / "b").read_text() == "newest, by another program"
+
+
+async def test_many_snapshots_at_the_same_time_wait_for_each_other(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a").write_text("a")
+    several = [GitTrees(root, data=tmp_path / "data", environment=ENVIRONMENT) for _ in range(4)]
+    taken = await asyncio.gather(*(trees.take() for trees in several for _ in range(2)))
+    assert len({item.tree for item in taken}) == 1
+
+
+async def test_a_damaged_index_and_a_stale_lock_are_overcome(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a").write_text("a")
+    trees = GitTrees(root, data=tmp_path / "data", environment=ENVIRONMENT)
+    first = await trees.take()
+    (place,) = (tmp_path / "data" / "snapshots").iterdir()
+    (place / "index").write_bytes(b"not an index")
+    (place / "index.lock").write_bytes(b"")
+    assert (await trees.take()).tree == first.tree
+    assert place.stat().st_mode & 0o077 == 0
+
+
+async def test_too_many_files_and_home_folders_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / "root").mkdir(exist_ok=True)
+        (tmp_path / "root" / name).write_text(name)
+    limits = TreeLimits(new_files=2)
+    data = tmp_path / "data"
+    few = GitTrees(tmp_path / "root", data=data, environment=ENVIRONMENT, limits=limits)
+    with pytest.raises(StoreError, match="3 new files"):
+        await few.take()
+    monkeypatch.setenv("HOME", str(tmp_path / "root"))
+    for folder in (tmp_path, tmp_path / "root"):
+        trees = GitTrees(folder, data=data, environment=ENVIRONMENT)
+        with pytest.raises(StoreError, match="home folder"):
+            await trees.take()
+
+
+async def test_a_git_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
+    program.chmod(0o755)
+    (tmp_path / "root").mkdir()
+    trees = GitTrees(
+        tmp_path / "root",
+        data=tmp_path / "data",
+        environment={"PATH": str(program.parent)},
+        limits=TreeLimits(seconds=0.05),
+    )
+    with pytest.raises(StoreError, match="took longer than"):
+        await trees.take()
