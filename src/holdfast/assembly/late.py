@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from holdfast.assembly.attachments import attachment_part
-    from holdfast.providers.catalogue import Catalogue
     from holdfast.config.context_files import ContextFolders
+    from holdfast.providers.catalogue import Catalogue
     from holdfast.providers.claude_agent.agent import AgentPlace, ClaudeAgent
     from holdfast.providers.claude_agent.transcripts import stored_transcripts
     from holdfast.providers.local.client import LocalModelClient

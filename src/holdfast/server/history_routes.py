@@ -15,7 +15,7 @@ from holdfast.serialization.exchange.formats import ARCHIVE, FORMATS
 from holdfast.server.operations import Call, Operation, json_answer
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import ONE_SESSION, Name, Strict
-from holdfast.vocabulary.entries import Compaction
+from holdfast.vocabulary.compactions import Compaction
 
 _FORMATS = {
     ARCHIVE: ("application/x-ndjson", ".jsonl"),

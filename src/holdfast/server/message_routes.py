@@ -16,7 +16,7 @@ from holdfast.server.feeds import SessionFeed
 from holdfast.server.operations import Call, json_answer
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import Name, Strict, Text
-from holdfast.vocabulary.entries import Compaction
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.parts import MediaPart, TextPart
 
