@@ -11,6 +11,7 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from holdfast.server import ServerSettings
 from holdfast.server.app import OPERATIONS
@@ -107,7 +108,8 @@ def _try(
             case.cookies = {}
         answer = case.call(base_url=url, **client)
         reached[name].add(answer.status_code)
-        case.validate_response(answer)
+        # A file or a model's name can be of the right type and yet be refused with 400.
+        case.validate_response(answer, excluded_checks=[positive_data_acceptance])
 
     run()
 
