@@ -11,6 +11,7 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from holdfast.server import ServerSettings
@@ -42,7 +43,8 @@ class Endless(ScriptedProvider):
 @contextlib.contextmanager
 def served_elsewhere() -> Iterator[tuple[str, str]]:
     """Serve in a thread; yields the URL and the id of a session with messages."""
-    ready, told = threading.Event(), {}
+    ready = threading.Event()
+    told: dict[str, Any] = {}
 
     async def serve() -> None:
         agent, _ = make_agent([], providers=[Endless(provider="endless")], model="endless/one")
@@ -72,6 +74,7 @@ def test_generated_requests_are_answered_as_the_document_says() -> None:
     with served_elsewhere() as (url, session_id):
         client = {"headers": {"Authorization": f"Bearer {TOKEN}"}, "timeout": 30}
         for result in schema.get_all_operations():
+            assert isinstance(result, Ok)
             operation = result.ok()
             name = operation.definition.raw["operationId"]
             if name not in ENDLESS:

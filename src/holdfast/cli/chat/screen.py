@@ -13,8 +13,8 @@ import msgspec
 
 from holdfast.cli.chat.markdown import MarkdownBlocks, Renderer
 from holdfast.cli.terminal import Sanitiser, safe, safe_line
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
-    Compaction,
     PartEnded,
     QueryEnded,
     QueryStarted,
