@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 
@@ -57,7 +58,7 @@ def command_llm(base_url: str, model: str, folder: Path) -> None:
     known = f"- model_id: {model}\n  model_name: {model}\n  api_base: {base_url}/v1\n"
     (folder / "extra-openai-models.yaml").write_text(known, encoding="utf-8")
     sys.argv = ["llm", *(["--help"] if model == HELP else ["Hi", "-m", model])]
-    from llm.cli import cli
+    cli = import_module("llm.cli").cli
 
     cli()
 

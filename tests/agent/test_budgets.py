@@ -195,3 +195,16 @@ async def test_sessions_at_the_same_time_see_what_the_others_spent(tmp_path: Pat
         done = await asyncio.gather(*(work(f"s{number}") for number in range(4)))
     assert 5 <= sum(done) <= 8  # calls that were under way when the budget was used up are counted
     assert len(provider.requests) == sum(done)
+
+
+async def test_the_summary_of_a_compaction_is_paid_from_the_budget(tmp_path: Path) -> None:
+    text = "a word and another, " * 400
+    steps = [answer(text), answer(text), answer("# Objective\n- go on"), answer()]
+    agent, provider = make_agent(tmp_path, steps, budgets={"session_cost": 3})
+    async with agent, agent.session("one") as session:
+        await session.chat("go")
+        await session.chat("go")
+        await session.compact()
+        assert (await agent.sessions.stats("one")).cost == Decimal(3)
+        assert (await session.chat("go")).stop_reason == "limit"
+    assert len(provider.requests) == 3

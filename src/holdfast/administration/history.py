@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.administration.descriptions import MessageDescription, PartTimes, SessionStats
 from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     Entry,
     InputPromoted,
@@ -38,6 +39,9 @@ def stats_of(fold: SessionFold, entries: Sequence[Entry]) -> SessionStats:
             usage += entry.usage
             cost = add_costs(cost, entry.cost)
             stats = replace(stats, turns=stats.turns + 1)
+        elif isinstance(entry, Compaction):  # its summary was asked for beside the turns
+            usage += entry.usage
+            cost = add_costs(cost, entry.cost)
         elif isinstance(entry, ToolStarted):
             stats = replace(stats, tool_calls=stats.tool_calls + 1)
         elif isinstance(entry, QueryEnded):

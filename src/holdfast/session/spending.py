@@ -14,6 +14,7 @@ from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.session_store import SessionFilter, SessionRecord, Store
 from holdfast.vocabulary.budgets import Budgets, Spent
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import Entry, SessionOpened, TurnEnded
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
 from holdfast.vocabulary.ids import SessionId
@@ -39,7 +40,7 @@ class _Read(msgspec.Struct, kw_only=True):
             self.head = max(self.head, entry.seq)
             if isinstance(entry, SessionOpened):
                 self.spawned_by = entry.spawned_by
-            elif isinstance(entry, TurnEnded) and entry.usage.total:
+            elif isinstance(entry, TurnEnded | Compaction) and entry.usage.total:
                 day = entry.time // _DAY_MS
                 self.days[day] = self.days.get(day, Spent()) + _spent_on(entry)
 
@@ -189,7 +190,7 @@ class SpendingCheck:
         _logger.warning("the price of %s is not known; its calls count for no cost budget", model)
 
 
-def _spent_on(ended: TurnEnded) -> Spent:
+def _spent_on(ended: TurnEnded | Compaction) -> Spent:
     is_known = ended.cost is not None
     return Spent(
         cost=ended.cost or Decimal(0), tokens=ended.usage.total, unpriced=0 if is_known else 1
