@@ -45,7 +45,6 @@ from holdfast.vocabulary.messages import Message, UserMessage
 from holdfast.vocabulary.requests import TokenCount
 from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings
-from holdfast.vocabulary.tools import ToolSpec
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
@@ -114,18 +113,6 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
     def settings(self) -> Settings:
         """The settings in force."""
         return self._opened().fold.settings
-
-    @property
-    def head(self) -> int:
-        """The `seq` of the last entry of its log."""
-        return self._opened().fold.head
-
-    @property
-    def tools(self) -> tuple[ToolSpec, ...]:
-        """The tools that its queries offer to the model."""
-        live = self._opened()
-        allowed, denied = live.fold.settings.allowed_tools, live.fold.settings.denied_tools
-        return tuple(live.registry.current().view(allowed, denied).wire_tools)
 
     @property
     def messages(self) -> tuple[Message, ...]:

@@ -16,7 +16,7 @@ from holdfast.server.access import Access
 from holdfast.server.event_routes import MESSAGE_OPERATIONS
 from holdfast.server.gate import Gate
 from holdfast.server.history_routes import HISTORY_OPERATIONS
-from holdfast.server.info_routes import INFO_OPERATIONS
+from holdfast.server.server_routes import SERVER_OPERATIONS
 from holdfast.server.limits import ServerSettings
 from holdfast.server.operations import Server
 from holdfast.server.problems import ProblemError
@@ -24,7 +24,7 @@ from holdfast.server.session_routes import SESSION_OPERATIONS
 from holdfast.server.sessions import Hub
 
 OPERATIONS = (
-    *INFO_OPERATIONS,
+    *SERVER_OPERATIONS,
     *SESSION_OPERATIONS,
     *HISTORY_OPERATIONS,
     *MESSAGE_OPERATIONS,

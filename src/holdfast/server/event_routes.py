@@ -88,7 +88,7 @@ async def _all_frames(call: Call) -> AsyncGenerator[bytes, None]:
     try:
         with hub.showing(owner, funnel):
             for session_id, session in hub.sessions_open(owner).items():
-                funnel.add(named_events(session_id, session, after=session.head))
+                funnel.add(named_events(session_id, session, after=session.snapshot().head))
             yield RETRY
             while not hub.is_closing:
                 taken = await funnel.take(hub.settings.ping_seconds)

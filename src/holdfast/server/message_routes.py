@@ -281,7 +281,7 @@ async def _facts(session: AgentSession) -> dict[str, Any]:
 async def _compactions(session: AgentSession) -> int:
     """Count the compactions in the log as it is now."""
     count = 0
-    head = session.head
+    head = session.snapshot().head
     async with contextlib.aclosing(session.events()) as events:
         async for event in events:
             count += isinstance(event, Compaction)

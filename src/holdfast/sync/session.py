@@ -191,11 +191,6 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         return self._inner.settings
 
     @property
-    def head(self) -> int:
-        """The `seq` of the last entry of its log."""
-        return self._inner.head
-
-    @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools that its queries offer to the model."""
         return self._inner.tools

@@ -23,7 +23,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     status: str
 
 
-class Info(msgspec.Struct, frozen=True, kw_only=True):
+class ServerDescription(msgspec.Struct, frozen=True, kw_only=True):
     """What the server is, and for whom it answers."""
 
     version: str
@@ -124,10 +124,10 @@ async def log_out(call: Call) -> Response:
     return answer
 
 
-async def info(call: Call) -> Response:
+async def describe_server(call: Call) -> Response:
     """Describe the server."""
     return json_answer(
-        Info(
+        ServerDescription(
             version=__version__,
             owner=call.principal.owner,
             scopes=tuple(sorted(call.principal.scopes)),
@@ -166,7 +166,7 @@ async def usage(call: Call) -> Response:
     return json_answer(UsagePage(data=data, next_cursor=page[-1].id if is_full else None))
 
 
-INFO_OPERATIONS = (
+SERVER_OPERATIONS = (
     Operation(
         method="GET",
         path="/healthz",
@@ -221,12 +221,12 @@ INFO_OPERATIONS = (
     Operation(
         method="GET",
         path="/api/v1/info",
-        name="info",
+        name="describe_server",
         summary="Describe the server and the caller.",
         tag="server",
-        handler=info,
+        handler=describe_server,
         scope="read",
-        answer=Info,
+        answer=ServerDescription,
     ),
     Operation(
         method="GET",
