@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from holdfast.blocks.conversation.paths import current_path, last_rewind
-from holdfast.session.branching import seq_of_message
+from holdfast.session.log_reading import seq_of_message
 from holdfast.vocabulary.entries import Rewound, SessionOpened
 from holdfast.vocabulary.ids import MessageId, new_session_id
 from holdfast.vocabulary.settings import Settings

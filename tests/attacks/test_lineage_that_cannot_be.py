@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import AgentError, ErrorCode
 from holdfast.ports.clock import Stamp
-from holdfast.session.branching import MAX_GENERATIONS
+from holdfast.session.log_reading import MAX_GENERATIONS
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, says
 from holdfast.vocabulary.entries import SessionOpened

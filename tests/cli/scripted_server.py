@@ -32,6 +32,8 @@ class ScriptedServer:
     def __init__(self) -> None:
         self.turns: list[Turn] = []
         self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        """Those of each request, with names in lower case."""
         self.arrived = threading.Semaphore(0)
         """Released once for each request."""
         self.url = ""
@@ -52,6 +54,7 @@ def scripted_server(*turns: Turn) -> Iterator[ScriptedServer]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
+            script.headers.append({name.lower(): each for name, each in self.headers.items()})
             script.requests.append(json.loads(body))
             script.arrived.release()
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):

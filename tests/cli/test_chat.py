@@ -87,6 +87,7 @@ def test_an_approval_shows_the_change_and_yes_makes_it(place: Place) -> None:
     with terminal(place) as shown:
         _ready(shown).say("write a file")
         shown.wait_for("[y]es")
+        shown.wait_for("I write it.")  # what is above the prompt is printed a moment later
         _snapshot("approval", shown.screen())
         assert not (place.project / "a.txt").exists()
         shown.press("y")
@@ -227,3 +228,17 @@ def test_rewinding_goes_back_before_a_prompt(place: Place) -> None:
     sent = str(place.server.requests[-1]["messages"])
     assert "third" in sent
     assert "second" not in sent
+
+
+def test_a_conversation_is_compacted_in_the_chat(place: Place) -> None:
+    long = "The capital of France is Paris, on the Seine. " * 200
+    _script(place, Turn(text=long), Turn(text="Short."), Turn(text="# Objective\nFrance."))
+    place.run("run", long, "-n", "france")
+    place.run("-r", "france", "-p", "And now?")
+    with terminal(place, "-r", "france") as shown:
+        _ready(shown)
+        shown.say("/compact keep the river")
+        screen = shown.wait_for("the conversation was shortened")
+        assert screen.count("the conversation was shortened") == 1
+    assert place.server is not None
+    assert "keep the river" in str(place.server.requests[-1])

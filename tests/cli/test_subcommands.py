@@ -143,7 +143,7 @@ def test_the_doctor_looks_at_everything_and_names_the_remedy(run: Run) -> None:
     assert set(found) == {
         *("versions", "configuration", "keys", "store", "local model", "sandbox", "git", "extras")
     }
-    assert found["keys"]["found"] == "anthropic"
+    assert found["keys"]["found"] == "anthropic (variable ANTHROPIC_API_KEY)"
     assert "pull" in found["local model"]["remedy"]
     assert "sk-made-up" not in done.out
 
@@ -187,3 +187,25 @@ def test_help_names_every_command_and_loads_no_terminal_library(run: Run) -> Non
     for name in ("chat", "run", "sessions", "models", "config", "doctor", "trust", "completion"):
         assert re.search(rf"^  {name} ", shown, re.MULTILINE)
     assert run("--version").out.startswith("holdfast ")
+
+
+def test_a_session_is_compacted(run: Run, place: Place) -> None:
+    assert place.server is not None
+    long = "The capital of France is Paris, on the Seine. " * 200
+    place.server.turns[:] = [
+        Turn(text=long),
+        Turn(text="Short."),
+        Turn(text="# Objective\nFrance."),
+    ]
+    run("run", long, "-n", "france")
+    run("-r", "france", "-p", "And now?")
+    done = run("sessions", "compact", "france", "keep", "the", "river")
+    assert (done.code, done.err) == (0, "")
+    assert re.match(
+        r"the conversation was shortened \(summarise\): \d+ tokens, now \d+\n", done.out
+    )
+    assert "keep the river" in json.dumps(place.server.requests[-1])
+    place.server.turns[:] = [Turn(text="ok")]
+    run("-r", "france", "-p", "Go on")
+    assert "# Objective" in json.dumps(place.server.requests[-1]["messages"])
+    assert run("sessions", "compact", "nowhere").code == 4

@@ -87,7 +87,8 @@ def test_a_missing_key_says_where_one_can_be_put() -> None:
     error = missing_key("gemini", environment=variables({}), file=ConfigFile(path=Path("/c.toml")))
     assert error.code is ErrorCode.CONFIG_MISSING
     assert error.message == (
-        "there is no key for 'gemini': set GEMINI_API_KEY or GOOGLE_API_KEY, or "
+        "there is no key for 'gemini': set GEMINI_API_KEY or GOOGLE_API_KEY, "
+        "run `holdfast login gemini`, "
         'write key = { env = "VARIABLE" } into [providers.gemini] of /c.toml, or pass api_key='
     )
     assert "set " not in missing_key("house", environment=variables({}), file=ConfigFile()).message

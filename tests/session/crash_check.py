@@ -11,7 +11,7 @@ import msgspec
 from holdfast import Agent, AgentSession
 from holdfast.ports.session_store import Store
 from holdfast.serialization.canonical import arguments_hash
-from holdfast.session.branching import fold_log
+from holdfast.session.log_reading import fold_log
 from holdfast.testing.promises import (
     PromiseBrokenError,
     require,

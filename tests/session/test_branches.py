@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast import Agent, AgentSession, tool
 from holdfast.serialization.entries import decode_entry, encode_entry
 from holdfast.serialization.session_state import decode_state
-from holdfast.session.branching import fold_log
+from holdfast.session.log_reading import fold_log
 from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import Gate, calls, says
 from holdfast.vocabulary.entries import Entry, Rewound
@@ -170,6 +170,23 @@ def _walk_often(kind: str, examples: int) -> None:
 @pytest.mark.parametrize("kind", _KINDS)
 def test_any_order_of_going_back_and_branching_off_keeps_every_conversation(kind: str) -> None:
     _walk_often(kind, _EXAMPLES[kind])
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("last", [("fork", 4), ("rewind", 4)], ids=str)
+def test_results_that_a_prompt_had_joined_are_gone_to_as_they_are_shown(
+    kind: str, last: tuple[str, int]
+) -> None:
+    steps = [("tools", 0), ("rewind", 3), ("chat", 0), ("restore", 0), ("rewind", 3), last]
+
+    async def walk(agent: Agent) -> None:
+        walker = Walk(agent)
+        await walker.session.open()
+        for what, number in steps:
+            await walker.step(what, number)
+        await walker.close()
+
+    _on_store(kind, walk)
 
 
 @pytest.mark.soak

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast import Agent, AgentError, AgentSession, ErrorCode, tool
-from holdfast.session.branching import fold_log
+from holdfast.session.log_reading import fold_log
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.vocabulary.compaction_settings import CompactionSettings

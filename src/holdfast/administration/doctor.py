@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.administration import check_sandbox, list_local_models
 from holdfast.administration.configured import command_line_store
+from holdfast.administration.credentials import find_credentials
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import ConfigurationSources
 from holdfast.assembly.composition import make_store
@@ -32,7 +33,7 @@ _EXTRAS = {
     "otel": "opentelemetry",
     "postgres": "psycopg",
 }
-_SHORTEST_KEY = 8
+_CHMOD = "make it private with chmod 600, as the message says"
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,7 +61,7 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def known_models(sources: ConfigurationSources | None = None) -> tuple[KnownModel, ...]:
     """Return the models of the catalogue, those of providers with a key first."""
     catalogue = late.Catalogue()
-    keyed = _providers_with_keys(Configuration({}, sources or ConfigurationSources()))
+    keyed = {each.provider for each in find_credentials(sources)}
     found = [
         KnownModel(
             name=f"{provider}/{facts.model}",
@@ -93,7 +94,7 @@ async def examine(sources: ConfigurationSources | None = None) -> tuple[Finding,
         return tuple(findings)
     findings += [
         _configuration(configuration),
-        *_keys(configuration),
+        *_keys(configuration, sources),
         await _store(sources),
         await _local_model(),
         await _sandbox(configuration.folders.cache),
@@ -124,23 +125,35 @@ def _configuration(configuration: Configuration) -> Finding:
     return Finding(subject="configuration", verdict="ok", found=found)
 
 
-def _keys(configuration: Configuration) -> list[Finding]:
-    keyed = _providers_with_keys(configuration)
-    if not keyed:
-        remedy = "holdfast login PROVIDER, or set a variable such as ANTHROPIC_API_KEY"
-        return [Finding(subject="keys", verdict="note", found="none found", remedy=remedy)]
-    found = [Finding(subject="keys", verdict="ok", found=", ".join(keyed))]
-    for provider in keyed:
-        variable = configuration.environment.provider(provider).key_variable
-        value = configuration.environment.get(variable) if variable else None
-        if value is not None and (len(value) < _SHORTEST_KEY or value != value.strip()):
-            told = f"{variable} is too short, or has spaces around it"
-            found.append(
-                Finding(
-                    subject="keys", verdict="problem", found=told, remedy=f"set {variable} again"
-                )
+def _keys(configuration: Configuration, sources: ConfigurationSources) -> list[Finding]:
+    try:
+        configuration.credentials.credentials()
+    except AgentError as error:
+        return [
+            Finding(subject="keys", verdict="problem", found=error.message, remedy=_CHMOD),
+            *_found_keys(sources),
+        ]
+    return _found_keys(sources) or [
+        Finding(
+            subject="keys",
+            verdict="note",
+            found="none found",
+            remedy="holdfast login PROVIDER, or set a variable such as ANTHROPIC_API_KEY",
+        )
+    ]
+
+
+def _found_keys(sources: ConfigurationSources) -> list[Finding]:
+    found = find_credentials(sources)
+    told = ", ".join(f"{each.provider} ({each.source})" for each in found)
+    findings = [Finding(subject="keys", verdict="ok", found=told)] if found else []
+    for each in found:
+        if each.problem is not None:
+            remedy = f"set it again, or run `holdfast login {each.provider}`"
+            findings.append(
+                Finding(subject="keys", verdict="problem", found=each.problem, remedy=remedy)
             )
-    return found
+    return findings
 
 
 async def _store(sources: ConfigurationSources) -> Finding:
@@ -211,22 +224,6 @@ def _extras() -> Finding:
     absent = [name for name in _EXTRAS if name not in here]
     told = f"installed: {', '.join(here)}" + (f"; not: {', '.join(absent)}" if absent else "")
     return Finding(subject="extras", verdict="ok", found=told)
-
-
-def _providers_with_keys(configuration: Configuration) -> tuple[str, ...]:
-    named = tuple(configuration.file.providers)
-    return tuple(
-        provider
-        for provider in dict.fromkeys((*provider_variables(), *named))
-        if _has_key(configuration, provider)
-    )
-
-
-def _has_key(configuration: Configuration, provider: str) -> bool:
-    return provider in configuration.environment.providers_with_keys() or (
-        provider in configuration.file.providers
-        and configuration.connection(provider).key is not None
-    )
 
 
 def _price(prices: PriceList | None) -> str | None:

@@ -19,7 +19,7 @@ from holdfast.administration.descriptions import (
 from holdfast.administration.history import described_messages, stats_of
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.ports.session_store import SessionFilter, SessionRecord
-from holdfast.session.branching import fold_log, inherited_entries
+from holdfast.session.log_reading import fold_log, inherited_entries
 from holdfast.vocabulary.entries import Entry, SessionChanged
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.ids import SessionId, parse_session_id

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from holdfast.ports.session_store import Damage, SessionFilter, SessionRecord
-from holdfast.session.branching import fold_log
+from holdfast.session.log_reading import fold_log
 from holdfast.vocabulary.errors import AgentError, ErrorReport, SessionError
 from holdfast.vocabulary.ids import SessionId
 

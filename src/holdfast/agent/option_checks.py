@@ -168,7 +168,8 @@ def _is_configured(name: str) -> bool:
     return name == "runtime" or STORED_AS.get(name, name) in _CONFIGURED
 
 
-_CONFIGURED = {*Settings.__struct_fields__, *AgentDefaults.__struct_fields__}
+_OF_SESSIONS = frozenset(Settings.__struct_fields__)
+_CONFIGURED = _OF_SESSIONS.union(AgentDefaults.__struct_fields__)
 
 
 def _check_value(declared: Declared, value: object) -> None:
@@ -177,7 +178,7 @@ def _check_value(declared: Declared, value: object) -> None:
         if not said.fits(value):
             raise _invalid(declared.name, f"must be {said.wanted}, not {type(value).__name__}")
         return
-    if STORED_AS.get(declared.name, declared.name) in Settings.__struct_fields__:
+    if STORED_AS.get(declared.name, declared.name) in _OF_SESSIONS:
         return
     if (words := allowed_words(declared.kind)) and isinstance(value, str) and value not in words:
         raise _invalid(declared.name, f"is not valid: {word_fault(value, words)}")
@@ -228,7 +229,7 @@ def settings_changes(options: SettingsOptions) -> JsonObject:
     plain: JsonObject = {}
     for name, value in options.items():
         setting = STORED_AS.get(name, name)
-        if setting not in Settings.__struct_fields__:
+        if setting not in _OF_SESSIONS:
             continue
         try:
             plain[setting] = msgspec.to_builtins(_as_setting(name, value))
@@ -250,7 +251,7 @@ def named_settings(options: SettingsOptions, configuration: "Configuration") -> 
     given = {
         setting: value
         for name, value in options.items()
-        if (setting := STORED_AS.get(name, name)) in Settings.__struct_fields__
+        if (setting := STORED_AS.get(name, name)) in _OF_SESSIONS
         and (value or setting != "model")  # without one, the model is found elsewhere
     }
     if not given:

@@ -120,8 +120,10 @@ def make_prompt(prompt: Prompt, options: SendOptions, query_id: QueryId) -> User
 
 def _sender(given: object) -> Sender | None:
     """Return who speaks, as a value of ours; plain values are fine, too."""
+    if given is None:
+        return None
     try:
-        return msgspec.convert(msgspec.to_builtins(given), Sender | None)
+        return msgspec.convert(msgspec.to_builtins(given), Sender)
     except (msgspec.ValidationError, TypeError) as error:
         raise _no_prompt(f"the sender of a prompt is not valid: {error}") from error
 

@@ -52,6 +52,8 @@ class QueryStream(Generic[OutputT]):
         self._beginning = asyncio.Lock()
         self._claimed = False
         self._left = False
+        self._was_closed = False
+        """Whether it was left, and all is done that leaving takes: `async with` leaves it again."""
         self._refused: AgentError | None = None
         self._handle: QueryHandle | None = None
 
@@ -121,7 +123,7 @@ class QueryStream(Generic[OutputT]):
         """Leave the stream: a query that still runs is aborted, and its end waited for."""
         self._claimed = self._left = True
         handle = self._handle
-        if handle is None:
+        if handle is None or self._was_closed:
             return
         if not handle.ended:
             handle.abort("the stream was closed")
@@ -134,6 +136,7 @@ class QueryStream(Generic[OutputT]):
         finally:
             self._forget()
             await self._clean_up()
+        self._was_closed = True
 
     # Beginning: at the first use, unless a signal says stop.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.vocabulary.budgets import Budgets
 from holdfast.vocabulary.context_files import ContextFile, Skill
+from holdfast.vocabulary.tools import ToolSpec
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
@@ -35,6 +36,13 @@ class SessionSurroundings:
         """The skills that the model can load, as the last query found them."""
         context = self._opened().fold.context
         return () if context is None else context.skills
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that its queries offer to the model."""
+        live = self._opened()
+        allowed, denied = live.fold.settings.allowed_tools, live.fold.settings.denied_tools
+        return tuple(live.registry.current().view(allowed, denied).wire_tools)
 
     async def remaining_budget(self) -> Budgets:
         """Return the budgets of the agent less what was spent, for what this session starts.

@@ -26,8 +26,8 @@ from holdfast.engine.watched_runner import Watch, WatchedRunner
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.permissions import ToolSurroundings
 from holdfast.ports.session_store import Store
-from holdfast.session.branching import fold_log
 from holdfast.session.live_session import LiveSession, SessionResources
+from holdfast.session.log_reading import fold_log
 from holdfast.session.observers import follow_entries
 from holdfast.session.opening import find_session, no_session, open_session
 from holdfast.session.session_descriptions import SessionGlimpse, SessionRequest, glimpse_of

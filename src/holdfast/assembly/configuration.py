@@ -1,12 +1,14 @@
 """Configuration: what arguments, environment and files come to, in that order."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.assembly.agent_inputs import ConfigurationSources
+from holdfast.auth.credential_storage import CredentialStorage
 from holdfast.blocks.permission_rules.decisions import PermissionRules
 from holdfast.blocks.permission_rules.rules import ACTIONS, Rule, parse_rule
 from holdfast.config.connections import Connection, connection_to
@@ -50,6 +52,7 @@ class Places:
         self.cwd = Path(sources.cwd) if sources.cwd is not None else Path.cwd()
         self.home = Path(self.environment.get("HOME") or Path.home())
         self.decisions = KeptDecisions(self.folders.data)
+        self.credentials = CredentialStorage(self.folders.data)
         chosen = sources.config_dir
         self.config_folder = self.folders.config if chosen is None else Path(chosen).expanduser()
         """Where the user's own files are."""
@@ -110,10 +113,11 @@ class Configuration(Places):
         """The model that is asked: the one that was named, or the best that a found key allows."""
         if self.resolved.settings.model:
             return self.resolved.settings.model
-        for provider in self.environment.providers_with_keys():
-            if model := VENDORS[provider].default_model:
-                return f"{provider}/{model}"
-        return EMBEDDED_MODEL
+        return (
+            _default_model(self.environment.providers_with_keys())
+            or _default_model(self.providers_with_logins())
+            or EMBEDDED_MODEL
+        )
 
     @property
     def settings(self) -> Settings:
@@ -152,7 +156,22 @@ class Configuration(Places):
 
     def connection(self, provider: str) -> Connection:
         """Return the way to a provider."""
-        return connection_to(provider, environment=self.environment, file=self.file)
+        return connection_to(
+            provider,
+            environment=self.environment,
+            file=self.file,
+            stored=self.credentials.credentials,
+        )
+
+    def providers_with_logins(self) -> tuple[str, ...]:
+        """Return the known providers for which a credential is stored, the default one first.
+
+        Raises:
+            ConfigError: CONFIG_INVALID when others can read the stored credentials.
+
+        """
+        stored = self.credentials.credentials()
+        return tuple(name for name in VENDORS if name in stored)
 
     def changed(self, changes: JsonObject) -> JsonObject:
         """Check changed settings, and replace short names of models by what they stand for.
@@ -227,6 +246,12 @@ class Configuration(Places):
             for name, entry in self.file.providers.items()
             if entry.kind and (entry.base_url is None or _is_azure(entry.kind))
         }
+
+
+def _default_model(providers: Iterable[str]) -> str | None:
+    """Return the default model of the first provider that has one."""
+    found = ((name, VENDORS[name].default_model) for name in providers)
+    return next((f"{name}/{model}" for name, model in found if model), None)
 
 
 def _plain_mode(values: JsonObject) -> JsonObject:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from holdfast.assembly.attachments import attachment_part
+    from holdfast.assembly.stored_sources import TransportHttp, stored_source
+    from holdfast.auth.oauth_login import log_in
     from holdfast.config.context_files import ContextFolders
     from holdfast.providers.catalogue import Catalogue
     from holdfast.providers.claude_agent.agent import AgentPlace, ClaudeAgent
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.stores.file_trees.git_trees import GitTrees
     from holdfast.stores.jsonl.store import JsonlStore
     from holdfast.stores.memory import MemoryStore
+    from holdfast.stores.opencode_database import opencode_document, opencode_sessions
     from holdfast.stores.postgresql.store import PostgresStore, prepare_database
     from holdfast.stores.recording import RecordingClient
     from holdfast.stores.sqlite.store import SqliteStore
@@ -56,23 +59,30 @@ __all__ = [
     "RecordingClient",
     "SandboxCheck",
     "SqliteStore",
+    "TransportHttp",
     "attachment_part",
     "check_sandbox",
     "coding_tools",
     "list_local_models",
     "load_skill_tool",
+    "log_in",
     "make_client",
     "offered_client",
+    "opencode_document",
+    "opencode_sessions",
     "prepare_database",
     "pull_model",
     "recall_tool",
     "remove_local_model",
+    "stored_source",
     "stored_transcripts",
 ]
 
 _CLAUDE_AGENT = "holdfast.providers.claude_agent.agent"
 _DIALECTS = "holdfast.providers.wire.chat_completions.dialects"
 _VENDOR_CLIENTS = "holdfast.providers.vendor_clients"
+_OPENCODE = "holdfast.stores.opencode_database"
+_STORED_SOURCES = "holdfast.assembly.stored_sources"
 _MCP = "holdfast.tools.mcp"
 _POSTGRES_STORE = "holdfast.stores.postgresql.store"
 _WEIGHT_FILES = "holdfast.providers.local.weights"
@@ -101,17 +111,22 @@ if not TYPE_CHECKING:
             "RecordingClient": "holdfast.stores.recording",
             "SandboxCheck": "holdfast.tools.sandbox_check",
             "SqliteStore": "holdfast.stores.sqlite.store",
+            "TransportHttp": _STORED_SOURCES,
             "attachment_part": "holdfast.assembly.attachments",
             "check_sandbox": "holdfast.tools",
             "coding_tools": "holdfast.tools",
             "list_local_models": _WEIGHT_FILES,
+            "log_in": "holdfast.auth.oauth_login",
             "load_skill_tool": "holdfast.tools.skills",
             "make_client": _VENDOR_CLIENTS,
             "offered_client": _VENDOR_CLIENTS,
+            "opencode_document": _OPENCODE,
+            "opencode_sessions": _OPENCODE,
             "prepare_database": _POSTGRES_STORE,
             "pull_model": "holdfast.providers.local.download",
             "recall_tool": "holdfast.tools.recall",
             "remove_local_model": _WEIGHT_FILES,
+            "stored_source": _STORED_SOURCES,
             "stored_transcripts": "holdfast.providers.claude_agent.transcripts",
         },
     )

@@ -105,7 +105,7 @@ class ModelClients:
                 cwd=configuration.cwd,
                 clock=self._options.clock,
                 store=self._options.store,
-                tokens=self._tokens(connection, own),
+                tokens=self._tokens(connection, own, self._transport),
                 base_url=own.base_url or connection.base_url,
                 extras=self._options.claude_options,
             ),
@@ -147,8 +147,9 @@ class ModelClients:
             return offered
         vendor = _vendor_of(connection, (*configuration.file.providers, *self._given, "local"))
         dialect = _dialect_of(connection, vendor)
-        tokens = self._tokens(connection, own)
-        if vendor.needs_key and tokens is None:
+        transport = self._transport()
+        tokens = self._tokens(connection, own, lambda: transport)
+        if tokens is None and (vendor.needs_key or connection.oauth is not None):
             environment = configuration.environment
             raise missing_key(provider, environment=environment, file=configuration.file)
         return late.make_client(
@@ -164,8 +165,10 @@ class ModelClients:
                 project=connection.project,
                 location=connection.location,
                 clock=self._options.clock,
-                is_bearer=own.api_key is None and connection.key is None,
-                transport=self._transport(),
+                is_bearer=own.api_key is None
+                and connection.key is None
+                and connection.auth_token is not None,
+                transport=transport,
             ),
         )
 
@@ -183,7 +186,9 @@ class ModelClients:
             path = path.with_name(f"{path.stem}.{client.provider}{path.suffix}")
         return late.RecordingClient(client, path, clock=self._options.clock)
 
-    def _tokens(self, connection: Connection, own: OwnAccess) -> TokenSource | None:
+    def _tokens(
+        self, connection: Connection, own: OwnAccess, transport: TransportFactory
+    ) -> TokenSource | None:
         given = own.api_key
         if isinstance(given, str | Secret):
             return StaticTokenSource(given)
@@ -192,6 +197,13 @@ class ModelClients:
         if given is not None:
             return given
         reference = connection.key or connection.auth_token
+        if reference is None and connection.stored is not None:
+            return late.stored_source(
+                connection,
+                self._configuration.credentials,
+                transport=transport(),
+                clock=self._options.clock,
+            )
         if reference is None:
             return None
         return key_source(reference, environment=self._configuration.environment)

@@ -16,10 +16,19 @@ from holdfast.cli.outcomes import Exit, exit_of
 from holdfast.cli.terminal import Output
 
 _MACHINE = "holdfast.cli.machine_commands"
+_LOGIN = "holdfast.cli.login_commands"
 _LATE = {
     "completion": (_MACHINE, "completion", "Print what makes a shell complete commands."),
     "config": (_MACHINE, "config", "Show the configuration and where it comes from."),
     "doctor": (_MACHINE, "doctor", "Check this machine and say how to mend what is wrong."),
+    "import": (
+        "holdfast.cli.import_commands",
+        "command",
+        "Go on with sessions of Claude Code, Codex, opencode or pi.",
+    ),
+    "login": (_LOGIN, "login", "Store the key of a provider, or log in to it."),
+    "logout": (_LOGIN, "logout", "Remove what `login` stored."),
+    "mcp": ("holdfast.cli.mcp_commands", "command", "List, add, remove and test MCP servers."),
     "models": ("holdfast.cli.models_commands", "command", "List models, and fetch local ones."),
     "schema": (_MACHINE, "schema", "Print the JSON Schema of a line of stream-json."),
     "keys": ("holdfast.server.command", "keys", "Manage the API keys of `holdfast serve`."),

@@ -13,7 +13,14 @@ from holdfast import Agent, SessionDescription, UserMessage
 from holdfast.administration.descriptions import ListOptions, MessageDescription
 from holdfast.cli.choices import find_session
 from holdfast.cli.outcomes import Exit
-from holdfast.cli.shared import confirm, print_json, print_table, short_time, with_agent
+from holdfast.cli.shared import (
+    compaction_line,
+    confirm,
+    print_json,
+    print_table,
+    short_time,
+    with_agent,
+)
 from holdfast.cli.terminal import Output, safe, safe_line
 from holdfast.vocabulary.parts import ReasoningPart, TextPart, ToolCallPart, ToolResultPart
 
@@ -223,6 +230,20 @@ def rewind(context: click.Context, /, *, reference: str, to: str | None, undo: b
             await (session.undo_rewind() if to is None else session.rewind(to=to))
 
     with_agent(context, work)
+
+
+@command.command()
+@_REFERENCE
+@click.argument("instructions", nargs=-1)
+@click.pass_context
+def compact(context: click.Context, /, *, reference: str, instructions: tuple[str, ...]) -> None:
+    """Send a summary in place of the earlier messages; INSTRUCTIONS say what matters in it."""
+
+    async def work(agent: Agent) -> str:
+        async with agent.session(await find_session(agent, reference)) as session:
+            return compaction_line(await session.compact(" ".join(instructions) or None))
+
+    Output().line(with_agent(context, work))
 
 
 @command.command()

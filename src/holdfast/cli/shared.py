@@ -13,6 +13,7 @@ import msgspec
 from holdfast import Agent
 from holdfast.cli.choices import Choices, open_agent
 from holdfast.cli.terminal import Output, safe_line
+from holdfast.vocabulary.compactions import Compaction
 
 ValueT = TypeVar("ValueT")
 
@@ -51,6 +52,13 @@ def short_time(time_ms: int) -> str:
     """Return a time of the log in the user's time zone."""
     moment = datetime.datetime.fromtimestamp(time_ms / 1000, tz=datetime.UTC).astimezone()
     return moment.strftime("%Y-%m-%d %H:%M")
+
+
+def compaction_line(done: Compaction) -> str:
+    """Say in one line what a compaction did."""
+    before, after = done.tokens_before, done.tokens_after
+    sizes = "" if before is None or after is None else f": {before} tokens, now {after}"
+    return f"the conversation was shortened ({done.strategy}){sizes}"
 
 
 def confirm(question: str, *, yes: bool) -> None:

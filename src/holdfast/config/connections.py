@@ -2,15 +2,15 @@
 
 A key is bound to its URL. A key in a variable named after a provider is for that provider
 only, not for others of the same kind; a key in the file is not sent to a URL that the environment
-put in the file's place.
+put in the file's place; a stored credential is sent only to the URL that it was stored for.
 """
 
-import importlib
-from collections.abc import Callable
-from typing import Protocol, cast
+from collections.abc import Callable, Mapping
 
 import msgspec
 
+from holdfast.auth.credential_storage import Keyring, StoredCredential, installed_keyring
+from holdfast.auth.oauth_settings import OAuthSettings
 from holdfast.auth.token_sources import (
     CallableTokenSource,
     CommandTokenSource,
@@ -36,6 +36,12 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     key: KeyReference | None = None
     auth_token: KeyReference | None = None
     """A token that is sent as `Authorization: Bearer` instead of a key."""
+    stored: StoredCredential | None = None
+    """What `holdfast login` stored; only where there is neither a key nor a token."""
+    stored_as: str = ""
+    """The provider that it was stored for."""
+    oauth: OAuthSettings | None = None
+    """How to log in, if not with a key."""
     headers: dict[str, str | KeyReference] = {}
     dialect: str | JsonObject | None = None
     api_version: str | None = None
@@ -44,8 +50,18 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     location: str | None = None
 
 
-def connection_to(provider: str, *, environment: Environment, file: ConfigFile) -> Connection:
-    """Return the way to a provider; raises CONFIG_INVALID for a URL that cannot be one."""
+def connection_to(
+    provider: str,
+    *,
+    environment: Environment,
+    file: ConfigFile,
+    stored: Callable[[], Mapping[str, StoredCredential]] = dict,
+) -> Connection:
+    """Return the way to a provider; `stored` reads the credentials of `holdfast login`.
+
+    Raises CONFIG_INVALID for a URL that cannot be one, and for a stored credential that is for
+    another URL.
+    """
     known = environment.providers.get(provider, ProviderVariables())
     table, entry = _table_of(provider, known.account or provider, file)
     told = environment.provider(provider)
@@ -61,12 +77,20 @@ def connection_to(provider: str, *, environment: Environment, file: ConfigFile) 
             f"would be sent to {told.base_url}, which is set in the environment; "
             "write that URL as base_url beside the key if this is meant",
         )
+    name = _stored_name(provider, known.account or provider, file)
+    credential = stored().get(name) if key is None and token is None else None
+    base_url = told.base_url or entry.base_url
+    if credential is not None and credential.base_url != base_url:
+        raise _stored_elsewhere(name, credential, base_url)
     return Connection(
         provider=provider,
         kind=(entry.kind or provider) if table == provider else provider,
-        base_url=told.base_url or entry.base_url,
+        base_url=base_url,
         key=key,
         auth_token=KeyReference(env=token) if token is not None else None,
+        stored=credential,
+        stored_as=name if credential is not None else "",
+        oauth=entry.oauth,
         headers=entry.headers,
         dialect=entry.dialect,
         api_version=told.more.get("api_version") or entry.api_version,
@@ -87,36 +111,36 @@ def _table_of(provider: str, account: str, file: ConfigFile) -> tuple[str, Provi
     return provider, own or ProviderEntry()
 
 
-def missing_key(provider: str, *, environment: Environment, file: ConfigFile) -> ConfigError:
-    """Make the error for a provider whose key is nowhere: it says where one can be put."""
-    known = environment.providers.get(provider, ProviderVariables())
-    variable = f"set {' or '.join(known.keys)}, or " if known.keys else ""
-    place = f" of {file.path}" if file.path is not None else " of the configuration file"
+def _stored_name(provider: str, account: str, file: ConfigFile) -> str:
+    """Return the provider whose stored credential counts: its account's, if it has no table."""
+    other = file.providers.get(account)
+    is_account = other is None or other.kind in {None, account}
+    return account if provider not in file.providers and is_account else provider
+
+
+def _stored_elsewhere(
+    provider: str, credential: StoredCredential, base_url: str | None
+) -> ConfigError:
+    meant = credential.base_url or "the provider's usual URL"
     return ConfigError(
-        ErrorCode.CONFIG_MISSING,
-        f"there is no key for {provider!r}: {variable}"
-        f'write key = {{ env = "VARIABLE" }} into [providers.{provider}]{place}, or pass api_key=',
+        ErrorCode.CONFIG_INVALID,
+        f"the stored credential of {provider!r} is for {meant} and is not sent to "
+        f"{base_url or 'the usual one'}; run `holdfast login {provider}` if this is meant",
         provider=provider,
     )
 
 
-class Keyring(Protocol):
-    """What is used of the `keyring` package."""
-
-    def get_password(self, service_name: str, username: str) -> str | None:
-        """Return a password, or None if there is none."""
-        ...
-
-
-def installed_keyring() -> Keyring:
-    """Return the `keyring` package; raises CONFIG_MISSING where it is not installed."""
-    try:
-        return cast("Keyring", importlib.import_module("keyring"))
-    except ImportError:
-        raise ConfigError(
-            ErrorCode.CONFIG_MISSING,
-            "a key is to be read from the keyring, but the package 'keyring' is not installed",
-        ) from None
+def missing_key(provider: str, *, environment: Environment, file: ConfigFile) -> ConfigError:
+    """Make the error for a provider whose key is nowhere: it says where one can be put."""
+    known = environment.providers.get(provider, ProviderVariables())
+    variable = f"set {' or '.join(known.keys)}, " if known.keys else ""
+    place = f" of {file.path}" if file.path is not None else " of the configuration file"
+    return ConfigError(
+        ErrorCode.CONFIG_MISSING,
+        f"there is no key for {provider!r}: {variable}run `holdfast login {provider}`, "
+        f'write key = {{ env = "VARIABLE" }} into [providers.{provider}]{place}, or pass api_key=',
+        provider=provider,
+    )
 
 
 def key_source(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.config.private_files import locked, replace_file
+from holdfast.auth.private_files import locked, replace_file
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.vocabulary.approvals import Grant
 from holdfast.vocabulary.errors import ErrorCode, StoreError

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.auth.private_files import locked, replace_file
 from holdfast.config.file import load_config, parse_config
-from holdfast.config.private_files import locked, replace_file
 from holdfast.config.schema import McpServerEntry, dotted
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
 from holdfast.vocabulary.json_types import Json, JsonObject

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
+from holdfast.auth.oauth_settings import OAuthSettings
 from holdfast.config.toml_lines import KeyPath
 from holdfast.vocabulary.errors import ConfigError
 from holdfast.vocabulary.json_types import Json, JsonObject
@@ -68,6 +69,8 @@ class ProviderEntry(_Table, frozen=True, kw_only=True):
     """Which known provider or protocol it is; the table's own name when left out."""
     base_url: str | None = None
     key: KeyReference | None = None
+    oauth: OAuthSettings | None = None
+    """How `holdfast login` gets tokens, in place of a key."""
     headers: dict[str, str | KeyReference] = {}
     dialect: str | JsonObject | None = None
     """Whose Chat Completions its own are like: a known dialect's name, or single differences."""

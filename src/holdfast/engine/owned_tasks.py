@@ -46,9 +46,7 @@ class OwnedTasks:
 
         What runs in a task may be the user's and refuse to end; the caller goes on then.
         """
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
+        tasks = [task for task in self._tasks if task.cancel()]  # False if it has ended already
         if tasks:
             _, left = await asyncio.wait(tasks, timeout=within)
             for task in left:

@@ -53,13 +53,14 @@ class WatchedRunner:
                 await scope.recorder.record([loaded])
         await self.runner.start(scope)
 
-    async def run(self, scope: QueryScope) -> QueryOutcome:
+    def run(self, scope: QueryScope) -> Coroutine[Any, Any, QueryOutcome]:
         """Answer it."""
+        # Not a coroutine of its own: each delta would pass through it once more.
         seconds = scope.settings.watchdogs.idle_seconds
         work = self._run_native if self._watch.is_native(scope.settings.model) else self.runner.run
         if seconds is None:
-            return await work(scope)
-        return await self._run_watched(scope, work(scope), seconds)
+            return work(scope)
+        return self._run_watched(scope, work(scope), seconds)
 
     async def _run_native(self, scope: QueryScope) -> QueryOutcome:
         refused = await self._watch.guards.before_turn(scope)

@@ -9,7 +9,8 @@ class Clock(Protocol):
     """Tells the time and waits.
 
     - `now` never goes backwards; only differences between two readings mean anything.
-    - `time_ms` is wall-clock time for people; nothing is ordered or expired by it.
+    - `time_ms` is wall-clock time for people; nothing is ordered or expired by it but access
+      tokens, whose end another machine decides.
     - `sleep` returns after at least that many seconds of `now`, and can be cancelled.
     """
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from functools import lru_cache
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -278,6 +279,7 @@ def _identified(part: StreamPart, sent: _Sent) -> StreamPart:
     return replace(part, request_id=scrub(request_id, [sent.secret] if sent.secret else []))
 
 
+@lru_cache(maxsize=64)
 def _origin(url: str) -> Origin:
     try:
         return origin_of(url)

@@ -20,6 +20,7 @@ from holdfast.vocabulary.events import (
     SessionDeleted,
     StatusChanged,
     SubagentChanged,
+    SubagentEvent,
     TextDelta,
     ToolFailed,
     ToolInputDelta,
@@ -46,6 +47,7 @@ PUBLIC_TYPES: dict[str, Any] = {
     | StatusChanged
     | SessionDeleted
     | SubagentChanged
+    | SubagentEvent
     | NativeNoted
     | Heartbeat
     | QuerySummary
@@ -67,9 +69,19 @@ def json_schema_of(name: str) -> dict[str, Any]:
     (schema,), components = msgspec.json.schema_components(
         [PUBLIC_TYPES[name]], ref_template="#/$defs/{name}"
     )
-    return {**schema, "$defs": components}
+    return {**schema, "$defs": _with_inner_events(components)}
 
 
+def _with_inner_events(components: dict[str, Any]) -> dict[str, Any]:
+    """Let the event inside a sub-agent's event be any event, not one of the two base classes."""
+    if (outer := components.get("SubagentEvent")) is not None:
+        kind = {"kind": {"type": "string"}}
+        inner = {"type": "object", "properties": kind, "required": ["kind"]}
+        outer["properties"]["event"] = inner
+    return {name: each for name, each in components.items() if name not in _BASES}
+
+
+_BASES = frozenset({"Entry", "LiveEvent"})
 _RESULT = {
     "title": "result",
     "type": "object",
@@ -145,5 +157,5 @@ def stream_json_schema() -> dict[str, Any]:
         "type": "object",
         "required": ["type"],
         "oneOf": [_SESSION, _RESULT, *entry["anyOf"], *live["anyOf"]],
-        "$defs": components,
+        "$defs": _with_inner_events(components),
     }

@@ -1,43 +1,37 @@
-"""Branching: going back in a conversation, and where a fork of it begins and what it inherits."""
+"""Branching: going back in a conversation, and where a fork of it begins."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
-from holdfast.blocks.conversation.carried_state import fold_from_compaction
-from holdfast.blocks.conversation.fold import SessionFold, fold_entries
+from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.conversation.paths import current_path, last_rewind
 from holdfast.ports.clock import Stamp
-from holdfast.ports.session_store import SessionLog, Store
+from holdfast.ports.session_store import Store
+from holdfast.session.log_reading import (
+    fold_log,
+    inherited_entries,
+    left_out_by,
+    seq_of_message,
+)
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.recorder import SessionRecorder
 from holdfast.session.session_descriptions import Fork
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
-    FORMAT_VERSION,
     EditAction,
     Entry,
     HistoryEdited,
-    InputPromoted,
-    QueryStarted,
     Rewound,
-    SessionOpened,
-    ToolEnded,
-    TurnEnded,
 )
-from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
+from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import MessageId, SessionId
 from holdfast.vocabulary.messages import Message
-from holdfast.vocabulary.parts import CompactionPart
-
-MAX_GENERATIONS = 10_000
-"""How many parents, one above the other, a session may have: each is read when it is opened."""
+from holdfast.vocabulary.parts import ToolResultPart
 
 Moving: TypeAlias = Callable[[Sequence[Entry], int], Awaitable[Sequence[Entry]]]
 """What is done besides when a conversation is moved, with its entries and the `seq` that it goes
 back to; returns entries that are recorded with the move. If it raises, nothing is moved."""
-
-_ADDING = (QueryStarted, InputPromoted, TurnEnded, ToolEnded, HistoryEdited)
-"""What can add to the last message, or complete it."""
 
 
 class Branches:
@@ -74,7 +68,7 @@ class Branches:
             entries = await self.entries()
             place = await self.place_of(entries, to)
             also = await moving(entries, place) if moving is not None else ()
-            await self._go_to(place, message_id=MessageId(to), also=also)
+            await self._go_to(place, message_id=self._as_shown(to), also=also)
 
     async def undo_rewind(self, *, moving: Moving | None = None) -> None:
         """Take the last rewind back.
@@ -106,12 +100,26 @@ class Branches:
         return Fork(
             parent=self._session_id,
             forked_at=place,
-            forked_after=MessageId(after) if after is not None and is_inherited else None,
+            forked_after=self._as_shown(after) if after is not None and is_inherited else None,
             parent_head=entries[-1].seq,
             settings=self._recorder.fold.settings,
             native_parent=self._native_at(after),
             configured=tuple(sorted(self._recorder.fold.configured)),
         )
+
+    def _as_shown(self, message_id: str) -> MessageId:
+        """Return what to name so that the message ends a conversation as it ends this one.
+
+        In what a session began with, a prompt may have joined the results of tools. After a rewind
+        to the answer before them they are shown without it, under the same id: that answer is
+        named then, which its results follow in any case.
+        """
+        for before, message in pairwise(self._recorder.fold.messages()):
+            if message.id == message_id and all(
+                isinstance(part, ToolResultPart) for part in message.parts
+            ):
+                return before.id
+        return MessageId(message_id)
 
     def _native_at(self, after: str | None) -> str | None:
         """Return the native session if it ends where the branch begins."""
@@ -231,161 +239,6 @@ class Branches:
         await self._recorder.refold(fold_again)
 
 
-def left_out_by(compaction: Compaction, before: Sequence[Entry]) -> tuple[Message, ...]:
-    """Return what was sent before a compaction and is not sent after it."""
-    fold = SessionFold()
-    for entry in before:
-        fold.apply(entry)
-    if compaction.strategy == "server":
-        return _before_own_summary(fold.messages())
-    view = fold.conversation.wire_view() if compaction.strategy == "prune" else fold.settled_view()
-    places = [place for place, item in enumerate(view) if item.id == compaction.kept_from]
-    return view[: places[-1]] if places else view
-
-
-def _before_own_summary(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return the messages between a provider's last summary and the one before it."""
-    summaries = [
-        place
-        for place, message in enumerate(messages)
-        if any(isinstance(part, CompactionPart) for part in message.parts)
-    ]
-    start, end = [0, *summaries][-2:] if summaries else (0, 0)
-    return tuple(messages[start:end])
-
-
-def seq_of_message(
-    entries: Sequence[Entry], message_id: MessageId, *, inherited: Sequence[Entry] = ()
-) -> int | None:
-    """Return the `seq` after which a message is the last one; None when there is no such message.
-
-    A message that the session began with is at its opening. What was rewound is found, too, unless
-    the message is still there.
-    """
-    for path in (current_path(entries), entries):
-        seq = _last_place(path, message_id, inherited)
-        if seq is not None:
-            return seq
-    return None
-
-
-def _last_place(
-    entries: Sequence[Entry], message_id: MessageId, inherited: Sequence[Entry]
-) -> int | None:
-    fold = SessionFold()
-    for entry in inherited:
-        fold.apply(entry)
-    found: int | None = None
-    for entry in entries:
-        fold.apply(entry)
-        if isinstance(entry, SessionOpened):
-            began_with = [item.id for item in fold.messages()]
-            found = entry.seq if message_id in began_with else None
-        elif entry.seq and isinstance(entry, _ADDING) and _ends_with(fold, message_id):
-            found = entry.seq
-    return found
-
-
-def _ends_with(fold: SessionFold, message_id: MessageId) -> bool:
-    tip = fold.conversation.tip
-    if tip is None:
-        return False
-    return tip.id == message_id or (bool(fold.calls) and f"{tip.id}_results" == message_id)
-
-
-async def fold_log(log: SessionLog, entries: Sequence[Entry]) -> SessionFold:
-    """Fold a session's entries on top of what it inherits.
-
-    Raises:
-        StoreError: VERSION_UNSUPPORTED when a newer version wrote the session.
-
-    """
-    opened = entries[0] if entries else None
-    _refuse_newer(opened)
-    return fold_entries(entries, inherited=await inherited_entries(log, opened))
-
-
-def _refuse_newer(opened: Entry | None) -> None:
-    if isinstance(opened, SessionOpened) and opened.format > FORMAT_VERSION:
-        raise StoreError(
-            ErrorCode.VERSION_UNSUPPORTED,
-            f"this session was written in format {opened.format}; "
-            f"this version reads up to {FORMAT_VERSION}",
-        )
-
-
-async def read_session(
-    log: SessionLog, session_id: SessionId, compacted: tuple[int, int] | None
-) -> tuple[Sequence[Entry], SessionFold | None]:
-    """Read what is needed to open a session: its opening and, after a compaction, what follows.
-
-    Returns the entries, and the session if they were not all read; without the entries before the
-    compaction it cannot be made from them as usual.
-
-    Raises:
-        StoreError: VERSION_UNSUPPORTED when a newer version wrote the session.
-
-    """
-    if compacted is not None:
-        seq, reads_from = compacted
-        opening = await log.read(session_id, limit=1)
-        if opening and isinstance(opening[0], SessionOpened) and reads_from > opening[0].seq:
-            _refuse_newer(opening[0])
-            entries = [*opening, *await log.read(session_id, after=reads_from - 1)]
-            fold = fold_from_compaction(entries, seq)
-            if fold is not None:
-                return entries, fold
-    return await log.read(session_id), None
-
-
-async def inherited_entries(log: SessionLog, opened: Entry | None) -> list[Entry]:
-    """Read what a fork has from its parent, which may be a fork itself, and so on.
-
-    Raises:
-        StoreError: CORRUPT when a parent is gone or shorter than what was forked from it, when
-            parents go in a circle, or when there are more of them than `MAX_GENERATIONS`.
-
-    """
-    generations: list[Sequence[Entry]] = []
-    line: dict[SessionId, None] = {}
-    while isinstance(opened, SessionOpened) and opened.parent is not None:
-        line[opened.session_id] = None
-        _refuse_endless(line, opened.parent)
-        line[opened.parent] = None
-        entries = await _recorded_by_then(log, opened)
-        generations.append(current_path(entries, through=opened.forked_at))
-        opened = entries[0]
-    return [entry for own in reversed(generations) for entry in own]
-
-
-async def _recorded_by_then(log: SessionLog, child: SessionOpened) -> list[Entry]:
-    """Read what the parent of a fork had recorded when it was forked."""
-    parent, at, head = child.parent or SessionId(""), child.forked_at or 0, child.parent_head
-    entries = await log.read(parent, limit=None if head is None else max(at, head))
-    if not entries:
-        raise _corrupt(f"session {child.session_id} was forked from {parent}, which is gone")
-    if not 0 < at <= entries[-1].seq:
-        raise _corrupt(
-            f"session {child.session_id} was forked from {parent} after entry {at}, "
-            f"and that session has {entries[-1].seq}"
-        )
-    return [entry for entry in entries if head is None or entry.seq <= max(at, head)]
-
-
-def _refuse_endless(line: dict[SessionId, None], parent: SessionId) -> None:
-    """Refuse a line of parents that comes back to itself, or is too long to be meant."""
-    if parent in line:
-        names = list(line)
-        circle = " -> ".join([*names[names.index(parent) :], parent])
-        raise _corrupt(f"sessions were forked from each other in a circle: {circle}")
-    if len(line) > MAX_GENERATIONS:
-        raise _corrupt(f"more than {MAX_GENERATIONS:,} sessions were forked one from the other")
-
-
 def _no_message(message_id: str) -> SessionError:
     told = f"this session has no message {message_id!r}"
     return SessionError(ErrorCode.MESSAGE_NOT_FOUND, told)
-
-
-def _corrupt(message: str) -> StoreError:
-    return StoreError(ErrorCode.CORRUPT, message)

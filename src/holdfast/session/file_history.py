@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast.blocks.conversation.paths import last_rewind
 from holdfast.ports.snapshots import Snapshotter
-from holdfast.session.branching import seq_of_message
 from holdfast.session.live_session import LiveSession
+from holdfast.session.log_reading import seq_of_message
 from holdfast.vocabulary.entries import Entry, Rewound, TurnStarted
 from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.file_snapshots import FileChange, FileDiff, RewindReport, Snapshot

@@ -83,6 +83,9 @@ class LiveSession:
     users see (the agent).
     """
 
+    _command_pump: asyncio.Task[None] | None = None
+    """What carries out commands of other processes, once it was started."""
+
     def __init__(
         self,
         resources: SessionResources,
@@ -194,7 +197,7 @@ class LiveSession:
         Prompts among it wait: opening a session starts no query.
         """
         await self.commands.carry_out_pending(opening=True)
-        self._tasks.start(self.commands.pump(), name="holdfast-commands")
+        self._command_pump = self._tasks.start(self.commands.pump(), name="holdfast-commands")
         if (leases := watched_leases(self._resources.store.leases)) is not None:
             self._tasks.start(self._watch_lease(leases), name="holdfast-lease")
 
@@ -202,7 +205,7 @@ class LiveSession:
         """Stop the query, and with it its tools, when another process has taken the session."""
         await leases.lost(self._lease)
         self.recorder.close(
-            StoreError(ErrorCode.FENCED, f"session {self.session_id} was taken over")
+            lambda: StoreError(ErrorCode.FENCED, f"session {self.session_id} was taken over")
         )
         self.abort("another process has taken the session over")
 
@@ -307,13 +310,12 @@ class LiveSession:
     def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Observe the session from a `seq` on."""
         self.check_open()
+        limit = self._resources.runtime.observer_buffer
         return observe(
             self.channel,
             self._resources.store.log,
             self.session_id,
-            subscription=Subscription(
-                limit=self._resources.runtime.observer_buffer, when_full="lag"
-            ),
+            subscription=Subscription(limit=limit, when_full="lag"),
             after=after,
             head=lambda: self.recorder.fold.head,
         )
@@ -335,9 +337,10 @@ class LiveSession:
             self.channel.hurry(within=_LAST_EVENTS_SECONDS)
             self.hooks.hurry()
         if self._closing is None:
-            refusal = self._closed_error()
-            self.queue.close(refusal)
-            self._closing = OwnedTasks().start(self._close(refusal), name="holdfast-close")
+            self.queue.close(self._closed_error)
+            if self._command_pump is not None and not self.queue.busy:
+                self._command_pump.cancel()  # now, so that the next task need not wait for it
+            self._closing = OwnedTasks().start(self._close(), name="holdfast-close")
         self.channel.excuse(closing=True)
         if not force:
             await asyncio.shield(self._closing)
@@ -348,7 +351,7 @@ class LiveSession:
         else:
             _logger.warning("session %s was left while it closes: its store hangs", self.session_id)
 
-    async def _close(self, refusal: AgentError) -> None:
+    async def _close(self) -> None:
         drain = self._resources.runtime.close_drain_seconds
         await self.queue.settle(within=drain)
         await self._native.close()
@@ -357,7 +360,7 @@ class LiveSession:
         await self.channel.close(within=_LAST_EVENTS_SECONDS if self._forced else drain)
         with suppress(AgentError):  # who failed to write has been told
             await self.recorder.commit(())  # what is on its way to the log comes before the release
-        self.recorder.close(refusal)  # what comes later is not to meet the next holder
+        self.recorder.close(self._closed_error)  # what comes later is not to meet the next holder
         await self._resources.store.leases.release(self._lease)
 
     def _set_status(self, status: SessionStatus) -> None:

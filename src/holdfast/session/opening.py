@@ -12,8 +12,8 @@ from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.engine.owned_tasks import OwnedTasks
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionRecord
-from holdfast.session.branching import fold_log, read_session
 from holdfast.session.live_session import LiveSession, SessionResources
+from holdfast.session.log_reading import fold_log, read_session
 from holdfast.session.notes import inherited_notes
 from holdfast.session.query_handle import waiting_for_caller
 from holdfast.session.session_descriptions import SessionRequest
@@ -84,7 +84,7 @@ async def _open(
     except BaseException:
         await _to_its_end(resources.store.leases.release(lease))
         raise
-    if request.is_for_one_query:  # the session goes with its answer
+    if request.is_for_one_query and resources.make_title is not None:  # it goes with its answer
         resources = msgspec.structs.replace(resources, make_title=None)
     live = LiveSession(resources, lease, fold, bindings=request.bindings)
     if resources.instrumentation is not None:
@@ -140,7 +140,7 @@ def _refuse_long_name(request: SessionRequest) -> None:
 
 async def _is_taken(resources: SessionResources, request: SessionRequest) -> bool:
     """Whether an id that this owner and project do not have belongs to others."""
-    session_id = parse_session_id(request.reference or "")
+    session_id = parse_session_id(request.reference) if request.reference else None
     if session_id is None or not await resources.store.log.read(session_id):
         return False
     # It may have become ours since we looked.

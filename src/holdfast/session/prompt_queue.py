@@ -64,7 +64,7 @@ class PromptQueue:
         self._waiting: deque[QueryHandle] = deque()
         self._claimed = False
         self._moving = asyncio.Lock()
-        self._refusal: AgentError | None = None
+        self._refusal: Callable[[], AgentError] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self.current: QueryHandle | None = None
@@ -276,14 +276,15 @@ class PromptQueue:
             if not self._claimed:
                 await self._recorder.resynchronise()
 
-    def close(self, error: AgentError) -> None:
+    def close(self, refusal: Callable[[], AgentError]) -> None:
         """Start nothing more, and fail the callers that wait; their prompts stay in the log."""
-        self._refusal = error
-        self.refuse_waiting(error)
+        self._refusal = refusal
+        if self._waiting:
+            self.refuse_waiting(refusal())
 
     def _refuse_when_closed(self) -> None:
         if self._refusal is not None:
-            raise self._refusal
+            raise self._refusal()
 
     def refuse_waiting(self, error: AgentError) -> None:
         """Fail the callers that wait; their prompts stay in the log."""

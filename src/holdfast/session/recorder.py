@@ -77,7 +77,7 @@ class SessionRecorder:
         self._late_flush: asyncio.TimerHandle | None = None
         self._lock = asyncio.Lock()
         self._failure: AgentError | None = None
-        self._refusal: AgentError | None = None
+        self._refusal: Callable[[], AgentError] | None = None
         self._seq = fold.head
         self._unstored_ends: dict[QueryId | None, QueryEnded] = {}
         """Ends that were shown although the store did not take them."""
@@ -89,8 +89,8 @@ class SessionRecorder:
         The commands whose effect the events are leave the inbox in the same append. Everything is
         staged before the first wait, so a decision and what it rests on cannot come apart.
         """
-        if (over := self._refusal or self._failure) is not None:
-            raise over
+        if self._refusal is not None or self._failure is not None:
+            self._refuse_when_over()  # not called otherwise: this is the way of every delta
         has_entries = not _ENTRIES.isdisjoint(map(type, events))
         if not (self._staged or self._consumed or consumed):
             # Live events before the first entry do not wait for the log. As in `show`, without the
@@ -108,14 +108,12 @@ class SessionRecorder:
             if has_entries and self.fold.head >= last:
                 return  # another call's append held them, perhaps the last one of a closing session
             # The store may have failed, or the session been given up, while the lock was another's.
-            if (over := self._refusal or self._failure) is not None:
-                raise over
+            self._refuse_when_over()
             await self._flush()
 
     def stage(self, events: Sequence[Event]) -> None:
         """Take events in, to be appended with the next ones, or by themselves after a moment."""
-        if (over := self._refusal or self._failure) is not None:
-            raise over
+        self._refuse_when_over()
         self._stage(events)
         if self._late_flush is None:
             loop = asyncio.get_running_loop()
@@ -188,9 +186,16 @@ class SessionRecorder:
             self._seq = self.fold.head
             self._failure = None
 
-    def close(self, refusal: AgentError) -> None:
-        """Refuse whatever is still to be recorded: the session is given up."""
+    def close(self, refusal: Callable[[], AgentError]) -> None:
+        """Refuse whatever is still to be recorded, with errors of `refusal`: it is given up."""
         self._refusal = refusal
+
+    def _refuse_when_over(self) -> None:
+        """Raise why nothing is recorded any more: the session was given up, or the store failed."""
+        if self._refusal is not None:
+            raise self._refusal()
+        if self._failure is not None:
+            raise self._failure
 
     async def refold(self, derive: Callable[[], Awaitable[SessionFold]]) -> None:
         """Derive the session anew from its log, while nothing is appended to it."""

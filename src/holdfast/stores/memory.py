@@ -66,7 +66,10 @@ class _Sessions:
 
     def get_or_create(self, session_id: SessionId) -> _Session:
         """Return a session; one that the store has nothing of is empty."""
-        return self._by_id.setdefault(session_id, _Session())
+        session = self._by_id.get(session_id)
+        if session is None:
+            session = self._by_id[session_id] = _Session()
+        return session
 
     def all(self) -> Iterator[tuple[SessionId, _Session]]:
         """Yield every session with its id; sessions may be removed meanwhile."""

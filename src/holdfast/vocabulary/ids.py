@@ -29,6 +29,8 @@ _HEAD_MASK = (1 << 64) - 1
 _TAIL_BYTES = 10
 _PROMPTS = UUID("6f1d9a52-5d0c-5e0b-9d3a-2b8f4e6c7a10")
 """The name space of queries whose prompt has an id of the sender's choice."""
+_TAILS = 64
+"""How many random tails are drawn at a time: each draw is a call of the operating system."""
 
 
 def _system_milliseconds() -> int:
@@ -43,7 +45,8 @@ def _system_bits(count: int) -> int:
 class IdFactory:
     """Mints ids that ascend within this factory, across threads and clock changes.
 
-    Owns the last tick given out. Does not own the clock or the chance: both are handed in.
+    Owns the last tick given out, and random characters for the next ids. Does not own the clock or
+    the chance: both are handed in.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class IdFactory:
         self._random_bits = random_bits
         self._lock = threading.Lock()
         self._last = 0
+        self._tails: list[str] = []
 
     def ascending(self, prefix: str) -> str:
         """Mint an id that sorts after every earlier one of the same prefix."""
@@ -72,11 +76,17 @@ class IdFactory:
         # 12 counter bits fit beside the version, the other 4 lead the random field.
         value = milliseconds << 80 | 0x7 << 76 | (counter >> 4) << 64
         value |= 0b10 << 62 | (counter & 0xF) << 58 | self._random_bits(58)
-        return SessionId(str(UUID(int=value)))
+        digits = f"{value:032x}"
+        groups = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
+        return SessionId("-".join(groups))
 
-    def renew_lock(self) -> None:
-        """Go on in the child of a fork, where no thread is left to release the lock."""
+    def go_on_after_fork(self) -> None:
+        """Go on in the child of a fork, with a lock and with random characters of its own.
+
+        No thread is left there to release the old lock, and the parent uses the old characters.
+        """
         self._lock = threading.Lock()
+        self._tails = []
 
     def _tick(self) -> int:
         """Advance to a head of milliseconds and counter; an overflow borrows from the next ms."""
@@ -85,14 +95,22 @@ class IdFactory:
             return self._last
 
     def _random_tail(self) -> str:
-        bits = self._random_bits(8 * _TAIL_BYTES)
-        return bits.to_bytes(_TAIL_BYTES).translate(_DIGIT_OF_BYTE).decode()
+        """Return characters that are used for one id only; needs no lock, since `pop` is atomic."""
+        try:
+            return self._tails.pop()
+        except IndexError:
+            size = _TAILS * _TAIL_BYTES
+            drawn = self._random_bits(8 * size).to_bytes(size)
+            characters = drawn.translate(_DIGIT_OF_BYTE).decode()
+            starts = range(0, size, _TAIL_BYTES)
+            first, *self._tails = (characters[start : start + _TAIL_BYTES] for start in starts)
+            return first
 
 
 # One factory per process, because ids must ascend across every session in it.
 _process_ids = IdFactory()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_process_ids.renew_lock)
+    os.register_at_fork(after_in_child=_process_ids.go_on_after_fork)
 
 
 def new_id(prefix: str) -> str:

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeAlias
+from functools import cache
+from typing import Protocol, TypeAlias, cast
 
 import msgspec
 
@@ -69,9 +70,10 @@ class Ready(msgspec.Struct, frozen=True):
             TypeError: when the tool says something that is no `CallFacts`.
 
         """
-        if not isinstance(self.tool, InspectedTool):
+        if not _implements(type(self.tool), InspectedTool):
             return NO_FACTS
-        facts: object = await self.tool.facts(msgspec.to_builtins(self.arguments))
+        tool = cast("InspectedTool", self.tool)
+        facts: object = await tool.facts(msgspec.to_builtins(self.arguments))
         if not isinstance(facts, CallFacts):
             raise TypeError(f"{type(facts).__name__} is not a CallFacts")
         return msgspec.convert(msgspec.to_builtins(facts), CallFacts)
@@ -225,14 +227,20 @@ async def ready_tools(
 
     Nothing is started where no tool is allowed.
     """
-    if isinstance(registry, RunningToolSource) and (allowed is None or tuple(allowed)):
-        await registry.ready()
+    if _implements(type(registry), RunningToolSource) and (allowed is None or tuple(allowed)):
+        await cast("RunningToolSource", registry).ready()
     return registry.current()
 
 
 def registry_of(own: ToolSource | None, inherited: ToolRegistryInterface) -> ToolRegistryInterface:
     """Return the registry of a session or a query: of its own tools, if it was given any."""
     return inherited if own is None else ToolRegistry([own])
+
+
+@cache
+def _implements(kind: type, protocol: type) -> bool:
+    # Once per type: `isinstance` with a protocol takes as long as finding the tool of a call.
+    return issubclass(kind, protocol)
 
 
 def _is_other(first: object, second: object) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.cli.chat.markdown import MarkdownBlocks, Renderer
+from holdfast.cli.shared import compaction_line
 from holdfast.cli.terminal import Sanitiser, safe, safe_line
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
@@ -137,7 +138,7 @@ class Screen:
             case RetryScheduled(delay=delay, error=error):
                 self.note(f"{error.code}: {error.message}; trying again in {delay:.0f} s")
             case Compaction():
-                self.note("the conversation was shortened; /help says how to see all of it")
+                self.note(compaction_line(event))
             case QueryEnded():
                 self._end_query(event)
             case _:

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 from types import MappingProxyType, TracebackType
 from typing import Any, ParamSpec, Self, TypeAlias
@@ -98,7 +99,7 @@ class AiohttpTransport:
         self, pool: aiohttp.ClientSession, request: HttpRequest, attempt: "_Attempt"
     ) -> aiohttp.ClientResponse:
         url = URL(request.url, encoded=True)
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=request.timeouts.connect)
+        limits = _connecting_within(request.timeouts.connect)
         method = "POST" if request.body else "GET"
         while True:
             try:
@@ -223,6 +224,11 @@ class AiohttpReply:
             return b""
         self._content.set_exception(None)  # type: ignore[arg-type]  # makes the buffer readable
         return self._content.read_nowait()
+
+
+@lru_cache(maxsize=16)
+def _connecting_within(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, sock_connect=seconds)
 
 
 class _Attempt:

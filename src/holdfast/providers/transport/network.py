@@ -20,10 +20,10 @@ def proxy_for(url: str, environment: Mapping[str, str]) -> str | None:
     Raises CONFIG_INVALID for a proxy that is not http or https.
     """
     target = urlsplit(url)
-    if _is_exempt(target, _variable(environment, "no_proxy")):
-        return None
     for name in (f"{target.scheme}_proxy", "all_proxy"):
         if proxy := _variable(environment, name):
+            if _is_exempt(target, _variable(environment, "no_proxy")):
+                return None
             remember_url(proxy)
             return _checked(proxy, name)
     return None

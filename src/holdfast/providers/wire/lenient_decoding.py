@@ -8,6 +8,7 @@ of the objects in which providers report them.
 import json
 import math
 from decimal import Decimal
+from functools import cache
 from types import UnionType
 from typing import TypeVar, Union, get_args, get_origin
 
@@ -136,13 +137,19 @@ def convert_leniently(value: JsonObject, kind: type[StructT]) -> StructT:
     Every field of `kind` must have a default.
     """
     made = kind()
-    for field in msgspec.structs.fields(kind):
+    for field in _fields_of(kind):
         if field.encode_name in value:
             try:
                 setattr(made, field.name, _converted(value[field.encode_name], field.type))
             except msgspec.ValidationError:
                 continue
     return made
+
+
+@cache
+def _fields_of(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    # Once per kind: the annotations are evaluated anew each time.
+    return msgspec.structs.fields(kind)
 
 
 def _converted(value: Json, kind: Json) -> Json:

@@ -95,5 +95,10 @@ class EncodedMessages:
 
 def body_with_array(fields: JsonObject, name: str, pieces: Sequence[bytes]) -> bytes:
     """Return a JSON object of `fields` and, under `name`, the array whose content is `pieces`."""
-    array = b",".join(piece for piece in pieces if piece)
-    return b'%b,"%b":[%b]}' % (encode_lenient(fields)[:-1], name.encode(), array)
+    opening = b'%b,"%b":[' % (encode_lenient(fields)[:-1], name.encode())
+    first, *more = [piece for piece in pieces if piece] or [b""]
+    # All is joined in one go, so that a long conversation is copied once.
+    if not more:
+        return b"".join((opening, first, b"]}"))
+    more[-1] += b"]}"
+    return b",".join((opening + first, *more))

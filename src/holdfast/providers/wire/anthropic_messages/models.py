@@ -7,6 +7,7 @@ the result down.
 """
 
 import re
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -97,6 +98,7 @@ _BY_FAMILY: tuple[tuple[str, tuple[int, int], ModelTraits], ...] = (
 )
 
 
+@lru_cache(maxsize=256)
 def traits_of(model: str) -> ModelTraits:
     """Return the traits of a model by its name, with any prefix or date around it."""
     if "claude-mythos-preview" in model:

@@ -1,6 +1,6 @@
 """Anthropic Messages: the encoder of requests and of token counts."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -29,7 +29,7 @@ class RequestEncoder:
     """
 
     def __init__(self) -> None:
-        self._caches: dict[tuple[str | None, bool], PrefixCache[bytes]] = {}
+        self._caches: dict[tuple[str | None, bool], PrefixCache[tuple[bytes, ...]]] = {}
 
     def __call__(self, request: ModelRequest) -> WireRequest:
         """Return the request that asks for a streamed answer."""
@@ -58,11 +58,11 @@ class RequestEncoder:
         settled = stable_length(messages)
         known, head = cache.get(messages)
         if head is None or known > settled:
-            known, head = 0, b""
-        head = _joined(head, _encode_messages(messages, range(known, settled), features))
-        cache.put(messages[:settled], head, weight=len(head))
+            known, head = 0, ()
+        head = (*head, *_encode_messages(messages, range(known, settled), features))
+        cache.put(messages[:settled], head, weight=sum(map(len, head)))
         rest = _encode_messages(messages, range(settled, len(messages)), features)
-        return body_with_array(fields, "messages", [head, *rest])
+        return body_with_array(fields, "messages", [*head, *rest])
 
 
 def encode_request(request: ModelRequest) -> WireRequest:
@@ -168,10 +168,6 @@ def _encode_messages(
         if blocks:
             role = "user" if isinstance(message, UserMessage) else "assistant"
             yield encode_lenient({"role": role, "content": blocks})
-
-
-def _joined(head: bytes, pieces: Iterable[bytes]) -> bytes:
-    return b",".join((head, *pieces) if head else pieces)
 
 
 def _marked_blocks(

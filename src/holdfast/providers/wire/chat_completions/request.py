@@ -39,7 +39,7 @@ _CONTINUE: JsonObject = {"role": "user", "content": [{"type": "text", "text": "G
 class _EncodedPrefix(msgspec.Struct, frozen=True):
     """The encoded beginning of a conversation; its last message may still be joined to the next."""
 
-    body: bytes = b""
+    done: tuple[bytes, ...] = ()
     last: JsonObject | None = None
 
 
@@ -68,25 +68,26 @@ class RequestEncoder:
         }
         return WireRequest(
             path=dialect.path.replace("{model}", quote(request.model, safe="")),
-            body=body_with_array(fields, "messages", [self._messages(request)]),
+            body=body_with_array(fields, "messages", self._messages(request)),
         )
 
-    def _messages(self, request: ModelRequest) -> bytes:
+    def _messages(self, request: ModelRequest) -> list[bytes]:
         messages = request.messages
         settled = stable_length(messages)
         known, head = self._cache.get(messages)
         if head is None or known > settled:
             known, head = 0, _EncodedPrefix()
         head = self._extended(head, messages[known:settled])
-        self._cache.put(messages[:settled], head, weight=len(head.body))
+        self._cache.put(messages[:settled], head, weight=sum(map(len, head.done)))
         whole = self._extended(head, messages[settled:])
         if whole.last is None or whole.last["role"] == "assistant":
-            whole = _EncodedPrefix(_joined(whole.body, whole.last), _CONTINUE)
+            whole = _EncodedPrefix((*whole.done, *_encoded(whole.last)), _CONTINUE)
         mark = cache_mark(self._dialect, request)
         last = whole.last
         if mark is not None and last is not None and request.caches_tail:
             last = mark_last_message(last, request, mark)
-        return _joined(_system(self._dialect, request, mark), whole.body, last)
+        system = _system(self._dialect, request, mark)
+        return [*_encoded(system), *whole.done, *_encoded(last)]
 
     def _extended(self, head: _EncodedPrefix, messages: tuple[Message, ...]) -> _EncodedPrefix:
         """Encode more messages after those of `head`."""
@@ -96,7 +97,7 @@ class RequestEncoder:
         if not lowered:
             return head
         *done, last = join_lowered(self._dialect, lowered)
-        return _EncodedPrefix(_joined(head.body, *done), last)
+        return _EncodedPrefix((*head.done, *_encoded(*done)), last)
 
 
 def encode_request(request: ModelRequest, dialect: Dialect = GENERIC) -> WireRequest:
@@ -104,13 +105,9 @@ def encode_request(request: ModelRequest, dialect: Dialect = GENERIC) -> WireReq
     return RequestEncoder(dialect)(request)
 
 
-def _joined(*pieces: bytes | JsonObject | None) -> bytes:
-    """Join encoded messages and messages that are only lowered; None is skipped."""
-    written = (
-        encode_lenient(finish_lowered(piece)) if isinstance(piece, dict) else piece
-        for piece in pieces
-    )
-    return b",".join(piece for piece in written if piece)
+def _encoded(*lowered: JsonObject | None) -> list[bytes]:
+    """Encode lowered messages; None is skipped."""
+    return [encode_lenient(finish_lowered(message)) for message in lowered if message is not None]
 
 
 def _system(dialect: Dialect, request: ModelRequest, mark: JsonObject | None) -> JsonObject | None:

@@ -1,0 +1,184 @@
+"""What logs say: a session folded with what it inherits, where a message is, what was left out."""
+
+from collections.abc import Sequence
+
+from holdfast.blocks.conversation.carried_state import fold_from_compaction
+from holdfast.blocks.conversation.fold import SessionFold, fold_entries
+from holdfast.blocks.conversation.paths import current_path
+from holdfast.ports.session_store import SessionLog
+from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.entries import (
+    FORMAT_VERSION,
+    Entry,
+    HistoryEdited,
+    InputPromoted,
+    QueryStarted,
+    SessionOpened,
+    ToolEnded,
+    TurnEnded,
+)
+from holdfast.vocabulary.errors import ErrorCode, StoreError
+from holdfast.vocabulary.ids import MessageId, SessionId
+from holdfast.vocabulary.messages import Message
+from holdfast.vocabulary.parts import CompactionPart
+
+MAX_GENERATIONS = 10_000
+"""How many parents, one above the other, a session may have: each is read when it is opened."""
+
+_ADDING = (QueryStarted, InputPromoted, TurnEnded, ToolEnded, HistoryEdited)
+"""What can add to the last message, or complete it."""
+
+
+def left_out_by(compaction: Compaction, before: Sequence[Entry]) -> tuple[Message, ...]:
+    """Return what was sent before a compaction and is not sent after it."""
+    fold = SessionFold()
+    for entry in before:
+        fold.apply(entry)
+    if compaction.strategy == "server":
+        return _before_own_summary(fold.messages())
+    view = fold.conversation.wire_view() if compaction.strategy == "prune" else fold.settled_view()
+    places = [place for place, item in enumerate(view) if item.id == compaction.kept_from]
+    return view[: places[-1]] if places else view
+
+
+def _before_own_summary(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return the messages between a provider's last summary and the one before it."""
+    summaries = [
+        place
+        for place, message in enumerate(messages)
+        if any(isinstance(part, CompactionPart) for part in message.parts)
+    ]
+    start, end = [0, *summaries][-2:] if summaries else (0, 0)
+    return tuple(messages[start:end])
+
+
+def seq_of_message(
+    entries: Sequence[Entry], message_id: MessageId, *, inherited: Sequence[Entry] = ()
+) -> int | None:
+    """Return the `seq` after which a message is the last one; None when there is no such message.
+
+    A message that the session began with is at its opening. What was rewound is found, too, unless
+    the message is still there.
+    """
+    for path in (current_path(entries), entries):
+        seq = _last_place(path, message_id, inherited)
+        if seq is not None:
+            return seq
+    return None
+
+
+def _last_place(
+    entries: Sequence[Entry], message_id: MessageId, inherited: Sequence[Entry]
+) -> int | None:
+    fold = SessionFold()
+    for entry in inherited:
+        fold.apply(entry)
+    found: int | None = None
+    for entry in entries:
+        fold.apply(entry)
+        if isinstance(entry, SessionOpened):
+            began_with = [item.id for item in fold.messages()]
+            found = entry.seq if message_id in began_with else None
+        elif entry.seq and isinstance(entry, _ADDING) and _ends_with(fold, message_id):
+            found = entry.seq
+    return found
+
+
+def _ends_with(fold: SessionFold, message_id: MessageId) -> bool:
+    tip = fold.conversation.tip
+    if tip is None:
+        return False
+    return tip.id == message_id or (bool(fold.calls) and f"{tip.id}_results" == message_id)
+
+
+async def fold_log(log: SessionLog, entries: Sequence[Entry]) -> SessionFold:
+    """Fold a session's entries on top of what it inherits.
+
+    Raises:
+        StoreError: VERSION_UNSUPPORTED when a newer version wrote the session.
+
+    """
+    opened = entries[0] if entries else None
+    _refuse_newer(opened)
+    return fold_entries(entries, inherited=await inherited_entries(log, opened))
+
+
+def _refuse_newer(opened: Entry | None) -> None:
+    if isinstance(opened, SessionOpened) and opened.format > FORMAT_VERSION:
+        raise StoreError(
+            ErrorCode.VERSION_UNSUPPORTED,
+            f"this session was written in format {opened.format}; "
+            f"this version reads up to {FORMAT_VERSION}",
+        )
+
+
+async def read_session(
+    log: SessionLog, session_id: SessionId, compacted: tuple[int, int] | None
+) -> tuple[Sequence[Entry], SessionFold | None]:
+    """Read what is needed to open a session: its opening and, after a compaction, what follows.
+
+    Returns the entries, and the session if they were not all read; without the entries before the
+    compaction it cannot be made from them as usual.
+
+    Raises:
+        StoreError: VERSION_UNSUPPORTED when a newer version wrote the session.
+
+    """
+    if compacted is not None:
+        seq, reads_from = compacted
+        opening = await log.read(session_id, limit=1)
+        if opening and isinstance(opening[0], SessionOpened) and reads_from > opening[0].seq:
+            _refuse_newer(opening[0])
+            entries = [*opening, *await log.read(session_id, after=reads_from - 1)]
+            fold = fold_from_compaction(entries, seq)
+            if fold is not None:
+                return entries, fold
+    return await log.read(session_id), None
+
+
+async def inherited_entries(log: SessionLog, opened: Entry | None) -> list[Entry]:
+    """Read what a fork has from its parent, which may be a fork itself, and so on.
+
+    Raises:
+        StoreError: CORRUPT when a parent is gone or shorter than what was forked from it, when
+            parents go in a circle, or when there are more of them than `MAX_GENERATIONS`.
+
+    """
+    generations: list[Sequence[Entry]] = []
+    line: dict[SessionId, None] = {}
+    while isinstance(opened, SessionOpened) and opened.parent is not None:
+        line[opened.session_id] = None
+        _refuse_endless(line, opened.parent)
+        line[opened.parent] = None
+        entries = await _recorded_by_then(log, opened)
+        generations.append(current_path(entries, through=opened.forked_at))
+        opened = entries[0]
+    return [entry for own in reversed(generations) for entry in own]
+
+
+async def _recorded_by_then(log: SessionLog, child: SessionOpened) -> list[Entry]:
+    """Read what the parent of a fork had recorded when it was forked."""
+    parent, at, head = child.parent or SessionId(""), child.forked_at or 0, child.parent_head
+    entries = await log.read(parent, limit=None if head is None else max(at, head))
+    if not entries:
+        raise _corrupt(f"session {child.session_id} was forked from {parent}, which is gone")
+    if not 0 < at <= entries[-1].seq:
+        raise _corrupt(
+            f"session {child.session_id} was forked from {parent} after entry {at}, "
+            f"and that session has {entries[-1].seq}"
+        )
+    return [entry for entry in entries if head is None or entry.seq <= max(at, head)]
+
+
+def _refuse_endless(line: dict[SessionId, None], parent: SessionId) -> None:
+    """Refuse a line of parents that comes back to itself, or is too long to be meant."""
+    if parent in line:
+        names = list(line)
+        circle = " -> ".join([*names[names.index(parent) :], parent])
+        raise _corrupt(f"sessions were forked from each other in a circle: {circle}")
+    if len(line) > MAX_GENERATIONS:
+        raise _corrupt(f"more than {MAX_GENERATIONS:,} sessions were forked one from the other")
+
+
+def _corrupt(message: str) -> StoreError:
+    return StoreError(ErrorCode.CORRUPT, message)
