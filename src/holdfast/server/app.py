@@ -16,10 +16,10 @@ from holdfast.server.access import Access
 from holdfast.server.event_routes import MESSAGE_OPERATIONS
 from holdfast.server.gate import Gate
 from holdfast.server.history_routes import HISTORY_OPERATIONS
-from holdfast.server.server_routes import SERVER_OPERATIONS
 from holdfast.server.limits import ServerSettings
 from holdfast.server.operations import Server
 from holdfast.server.problems import ProblemError
+from holdfast.server.server_routes import SERVER_OPERATIONS
 from holdfast.server.session_routes import SESSION_OPERATIONS
 from holdfast.server.sessions import Hub
 
