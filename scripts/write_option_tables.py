@@ -12,7 +12,12 @@ import msgspec
 
 from holdfast.agent.agent_options import AgentOptions, ScopedOptions, SettingsOptions
 from holdfast.agent.option_checks import options_of
-from holdfast.agent.query_options import CreateSessionOptions, QueryOnlyOptions, SendOptions
+from holdfast.agent.query_options import (
+    AdmissionOptions,
+    CreateSessionOptions,
+    QueryOnlyOptions,
+    SendOptions,
+)
 from holdfast.blocks.tool_registry.tool import TOOL_OPTIONS
 from holdfast.config.environment import PREFIX, VARIABLES, Variable
 from holdfast.vocabulary.compaction_settings import CompactionSettings
@@ -81,6 +86,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "agent": lambda: option_table(_own(AgentOptions, ScopedOptions)),
     "session": lambda: option_table(_own(CreateSessionOptions, AgentOptions)),
     "prompt": lambda: option_table(_own(SendOptions)),
+    "sent prompt": lambda: option_table(_own(AdmissionOptions, SendOptions)),
     "query": lambda: option_table(_own(QueryOnlyOptions, SendOptions)),
     "tool": lambda: option_table(TOOL_OPTIONS.values()),
     "Limits": _fields(Limits),

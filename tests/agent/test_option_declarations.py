@@ -15,10 +15,10 @@ from holdfast import Agent, ConfigError, ErrorCode
 from holdfast.agent.agent_options import AgentOptions, SettingsOptions
 from holdfast.agent.option_checks import STORED_AS, check_options, options_of, takes
 from holdfast.agent.query_options import (
+    AdmissionOptions,
     CreateSessionOptions,
     OneCallOptions,
     QueryOptions,
-    SendOptions,
     SessionOptions,
 )
 from holdfast.assembly.agent_inputs import AgentInputs, ConfigurationSources, OwnAccess
@@ -39,8 +39,8 @@ DOORS: list[tuple[str, type]] = [
     ("AgentSession.stream", QueryOptions),
     ("AgentSession.resume", QueryOptions),
     ("AgentSession.configure", SettingsOptions),
-    ("AgentSession.send", SendOptions),
-    ("AgentRemote.send", SendOptions),
+    ("AgentSession.send", AdmissionOptions),
+    ("AgentRemote.send", AdmissionOptions),
     ("run_agent", OneCallOptions),
     ("run_agent_stream", OneCallOptions),
     ("create_agent_session", CreateSessionOptions),

@@ -12,6 +12,7 @@ from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import MessageId, PartId, QueryId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
+from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.usage import Usage, add_costs
 
 _DEFAULT_TITLE = re.compile(
@@ -137,6 +138,14 @@ class FoundText(_Value, frozen=True, kw_only=True):
 
     session: SessionDescription
     hit: SearchHit
+
+
+class FoundPrompt(_Value, frozen=True, kw_only=True):
+    """Where the log of a session has a prompt."""
+
+    seq: int
+    query_id: QueryId | None = None
+    parts: tuple[Part, ...] = ()
 
 
 class ActiveContext(_Value, frozen=True, kw_only=True):

@@ -44,7 +44,7 @@ from holdfast.vocabulary.late_names import late_module
 from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import Settings, changed_settings
-from holdfast.vocabulary.tools import ApprovalMode
+from holdfast.vocabulary.tools import ApprovalMode, ToolSpec
 
 if TYPE_CHECKING:
     from holdfast.agent.sessions import AgentSessions
@@ -52,8 +52,40 @@ if TYPE_CHECKING:
     from holdfast.session.query_handle import QueryHandle
 
 
+class AgentFacts:
+    """What can be read of an agent."""
+
+    _composition: "Composition"
+    _new_session: SessionRequest
+
+    @property
+    def settings(self) -> Settings:
+        """What new sessions start with."""
+        return self._new_session.settings
+
+    @property
+    def owner(self) -> str:
+        """Whose sessions it has."""
+        return self._new_session.owner
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that new sessions offer to the model."""
+        settings = self._new_session.settings
+        snapshot = self._composition.registry.current()
+        return tuple(snapshot.view(settings.allowed_tools, settings.denied_tools).wire_tools)
+
+    @property
+    def hooks(self) -> Hooks:
+        """The hooks of its sessions: what was given as `hooks=`, or none yet.
+
+        Register functions with `@agent.hooks.on("before_tool")`.
+        """
+        return self._composition.hooks
+
+
 @takes(AgentOptions)
-class Agent:
+class Agent(AgentFacts):
     """Holds what queries share. Constructed once; use it with `async with`, or close it.
 
     Raises:
@@ -75,19 +107,6 @@ class Agent:
             sessions = late_module("holdfast.agent.sessions")
             self._sessions = sessions.AgentSessions(self._composition, self._new_session)
         return self._sessions
-
-    @property
-    def settings(self) -> Settings:
-        """What new sessions start with."""
-        return self._new_session.settings
-
-    @property
-    def hooks(self) -> Hooks:
-        """The hooks of its sessions: what was given as `hooks=`, or none yet.
-
-        Register functions with `@agent.hooks.on("before_tool")`.
-        """
-        return self._composition.hooks
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,5 +1,6 @@
 """Options of prompts, queries and opened sessions. Each is declared once, as in `agent_options`."""
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypedDict
 
@@ -13,6 +14,8 @@ from holdfast.vocabulary.option_declarations import Option, function_option, lis
 from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.results import OutputT
 from holdfast.vocabulary.settings import Delivery
+
+_MESSAGE_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 Prompt: TypeAlias = str | Sequence[Part] | UserMessage
 OnAbort: TypeAlias = Literal["raise", "return"]
@@ -42,6 +45,25 @@ class SendOptions(TypedDict, total=False):
         list_option(
             "Files by their path, content as bytes, URLs, or parts; read when the prompt is sent.",
             wanted="a list of attachments",
+        ),
+    ]
+
+
+def _is_message_id(value: object) -> bool:
+    return value is None or (isinstance(value, str) and bool(_MESSAGE_ID.fullmatch(value)))
+
+
+class AdmissionOptions(SendOptions, total=False):
+    """What may be said of a prompt that is sent without waiting for the answer."""
+
+    message_id: Annotated[
+        str | None,
+        Option(
+            "An id for the message, of your choice and unique in the session. A message that the "
+            "session has already is not taken in again, so sending may be repeated.",
+            default=None,
+            fits=_is_message_id,
+            wanted="1 to 128 letters, digits, dots, colons, dashes and underscores",
         ),
     ]
 

@@ -228,10 +228,10 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
         await live.queue.wait_idle()
         return live.status
 
-    def abort(self, reason: str | None = None) -> None:
-        """Stop the running query: from any thread, any number of times; what came is kept."""
+    def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
+        """Stop the query (with an id: only that one), from any thread; what came is kept."""
         if self._live is not None:
-            self._live.abort(reason)
+            self._live.abort(reason, query_id=query_id)
 
     # The session as a whole.
 

@@ -10,7 +10,12 @@ from msgspec.structs import replace
 
 from holdfast.administration import transfer
 from holdfast.administration.catalogue import NotedSessions, changes_of
-from holdfast.administration.descriptions import SessionChanges, SessionDescription, describe
+from holdfast.administration.descriptions import (
+    FoundPrompt,
+    SessionChanges,
+    SessionDescription,
+    describe,
+)
 from holdfast.administration.finding import refuse_unknown
 from holdfast.administration.maintenance import (
     SessionHealth,
@@ -21,7 +26,7 @@ from holdfast.administration.maintenance import (
 )
 from holdfast.administration.transfer import write_pieces
 from holdfast.agent.session import AgentSession
-from holdfast.vocabulary.entries import SessionOpened
+from holdfast.vocabulary.entries import InputQueued, QueryStarted, SessionOpened
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import SessionId
 
@@ -142,6 +147,17 @@ class AgentSessions(NotedSessions):
             imported = await self._import(source, of, opening)
         self.announce("created", imported.session.id)
         return imported
+
+    async def find_prompt(self, reference: str, message_id: str) -> FoundPrompt | None:
+        """Find a prompt that was sent with an id of its sender's choice; None without one."""
+        record = await self.record(reference)
+        for entry in await self._composition.store.log.read(record.id):
+            if isinstance(entry, InputQueued | QueryStarted):
+                message = entry.message
+                if message is not None and message.id == message_id:
+                    query_id = message.query_id or entry.query_id
+                    return FoundPrompt(seq=entry.seq, query_id=query_id, parts=message.parts)
+        return None
 
     async def verify(self, reference: str) -> SessionHealth:
         """Read a whole session and say what cannot be read, and whether it can be opened."""

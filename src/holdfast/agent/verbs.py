@@ -4,9 +4,11 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Unpack
 
+from msgspec.structs import replace
+
 from holdfast.agent.option_checks import check_id, check_options, decided, takes
 from holdfast.agent.prompts import attach, make_prompt
-from holdfast.agent.query_options import Prompt, SendOptions
+from holdfast.agent.query_options import AdmissionOptions, Prompt
 from holdfast.vocabulary.approvals import ApprovalRequest, ApprovalScope, Approve, Deny
 from holdfast.vocabulary.commands import (
     AbortQuery,
@@ -17,7 +19,15 @@ from holdfast.vocabulary.commands import (
     new_command_id,
 )
 from holdfast.vocabulary.events import Event, SessionStatus
-from holdfast.vocabulary.ids import ApprovalId, QueryId, SessionId, new_input_id, new_query_id
+from holdfast.vocabulary.ids import (
+    ApprovalId,
+    MessageId,
+    QueryId,
+    SessionId,
+    new_input_id,
+    new_query_id,
+    query_id_for,
+)
 from holdfast.vocabulary.json_types import Json, writable_or_none
 from holdfast.vocabulary.messages import Message
 
@@ -39,21 +49,29 @@ class SessionVerbs(ABC):
     async def _tell(self, command: Command) -> None:
         """Hand a command to the session; it is durable when this returns."""
 
-    @takes(SendOptions)
-    async def send(self, prompt: Prompt, **options: Unpack[SendOptions]) -> QueryId:
+    @takes(AdmissionOptions)
+    async def send(self, prompt: Prompt, **options: Unpack[AdmissionOptions]) -> QueryId:
         """Send a prompt without waiting for the answer, and return the id of its query.
 
         The prompt is in the store when this returns. Nothing that the caller does afterwards aborts
         the query except `abort`. The answer comes through `events` and the other observers. With
         `delivery="steer"` a prompt may join the query that runs; then no query has the id.
 
+        With a `message_id` it may be sent again: the session takes it in once, and the id of its
+        query is the same each time.
+
         Raises:
             SessionError: BUSY with `delivery="reject"`, CLOSED when the session is closed.
+            StoreError: CONFLICT when the session has another message with this `message_id`. A
+                session that another process holds does not raise it, and ignores the prompt.
 
         """
-        options = check_options(options, SendOptions, door="session.send()")
-        query_id = new_query_id()
+        options = check_options(options, AdmissionOptions, door="session.send()")
+        message_id = options["message_id"]
+        query_id = new_query_id() if message_id is None else query_id_for(message_id)
         message = make_prompt(prompt, options, query_id)
+        if message_id is not None:
+            message = replace(message, id=MessageId(message_id))
         message = await attach(message, options, cwd=self._composition.configuration.cwd)
         await self._tell(
             SendPrompt(
@@ -61,6 +79,7 @@ class SessionVerbs(ABC):
                 input_id=new_input_id(),
                 message=message,
                 delivery=options["delivery"],
+                once=message_id is not None,
             )
         )
         return query_id
@@ -153,9 +172,10 @@ class AgentRemote(SessionVerbs):
         """
         return (await self._composition.look_at(self._session_id)).status
 
-    async def abort(self, reason: str | None = None) -> None:
-        """Ask for the running query to be stopped."""
-        await self._tell(AbortQuery(id=new_command_id(), reason=writable_or_none(reason)))
+    async def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
+        """Ask for the running query to be stopped; with an id, only if it is that one."""
+        told, meant = writable_or_none(reason), QueryId(query_id) if query_id else None
+        await self._tell(AbortQuery(id=new_command_id(), reason=told, query_id=meant))
 
     def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
         """Read what happened after a `seq`, then what happens, until closed or deleted."""

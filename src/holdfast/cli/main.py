@@ -31,6 +31,8 @@ _LATE = {
     "mcp": ("holdfast.cli.mcp_commands", "command", "List, add, remove and test MCP servers."),
     "models": ("holdfast.cli.models_commands", "command", "List models, and fetch local ones."),
     "schema": (_MACHINE, "schema", "Print the JSON Schema of a line of stream-json."),
+    "keys": ("holdfast.server.command", "keys", "Manage the API keys of `holdfast serve`."),
+    "serve": ("holdfast.server.command", "serve", "Serve sessions over HTTP."),
     "sessions": (
         "holdfast.cli.sessions_commands",
         "command",
@@ -39,6 +41,7 @@ _LATE = {
     "trust": (_MACHINE, "trust", "Trust the settings and rules of this project's file."),
 }
 """Commands by the module that has them, with the line that `--help` shows: it loads none."""
+_OF_EXTRAS = frozenset(("starlette", "uvicorn"))
 
 
 class _Commands(click.Group):
@@ -51,7 +54,13 @@ class _Commands(click.Group):
         if cmd_name not in _LATE:
             return super().get_command(ctx, cmd_name)
         module, name, _ = _LATE[cmd_name]
-        command: click.Command = getattr(import_module(module), name)
+        try:
+            command: click.Command = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            if error.name not in _OF_EXTRAS:
+                raise
+            told = f"`holdfast {cmd_name}` needs the extra `server`: pip install 'holdfast[server]'"
+            raise click.UsageError(told) from error
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,12 +1,13 @@
 """SessionCommands: carries out what a session is told, by this process or by another one."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.blocks.tool_registry.registry import InvalidInput, ToolRegistryInterface
 from holdfast.ports.clock import Clock
 from holdfast.ports.runner import QueryInput
-from holdfast.ports.session_store import Inbox
+from holdfast.ports.session_store import Store
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.approvals import Approve, Decision, Deny
@@ -19,11 +20,11 @@ from holdfast.vocabulary.commands import (
     DenyCall,
     SendPrompt,
 )
-from holdfast.vocabulary.entries import ApprovalRequested
+from holdfast.vocabulary.entries import ApprovalRequested, InputQueued, QueryStarted
 from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError, ToolError
-from holdfast.vocabulary.ids import ApprovalId, SessionId, new_query_id
+from holdfast.vocabulary.ids import ApprovalId, MessageId, SessionId, new_query_id
 from holdfast.vocabulary.json_types import JsonObject
-from holdfast.vocabulary.parts import ToolCallPart
+from holdfast.vocabulary.parts import Part, ToolCallPart
 
 _REST_SECONDS = 1.0
 """How long a store that failed is left alone."""
@@ -34,8 +35,8 @@ class CommandedSession(Protocol):
 
     session_id: SessionId
 
-    def abort(self, reason: str | None = None) -> None:
-        """Stop the running query."""
+    def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
+        """Stop the running query; with an id, only if it is that one."""
         ...
 
     async def decide(
@@ -68,16 +69,20 @@ class SessionCommands:
         session: CommandedSession,
         *,
         queue: PromptQueue,
-        inbox: Inbox,
+        store: Store,
         recorder: SessionRecorder,
         clock: Clock,
     ) -> None:
         self._session = session
         self._queue = queue
-        self._inbox = inbox
+        self._inbox = store.inbox
+        self._log = store.log
         self._recorder = recorder
         self._clock = clock
         self._seen: set[CommandId] = set()
+        self._prompts: dict[MessageId, tuple[Part, ...]] | None = None
+        """The prompts of the log by their id, once they were asked for."""
+        self._one_admits = asyncio.Lock()
 
     async def carry_out(self, command: Command) -> None:
         """Carry out a command of this process.
@@ -138,14 +143,14 @@ class SessionCommands:
     ) -> None:
         """Do what a command says; what comes of it and its consumption are one append."""
         match command:
-            case AbortQuery(reason=reason):
-                self._session.abort(reason)
+            case AbortQuery(reason=reason, query_id=query_id):
+                self._session.abort(reason, query_id=query_id)
                 if consumed:
                     await self._recorder.commit((), consumed=consumed)
-            case SendPrompt(message=message, delivery=delivery):
-                query_id = message.query_id or new_query_id()
-                query = QueryInput(query_id=query_id, message=message, sender=message.sender)
-                await self._queue.admit(query, delivery, consumed=consumed, starts=starts)
+            case SendPrompt(once=True):
+                await self._admit_once(command, consumed=consumed, starts=starts)
+            case SendPrompt():
+                await self._admit(command, consumed=consumed, starts=starts)
             case ApproveCall(approval_id=approval_id, arguments=arguments, scope=scope):
                 decision = Approve(
                     arguments=arguments, scope=scope, by=command.by, feedback=command.feedback
@@ -160,6 +165,49 @@ class SessionCommands:
                 await self._session.decide(approval_id, denial, consumed=consumed)
             case ChangeSession(changes=changes):
                 await self._session.change(changes, consumed=consumed)
+
+    async def _admit(
+        self, command: SendPrompt, *, consumed: Sequence[CommandId], starts: bool
+    ) -> None:
+        message = command.message
+        query_id = message.query_id or new_query_id()
+        query = QueryInput(query_id=query_id, message=message, sender=message.sender)
+        await self._queue.admit(query, command.delivery, consumed=consumed, starts=starts)
+
+    async def _admit_once(
+        self, command: SendPrompt, *, consumed: Sequence[CommandId], starts: bool
+    ) -> None:
+        """Take in a prompt unless the log has it; its sender may have sent it before.
+
+        Raises:
+            StoreError: CONFLICT when the log has another message with its id, and its sender is in
+                this process.
+
+        """
+        message = command.message
+        async with self._one_admits:
+            if self._prompts is None:
+                self._prompts = await self._prompts_in_log()
+            known = self._prompts.get(message.id)
+            if known is None:
+                try:
+                    await self._admit(command, consumed=consumed, starts=starts)
+                except BaseException:
+                    self._prompts = None  # whether it is in the log is to be seen there
+                    raise
+                self._prompts[message.id] = message.parts
+            elif consumed:
+                await self._recorder.commit((), consumed=consumed)
+            elif known != message.parts:
+                told = f"the session has another message with the id {message.id!r}"
+                raise StoreError(ErrorCode.CONFLICT, told)
+
+    async def _prompts_in_log(self) -> dict[MessageId, tuple[Part, ...]]:
+        entries = await self._log.read(self._session.session_id)
+        prompts = [
+            entry.message for entry in entries if isinstance(entry, InputQueued | QueryStarted)
+        ]
+        return {message.id: message.parts for message in prompts if message is not None}
 
 
 def refuse_misfit(

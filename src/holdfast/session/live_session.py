@@ -187,7 +187,7 @@ class LiveSession:
         return SessionCommands(
             self,
             queue=self.queue,
-            inbox=self._resources.store.inbox,
+            store=self._resources.store,
             recorder=self.recorder,
             clock=self._resources.clock,
         )
@@ -302,10 +302,10 @@ class LiveSession:
         changed = SessionChanged(**self.stamp(), changes=changes, origin=origin)
         await self.recorder.commit([changed], consumed=consumed)
 
-    def abort(self, reason: str | None = None) -> None:
-        """Stop the running query, from any thread; nothing happens when none runs."""
+    def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
+        """Stop the running query, from any thread; with an id, only if it is that one."""
         current = self.queue.current
-        if current is not None:
+        if current is not None and query_id in {None, current.query.query_id}:
             current.abort(reason)
 
     def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:

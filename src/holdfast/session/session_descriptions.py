@@ -136,6 +136,8 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     pending: tuple[WaitingPrompt, ...]
     steer_count: int
     queue_count: int
+    head: int = 0
+    """The `seq` of the last entry."""
     context_files: tuple[str, ...] = ()
     """The paths of the instruction files that the model is told."""
     skills: tuple[str, ...] = ()
@@ -161,6 +163,7 @@ def view_of(session_id: SessionId, fold: "SessionFold") -> SessionView:
         queue_count=len(waiting) - steers,
         context_files=tuple(file.path for file in fold.context.files) if fold.context else (),
         skills=tuple(skill.name for skill in fold.context.skills) if fold.context else (),
+        head=fold.head,
     )
 
 

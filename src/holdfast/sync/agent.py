@@ -29,18 +29,15 @@ from holdfast.vocabulary.local_models import LocalModel, OnPull
 from holdfast.vocabulary.outcomes import Err, Ok
 from holdfast.vocabulary.results import AgentResult, OutputT
 from holdfast.vocabulary.settings import RetrySettings, Settings
-from holdfast.vocabulary.tools import ApprovalMode
+from holdfast.vocabulary.tools import ApprovalMode, ToolSpec
 
 ValueT = TypeVar("ValueT")
 
 
-@takes(AgentOptions)
-class Agent:
-    """The blocking face of an agent; see `holdfast.Agent`."""
+class AgentFacts:
+    """What can be read of an agent."""
 
-    def __init__(self, model: str = "", /, **options: Unpack[AgentOptions]) -> None:
-        self._inner = asynchronous.Agent(model, **options)
-        self._access = LoopAccess()
+    _inner: asynchronous.Agent
 
     @property
     def settings(self) -> Settings:
@@ -48,14 +45,33 @@ class Agent:
         return self._inner.settings
 
     @property
-    def sessions(self) -> AgentSessions:
-        """The sessions of the store: to list, search, change, export, import and delete them."""
-        return AgentSessions(self._inner.sessions, self._access)
+    def owner(self) -> str:
+        """Whose sessions it has."""
+        return self._inner.owner
+
+    @property
+    def tools(self) -> tuple[ToolSpec, ...]:
+        """The tools that new sessions offer to the model."""
+        return self._inner.tools
 
     @property
     def hooks(self) -> Hooks:
         """The hooks of its sessions; functions that are not async run in threads."""
         return self._inner.hooks
+
+
+@takes(AgentOptions)
+class Agent(AgentFacts):
+    """The blocking face of an agent; see `holdfast.Agent`."""
+
+    def __init__(self, model: str = "", /, **options: Unpack[AgentOptions]) -> None:
+        self._inner = asynchronous.Agent(model, **options)
+        self._access = LoopAccess()
+
+    @property
+    def sessions(self) -> AgentSessions:
+        """The sessions of the store: to list, search, change, export, import and delete them."""
+        return AgentSessions(self._inner.sessions, self._access)
 
     def __enter__(self) -> Self:
         return self

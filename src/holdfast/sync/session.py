@@ -6,7 +6,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, Unpack
 
 from holdfast.agent.agent_options import SettingsOptions
 from holdfast.agent.option_checks import takes
-from holdfast.agent.query_options import Prompt, QueryOptions, SendOptions
+from holdfast.agent.query_options import AdmissionOptions, Prompt, QueryOptions
 from holdfast.agent.query_stream import QueryStream as AsyncQueryStream
 from holdfast.agent.session import AgentSession as AsyncAgentSession
 from holdfast.agent.session_memory import IncludedAs
@@ -97,8 +97,8 @@ class _SessionVerbs(Generic[InnerT]):
         self._inner = inner
         self._access = access
 
-    @takes(SendOptions)
-    def send(self, prompt: Prompt, **options: Unpack[SendOptions]) -> QueryId:
+    @takes(AdmissionOptions)
+    def send(self, prompt: Prompt, **options: Unpack[AdmissionOptions]) -> QueryId:
         """Send a prompt without waiting for the answer, and return the id of its query."""
         return self._access.call(self._inner.send(prompt, **options))
 
@@ -146,9 +146,9 @@ class AgentRemote(_SessionVerbs[AsyncAgentRemote]):
         """Read what the session is doing, by its log."""
         return self._access.call(self._inner.status())
 
-    def abort(self, reason: str | None = None) -> None:
-        """Ask for the running query to be stopped."""
-        self._access.call(self._inner.abort(reason))
+    def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
+        """Ask for the running query to be stopped; with an id, only if it is that one."""
+        self._access.call(self._inner.abort(reason, query_id=query_id))
 
     def events(self, *, after: int = 0) -> Iterator[Event]:
         """Read what happened after a `seq`, then what happens, until closed or deleted."""
@@ -240,9 +240,9 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         """Wait until no query runs and none is about to; returns the status then."""
         return self._access.call(self._inner.wait_idle())
 
-    def abort(self, reason: str | None = None) -> None:
+    def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
         """Stop the running query: from any thread, any number of times; what came is kept."""
-        self._inner.abort(reason)
+        self._inner.abort(reason, query_id=query_id)
 
     @takes(SettingsOptions)
     def configure(self, **options: Unpack[SettingsOptions]) -> None:

@@ -6,6 +6,7 @@ from typing import BinaryIO, Unpack
 
 from holdfast.administration.descriptions import (
     ActiveContext,
+    FoundPrompt,
     FoundText,
     ListOptions,
     MessageDescription,
@@ -169,6 +170,10 @@ class AgentSessions(ChangedSessions):
     ) -> Imported:
         """Make a new session from a file; its format is recognised unless `of` names it."""
         return self._access.call(self._inner.import_from(source, of=of, name=name))
+
+    def find_prompt(self, reference: str, message_id: str) -> FoundPrompt | None:
+        """Find a prompt that was sent with an id of its sender's choice; None without one."""
+        return self._access.call(self._inner.find_prompt(reference, message_id))
 
     def repair(self) -> int:
         """Derive the index again from the logs; returns how many sessions it holds."""

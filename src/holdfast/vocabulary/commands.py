@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.vocabulary.aliases import COMMAND_ALIASES
 from holdfast.vocabulary.approvals import ApprovalScope
-from holdfast.vocabulary.ids import ApprovalId, InputId, new_id
+from holdfast.vocabulary.ids import ApprovalId, InputId, QueryId, new_id
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.settings import Delivery
@@ -35,6 +35,8 @@ class AbortQuery(_Command, frozen=True, kw_only=True, tag="abort"):
     """Stop what is running."""
 
     reason: str | None = None
+    query_id: QueryId | None = None
+    """The query that is meant; nothing happens when another one runs by then."""
 
 
 class SendPrompt(_Command, frozen=True, kw_only=True, tag="prompt"):
@@ -43,6 +45,8 @@ class SendPrompt(_Command, frozen=True, kw_only=True, tag="prompt"):
     input_id: InputId
     message: UserMessage
     delivery: Delivery = "queue"
+    once: bool = False
+    """Whether a message with this id is taken in only if the log has none yet."""
 
 
 class ApproveCall(_Command, frozen=True, kw_only=True, tag="approve"):

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import NewType
-from uuid import UUID
+from uuid import UUID, uuid5
 
 SessionId = NewType("SessionId", str)
 QueryId = NewType("QueryId", str)
@@ -27,6 +27,8 @@ _DIGIT_OF_BYTE = bytes(ord(_BASE62[byte % 62]) for byte in range(256))
 _COUNTER_BITS = 16
 _HEAD_MASK = (1 << 64) - 1
 _TAIL_BYTES = 10
+_PROMPTS = UUID("6f1d9a52-5d0c-5e0b-9d3a-2b8f4e6c7a10")
+"""The name space of queries whose prompt has an id of the sender's choice."""
 _TAILS = 64
 """How many random tails are drawn at a time: each draw is a call of the operating system."""
 
@@ -124,6 +126,11 @@ def new_session_id() -> SessionId:
 def new_query_id() -> QueryId:
     """Mint the id of a query."""
     return QueryId(_process_ids.ascending("qry"))
+
+
+def query_id_for(message_id: str) -> QueryId:
+    """Return the id of the query of a prompt whose sender chose its id: the same each time."""
+    return QueryId(f"qry_{uuid5(_PROMPTS, message_id).hex}")
 
 
 def new_turn_id() -> TurnId:

@@ -1,0 +1,132 @@
+"""Access: which credentials there are, whose they are, and what they allow."""
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holdfast.vocabulary.errors import ConfigError, ErrorCode
+
+Scope: TypeAlias = Literal["read", "write"]
+ALL_SCOPES: frozenset[Scope] = frozenset(("read", "write"))
+
+COOKIE = "holdfast_session"
+COOKIE_SECONDS = 12 * 3600
+_TOKEN_BYTES = 32
+_SHORTEST_TOKEN = 16
+_LONGEST_TOKEN = 512
+_MOST_COOKIES = 1000
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """The caller of a request: an owner of sessions, and what the credential allows."""
+
+    owner: str
+    scopes: frozenset[Scope] = ALL_SCOPES
+    by_cookie: bool = False
+    """Whether a browser sent the credential by itself: a change then has to prove its origin."""
+
+
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A key as it is stored: its digest, never the key itself."""
+
+    digest: str
+    owner: str
+    scopes: tuple[Scope, ...] = ("read", "write")
+    expires: int | None = None
+    """Milliseconds since 1970; None: never."""
+    label: str = ""
+
+
+class _Login(msgspec.Struct, frozen=True, kw_only=True):
+    principal: Principal
+    expires: int
+
+
+class Access:
+    """Knows the token of the server's own user, the keys of other owners, and logged-in browsers.
+
+    Owns digests only: no credential can be read from it. A digest of 256 random bits is looked up
+    directly; the one token that a person may have chosen is compared in constant time.
+    """
+
+    def __init__(
+        self,
+        token: str | None,
+        *,
+        owner: str = "local",
+        keys: Iterable[ApiKey] = (),
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        if token is not None and not _SHORTEST_TOKEN <= len(token) <= _LONGEST_TOKEN:
+            raise ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                f"the token of a server has {_SHORTEST_TOKEN} to {_LONGEST_TOKEN} characters",
+            )
+        self.owner = owner
+        self._digest = None if token is None else digest_of(token)
+        self._keys = {key.digest: key for key in keys}
+        self._logins: OrderedDict[str, _Login] = OrderedDict()
+        self._now_ms = now_ms or _wall_clock
+
+    def principal_of(self, token: str | None) -> Principal | None:
+        """Return whose token or key this is, or None."""
+        found = self._checked(token)
+        return None if found is None else found.principal
+
+    def log_in(self, token: str | None) -> str | None:
+        """Exchange a token or a key for the value of a cookie; None when it is not valid."""
+        found = self._checked(token)
+        if found is None:
+            return None
+        value = new_token()
+        principal = msgspec.structs.replace(found.principal, by_cookie=True)
+        self._logins[digest_of(value)] = _Login(principal=principal, expires=found.expires)
+        if len(self._logins) > _MOST_COOKIES:
+            self._logins.popitem(last=False)
+        return value
+
+    def log_out(self, cookie: str | None) -> None:
+        """Make a cookie worthless."""
+        self._logins.pop(digest_of(cookie or ""), None)
+
+    def principal_of_cookie(self, cookie: str | None) -> Principal | None:
+        """Return whose cookie this is, or None."""
+        if cookie is None or not 0 < len(cookie) <= _LONGEST_TOKEN:
+            return None
+        login = self._logins.get(digest_of(cookie))
+        return login.principal if login and login.expires > self._now_ms() else None
+
+    def _checked(self, token: str | None) -> _Login | None:
+        """Return whose credential this is, and until when a login with it may last."""
+        if token is None or not 0 < len(token) <= _LONGEST_TOKEN:
+            return None
+        now = self._now_ms()
+        until = now + COOKIE_SECONDS * 1000
+        digest = digest_of(token)
+        if self._digest is not None and hmac.compare_digest(digest, self._digest):
+            return _Login(principal=Principal(owner=self.owner), expires=until)
+        key = self._keys.get(digest)
+        if key is None or (key.expires is not None and key.expires <= now):
+            return None
+        principal = Principal(owner=key.owner, scopes=frozenset(key.scopes))
+        return _Login(principal=principal, expires=min(until, key.expires or until))
+
+
+def new_token() -> str:
+    """Return a credential that cannot be guessed."""
+    return secrets.token_urlsafe(_TOKEN_BYTES)
+
+
+def digest_of(token: str) -> str:
+    """Return the SHA-256 of a credential, as it is stored and looked up."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _wall_clock() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,141 @@
+"""create_app: an ASGI application that serves the sessions of agents over HTTP."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast import Agent, ConfigError, ErrorCode
+from holdfast.server.access import Access
+from holdfast.server.event_routes import MESSAGE_OPERATIONS
+from holdfast.server.gate import Gate
+from holdfast.server.history_routes import HISTORY_OPERATIONS
+from holdfast.server.limits import ServerSettings
+from holdfast.server.operations import Server
+from holdfast.server.problems import ProblemError
+from holdfast.server.server_routes import SERVER_OPERATIONS
+from holdfast.server.session_routes import SESSION_OPERATIONS
+from holdfast.server.sessions import Hub
+
+OPERATIONS = (
+    *SERVER_OPERATIONS,
+    *SESSION_OPERATIONS,
+    *HISTORY_OPERATIONS,
+    *MESSAGE_OPERATIONS,
+)
+_CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
+_DETAILS = {404: "there is no such route", 405: "this route does not have this method"}
+
+
+class HoldfastApp:
+    """An ASGI application. Made by `create_app`; a server or another application runs it."""
+
+    def __init__(self, app: ASGIApp, hub: Hub, inner: Starlette) -> None:
+        self._app = app
+        self.hub = hub
+        self.inner = inner
+        """The application behind the gate, with its routes."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        await self._app(scope, receive, send)
+
+    def end_streams(self) -> None:
+        """End every open stream, so that a server can shut down: clients resume elsewhere."""
+        self.hub.end_streams()
+
+    async def close(self) -> None:
+        """End streams and close the sessions; the agents stay open. The lifespan does this, too."""
+        await self.hub.close()
+
+
+def create_app(
+    agent: Agent,
+    *,
+    token: str | None = None,
+    access: Access | None = None,
+    agents: Callable[[str], Agent | None] | None = None,
+    settings: ServerSettings | None = None,
+) -> HoldfastApp:
+    """Return an ASGI application that serves the sessions of an agent.
+
+    `token` is what clients send as `Authorization: Bearer`; `access` has keys of several owners
+    instead. `agents` returns the agent of each other owner, or None to refuse it: an agent sees the
+    sessions of its own owner only. The agents belong to the caller, who closes them afterwards.
+
+    Raises:
+        ConfigError: CONFIG_MISSING without a token and without access, CONFIG_INVALID when the
+            token is too short.
+
+    """
+    if access is None:
+        if token is None:
+            raise ConfigError(
+                ErrorCode.CONFIG_MISSING, "a server needs a token: holdfast.server.new_token()"
+            )
+        access = Access(token)
+    settings = settings or ServerSettings()
+    own = access.owner
+
+    def agent_of(owner: str) -> Agent | None:
+        if owner == own:
+            return agent
+        return agents(owner) if agents is not None else None
+
+    hub = Hub(agent_of, settings)
+    server = Server(hub, access, OPERATIONS)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
+        del app
+        try:
+            yield
+        finally:
+            await hub.close()
+
+    inner = Starlette(
+        routes=server.routes(),
+        middleware=_cors(settings),
+        exception_handlers={HTTPException: _refused, Exception: _failed},
+        lifespan=lifespan,
+    )
+    inner.router.redirect_slashes = False
+    return HoldfastApp(Gate(inner, settings), hub, inner)
+
+
+def _cors(settings: ServerSettings) -> list[Middleware]:
+    """Let pages of named origins read answers; cookies stay on the server's own pages."""
+    if not settings.origins:
+        return []
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=sorted(settings.origins),
+            allow_methods=["GET", "POST", "PATCH", "DELETE"],
+            allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "Prefer"],
+            expose_headers=["Location", "ETag"],
+        )
+    ]
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Answer what the router refuses."""
+    del request
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    headers = dict(getattr(error, "headers", None) or {})
+    problem = ProblemError(
+        status, _CODES.get(status, "BAD_REQUEST"), _DETAILS.get(status, "refused")
+    )
+    return problem.answer(**headers)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """Answer what nobody foresaw, without saying what it was: the log of the server has it."""
+    del request, error
+    return ProblemError(500, "INTERNAL", "the server failed; its log says why").answer()

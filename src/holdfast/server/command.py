@@ -1,0 +1,142 @@
+"""`holdfast serve` and `holdfast keys`: a server of this user's sessions, and keys for others."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from holdfast import Agent
+from holdfast.administration import state_folder
+from holdfast.administration.configured import command_line_store
+from holdfast.server.access import Access, ApiKey, Scope, digest_of, new_token
+from holdfast.server.app import create_app
+from holdfast.server.key_file import add_key, read_keys, remove_key
+from holdfast.server.limits import ServerSettings
+from holdfast.server.serving import (
+    Certificate,
+    HttpServer,
+    ServerState,
+    announced,
+    is_loopback,
+    listen,
+    url_of,
+)
+
+_DAY_MS = 24 * 3600 * 1000
+
+
+@click.command(help="Serve sessions over HTTP, to programs of this user and to holders of keys.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The IP address to listen on.")
+@click.option("--port", default=4747, show_default=True, type=click.IntRange(0, 65535))
+@click.option("--model", "-m", help="The model of new sessions, as `provider/model`.")
+@click.option("--store", help="Where sessions are kept; by default as for the command line.")
+@click.option("--tls-certificate", type=click.Path(exists=True, dir_okay=False))
+@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False))
+@click.option("--behind-proxy", is_flag=True, help="A proxy adds TLS: listen beyond this machine.")
+@click.option("--allow-host", "hosts", multiple=True, help="A Host header to answer to.")
+@click.option("--cors", "origins", multiple=True, help="An origin whose pages may call.")
+@click.option(
+    "--tools-for-keys", is_flag=True, help="Let owners of API keys use files and the shell, too."
+)
+def serve(**flags: object) -> None:
+    """Listen until SIGINT or SIGTERM; then streams end, and running queries may end."""
+    asyncio.run(_serve(flags))
+
+
+async def _serve(flags: dict[str, Any]) -> None:
+    tls = _certificate(flags)
+    sock = listen(
+        flags["host"], flags["port"], is_protected=tls is not None or flags["behind_proxy"]
+    )
+    if not (flags["hosts"] or is_loopback(flags["host"])):
+        sock.close()
+        raise click.UsageError("name the hosts that clients use with --allow-host")
+    token, folder = new_token(), state_folder()
+    settings = ServerSettings(
+        hosts=frozenset(each.lower() for each in flags["hosts"]),
+        origins=frozenset(each.lower() for each in flags["origins"]),
+    )
+    url = url_of(sock, has_tls=tls is not None)
+    state = ServerState(url=url, pid=os.getpid(), token=token)
+    make = _agent_maker(flags)
+    others: dict[str, Agent] = {}
+
+    def agent_of(owner: str) -> Agent:
+        if owner not in others:
+            others[owner] = make(owner, has_tools=flags["tools_for_keys"])
+        return others[owner]
+
+    async with make(None, has_tools=True) as agent:
+        access = Access(token, owner=agent.owner, keys=read_keys(folder))
+        app = create_app(agent, access=access, agents=agent_of, settings=settings)
+        try:
+            with announced(folder, state) as path:
+                click.echo(f"{url}/#token={token}\nthe token is in {path}", err=True)
+                await HttpServer(app, tls=tls).serve(sockets=[sock])
+        finally:
+            for other in others.values():
+                await other.close()
+
+
+def _certificate(flags: dict[str, Any]) -> Certificate | None:
+    certificate, key = flags["tls_certificate"], flags["tls_key"]
+    if (certificate is None) != (key is None):
+        raise click.UsageError("--tls-certificate and --tls-key are given together")
+    return None if certificate is None else Certificate(certificate=certificate, key=key)
+
+
+def _agent_maker(flags: dict[str, Any]) -> Callable[..., Agent]:
+    """Return what makes the agent of an owner: the built-in tools only where they are allowed."""
+    shared: dict[str, Any] = {"store": flags["store"] or command_line_store()}
+    if flags["model"]:
+        shared["model"] = flags["model"]
+
+    def make(owner: str | None, *, has_tools: bool) -> Agent:
+        options = dict(shared)
+        if owner is not None:
+            options["owner"] = owner
+        if has_tools:
+            options["workspace"] = Path.cwd()
+        return Agent(**options)
+
+    return make
+
+
+@click.group(help="Manage the API keys of `holdfast serve`.")
+def keys() -> None:
+    """Manage API keys; only their digests are stored."""
+
+
+@keys.command("add")
+@click.argument("owner")
+@click.option("--read-only", is_flag=True, help="The key may read only.")
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="How long it is valid.")
+@click.option("--label", default="", help="What it is for.")
+def add(owner: str, *, read_only: bool, days: float | None, label: str) -> None:
+    """Make a key for an owner, and print it: it is shown only now."""
+    key = new_token()
+    scopes: tuple[Scope, ...] = ("read",) if read_only else ("read", "write")
+    expires = None if days is None else int(time.time_ns() // 1_000_000 + days * _DAY_MS)
+    made = ApiKey(digest=digest_of(key), owner=owner, scopes=scopes, expires=expires, label=label)
+    add_key(state_folder(), made)
+    click.echo(key)
+
+
+@keys.command("list")
+def list_keys() -> None:
+    """List keys by the first digits of their digests."""
+    for key in read_keys(state_folder()):
+        until = "" if key.expires is None else f"  until {time.ctime(key.expires / 1000)}"
+        click.echo(f"{key.digest[:12]}  {key.owner}  {'+'.join(key.scopes)}{until}  {key.label}")
+
+
+@keys.command("remove")
+@click.argument("digest")
+def remove(digest: str) -> None:
+    """Remove a key by the first digits of its digest; a running server is started again for it."""
+    if not remove_key(state_folder(), digest):
+        raise click.UsageError(f"there is not exactly one key {digest!r}")

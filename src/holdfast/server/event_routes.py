@@ -1,0 +1,190 @@
+"""Routes that stream events, and the operations of messages: what a client follows a session by."""
+
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Annotated
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.administration.descriptions import SessionEvent
+from holdfast.server.event_stream import (
+    RETRY,
+    SSE,
+    EventStream,
+    StreamAnswer,
+    frame_of,
+    resume_point,
+    told_frame,
+)
+from holdfast.server.feeds import Funnel
+from holdfast.server.message_routes import (
+    Admitted,
+    ApprovalAnswer,
+    CancelBody,
+    NewMessage,
+    Pending,
+    ResumeBody,
+    Resumed,
+    answer_approval,
+    cancel_query,
+    list_approvals,
+    resume_session,
+    send_message,
+)
+from holdfast.server.operations import JSON, Call, Operation
+from holdfast.server.problems import ProblemError
+from holdfast.server.session_routes import ONE_SESSION
+from holdfast.server.sessions import Told, named_events
+
+
+class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events to send."""
+
+    after: Annotated[int, msgspec.Meta(ge=0, le=10**15)] | None = None
+    follow: bool = True
+    types: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
+    """Kinds of events, separated by commas; all without it."""
+
+
+async def stream_events(call: Call) -> Response:
+    """Replay events from a `seq` on, then follow."""
+    query: EventsQuery = call.query
+    found = await call.sessions.describe(call.path["session_id"])
+    after = resume_point(call.request, query.after)
+    if after > found.head:
+        raise ProblemError(410, "SEQ_UNKNOWN", f"the log ends at {found.head}", head=found.head)
+    hub, owner = call.server.hub, call.principal.owner
+    feed = call.sessions.feed(found.id, after=after)
+    stream = EventStream(
+        feed,
+        call.server.encoder,
+        head=found.head,
+        types=frozenset((query.types or "").split(",")) - {""},
+        follow=query.follow,
+    )
+
+    async def frames() -> AsyncGenerator[bytes, None]:
+        with hub.feeding(owner, feed):
+            source = stream.frames(ping_seconds=hub.settings.ping_seconds)
+            async with contextlib.aclosing(source):
+                async for frame in source:
+                    yield frame
+
+    return StreamAnswer(frames(), on_end=hub.streams.begin(owner))
+
+
+async def stream_all(call: Call) -> Response:
+    """Send what happens in every session of the caller that is open in this process."""
+    return StreamAnswer(
+        _all_frames(call), on_end=call.server.hub.streams.begin(call.principal.owner)
+    )
+
+
+async def _all_frames(call: Call) -> AsyncGenerator[bytes, None]:
+    hub, owner = call.server.hub, call.principal.owner
+    funnel: Funnel[Told] = Funnel()
+    forget = call.sessions.agent.sessions.on(funnel.offer)
+    try:
+        with hub.showing(owner, funnel):
+            for session_id, session in hub.sessions_open(owner).items():
+                funnel.add(named_events(session_id, session, after=session.snapshot().head))
+            yield RETRY
+            while not hub.is_closing:
+                taken = await funnel.take(hub.settings.ping_seconds)
+                if taken is None:
+                    yield frame_of("ping", {})
+                elif taken:
+                    yield b"".join(_frame(call, told) for told in taken)
+    finally:
+        forget()
+        await funnel.close()
+
+
+def _frame(call: Call, told: Told) -> bytes:
+    if isinstance(told, SessionEvent):
+        return frame_of(f"session.{told.kind}", {"session_id": told.session_id})
+    return told_frame(call.server.encoder, *told)
+
+
+MESSAGE_OPERATIONS = (
+    Operation(
+        method="POST",
+        path=f"{ONE_SESSION}/messages",
+        name="send_message",
+        summary="Send a prompt: 202 when it is stored; `Accept: text/event-stream` streams the "
+        "answer, `Prefer: wait=60` waits for it. A disconnect does not stop the query.",
+        handler=send_message,
+        scope="write",
+        body=NewMessage,
+        status=202,
+        also=(200,),
+        answer=Admitted,
+        media=(JSON, SSE),
+        tag="messages",
+    ),
+    Operation(
+        method="GET",
+        path=f"{ONE_SESSION}/events",
+        name="stream_events",
+        summary="Server-sent events: the log after a seq, then what happens. `id:` is the seq.",
+        handler=stream_events,
+        scope="read",
+        query=EventsQuery,
+        media=(SSE,),
+        tag="messages",
+    ),
+    Operation(
+        method="GET",
+        path="/api/v1/events",
+        name="stream_all",
+        summary="What happens in all sessions that are open here, on one stream, without replay.",
+        handler=stream_all,
+        scope="read",
+        media=(SSE,),
+        tag="messages",
+    ),
+    Operation(
+        method="POST",
+        path=f"{ONE_SESSION}/cancel",
+        name="cancel_query",
+        summary="Stop the running query; the id of one that does not run is ignored.",
+        handler=cancel_query,
+        scope="write",
+        body=CancelBody,
+        status=202,
+        tag="messages",
+    ),
+    Operation(
+        method="GET",
+        path=f"{ONE_SESSION}/approvals",
+        name="list_approvals",
+        summary="List the tool calls that wait for an answer.",
+        handler=list_approvals,
+        scope="read",
+        answer=Pending,
+        tag="messages",
+    ),
+    Operation(
+        method="POST",
+        path=f"{ONE_SESSION}/approvals/{{approval_id}}",
+        name="answer_approval",
+        summary="Allow or reject a tool call.",
+        handler=answer_approval,
+        scope="write",
+        body=ApprovalAnswer,
+        status=202,
+        tag="messages",
+    ),
+    Operation(
+        method="POST",
+        path=f"{ONE_SESSION}/resume",
+        name="resume_session",
+        summary="Open a session again, and carry on a query that had not ended.",
+        handler=resume_session,
+        scope="write",
+        body=ResumeBody,
+        answer=Resumed,
+        tag="messages",
+    ),
+)

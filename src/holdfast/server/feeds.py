@@ -1,0 +1,173 @@
+"""Feeds: the events of sessions for streams, from the log and from sessions that are open here.
+
+A session that is open in this process gives its live deltas, too. One that another process holds,
+or none, is followed in its log. A feed changes from one to the other by `seq`: no entry is lost or
+doubled, and a consumer that does not read makes the session's observer lag instead of a queue grow.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Generic, TypeAlias, TypeVar
+
+from holdfast import AgentError, Event
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.events import ObserverLagged, SessionDeleted
+
+ItemT = TypeVar("ItemT")
+_ROOM = 256
+"""How many items wait for a consumer before their source waits."""
+
+Source: TypeAlias = AsyncGenerator[Event, None]
+OpenSource: TypeAlias = Callable[[int], Awaitable[tuple[Source, bool]]]
+"""Opens the events after a `seq`; says whether they are those of a session that is open here."""
+
+
+class Funnel(Generic[ItemT]):
+    """Collects the items of generators for one consumer, who takes all that are there at once.
+
+    Owns the tasks that read the generators. A generator whose items are not taken waits.
+    """
+
+    def __init__(self) -> None:
+        self._items: deque[ItemT] = deque()
+        self._ready = asyncio.Event()
+        self._room = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a generator may still have items."""
+        return any(not task.done() for task in self._tasks)
+
+    def add(self, source: AsyncGenerator[ItemT, None]) -> asyncio.Task[None]:
+        """Read a generator, and close it at the end."""
+        task = asyncio.get_running_loop().create_task(self._read(source))
+        self._tasks.add(task)
+        return task
+
+    def offer(self, item: ItemT) -> bool:
+        """Add an item from outside, unless too many wait; returns whether it was added."""
+        if len(self._items) >= 2 * _ROOM:
+            return False
+        self._items.append(item)
+        self._ready.set()
+        return True
+
+    def wake(self) -> None:
+        """Let the consumer look, though there is no item."""
+        self._ready.set()
+
+    async def take(self, seconds: float) -> list[ItemT] | None:
+        """Return the items that came; none when it was woken, None when nothing happened."""
+        if not self._items and not self._ready.is_set():
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._ready.wait()
+            except TimeoutError:
+                return None
+        self._ready.clear()
+        taken = list(self._items)
+        self._items.clear()
+        self._room.set()
+        return taken
+
+    async def close(self) -> None:
+        """Stop reading."""
+        tasks, self._tasks = self._tasks, set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._items.clear()
+
+    async def _read(self, source: AsyncGenerator[ItemT, None]) -> None:
+        try:
+            async with contextlib.aclosing(source):
+                async for item in source:
+                    self._items.append(item)
+                    self._ready.set()
+                    while len(self._items) >= _ROOM:
+                        self._room.clear()
+                        await self._room.wait()
+        except AgentError:
+            pass  # the session or the store was closed: the feed looks where to go on
+        finally:
+            self._ready.set()
+
+
+class SessionFeed:
+    """The events of one session after a `seq`, wherever the session is."""
+
+    def __init__(self, open_source: OpenSource, *, session_id: str, after: int) -> None:
+        self.session_id = session_id
+        self.seen = after
+        """The `seq` of the last entry that was delivered."""
+        self._open_source = open_source
+        self._funnel: Funnel[Event] = Funnel()
+        self._is_stopped = self._is_moved = self._is_live = False
+
+    def stop(self) -> None:
+        """End the feed: the server shuts down."""
+        self._is_stopped = True
+        self._funnel.wake()
+
+    def move(self) -> None:
+        """Look again where the events come from: the session was opened here."""
+        self._is_moved = True
+        self._funnel.wake()
+
+    async def begin(self) -> None:
+        """Read from now on, so that nothing live is missed; `batches` or `close` must follow."""
+        self._is_moved = False
+        source, self._is_live = await self._open_source(self.seen)
+        reading = self._funnel.add(source)
+        await asyncio.wait({reading}, timeout=0)  # it observes the session from its first step on
+
+    async def close(self) -> None:
+        """Stop reading."""
+        await self._funnel.close()
+
+    async def batches(self, *, ping_seconds: float) -> AsyncGenerator[list[Event], None]:
+        """Yield events, all that are there at once; an empty list when nothing happened."""
+        try:
+            while not self._is_stopped:
+                if not self._funnel.is_reading:
+                    await self.begin()
+                while batch := await self._next(ping_seconds):
+                    fresh = [] if batch == [None] else self._fresh(batch)
+                    if fresh or batch == [None]:
+                        yield fresh
+                    if any(isinstance(item, ObserverLagged | SessionDeleted) for item in fresh):
+                        return
+                if not (self._is_live or self._is_moved):
+                    return  # the log itself came to its end: the store is closed
+                await self.close()
+        except AgentError:
+            yield [SessionDeleted(session_id=self.session_id)]  # type: ignore[arg-type]  # our id
+        finally:
+            await self.close()
+
+    async def _next(self, seconds: float) -> "list[Event] | list[None]":
+        """Return what came, `[None]` when nothing did for a while, nothing at the end."""
+        while not (self._is_stopped or self._is_moved):
+            is_reading = self._funnel.is_reading
+            taken = await self._funnel.take(seconds if is_reading else 0)
+            if taken:
+                return taken
+            if not is_reading:
+                return []
+            if taken is None:
+                return [None]
+        return []
+
+    def _fresh(self, batch: "list[Event] | list[None]") -> list[Event]:
+        fresh: list[Event] = []
+        for event in batch:
+            if isinstance(event, Entry) and event.seq:
+                if event.seq <= self.seen:
+                    continue
+                self.seen = event.seq
+            if event is not None:
+                fresh.append(event)
+        return fresh

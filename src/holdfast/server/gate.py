@@ -1,0 +1,141 @@
+"""The gate before every request: its host, its origin, its size. For WebSocket, too.
+
+A page of another site can make a browser send requests to this machine. The check of Host stops
+names that were rebound to it, the checks of Origin and Sec-Fetch-Site stop pages. The credential is
+checked afterwards, by the route.
+"""
+
+import re
+from collections.abc import Iterable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast.server.limits import ServerSettings
+from holdfast.server.problems import ProblemError
+
+_NAMES = ("127.0.0.1", "localhost", "[::1]")
+_HOST = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
+_SAFE = frozenset(("GET", "HEAD"))
+_HEADER_BYTES = 64 * 1024
+_IMPORTS = "/sessions:import"
+_SECURE_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+]
+
+
+class BodyTooLargeError(Exception):
+    """A body without a content length turned out to be too long."""
+
+
+class Gate:
+    """An ASGI layer that refuses a request before anything else looks at it."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self._app = app
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or answer it with what is wrong."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        limit = self._limit_of(scope)
+        problem = self._refusal(scope, limit)
+        if scope["type"] == "websocket":
+            if problem is None:
+                await self._app(scope, receive, send)
+            else:
+                await receive()
+                await send({"type": "websocket.close", "code": 1008, "reason": problem.body.detail})
+        elif problem is None:
+            await self._app(scope, _bounded(receive, limit), _hardened(send))
+        else:
+            await problem.answer()(scope, receive, _hardened(send))
+
+    def _limit_of(self, scope: Scope) -> int:
+        """Return how large a body may be; only an import may be larger. Grants nothing else."""
+        is_import = scope.get("path", "").endswith(_IMPORTS)
+        return self._settings.import_bytes if is_import else self._settings.body_bytes
+
+    def _refusal(self, scope: Scope, limit: int) -> ProblemError | None:
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        if sum(len(name) + len(value) for name, value in headers) > _HEADER_BYTES:
+            return ProblemError(400, "HEADERS_TOO_LARGE", "the headers are too large")
+        hosts = _all(headers, b"host")
+        if len(hosts) != 1 or not self._knows_host(hosts[0], scope):
+            return ProblemError(400, "HOST_REFUSED", "the server does not answer to this host name")
+        if self._is_foreign(scope, headers, hosts[0]):
+            return ProblemError(403, "ORIGIN_REFUSED", "requests from this origin are refused")
+        lengths = _all(headers, b"content-length")
+        if len(lengths) > 1 or any(not each.isdecimal() for each in lengths):
+            return ProblemError(400, "BAD_REQUEST", "the content length is not valid")
+        if lengths and int(lengths[0]) > limit:
+            return ProblemError(413, "TOO_LARGE", f"a body has at most {limit} bytes")
+        return None
+
+    def _knows_host(self, host: str, scope: Scope) -> bool:
+        host = host.lower()
+        found = _HOST.fullmatch(host)
+        if found is None:
+            return False
+        if self._settings.hosts:
+            return host in self._settings.hosts
+        server = scope.get("server")
+        port = int(found[2]) if found[2] else _default_port(scope)
+        return found[1] in _NAMES and (server is None or server[1] in {None, port})
+
+    def _is_foreign(self, scope: Scope, headers: list[tuple[bytes, bytes]], host: str) -> bool:
+        origins = [each.lower() for each in _all(headers, b"origin")]
+        if len(origins) > 1:
+            return True
+        if origins and origins[0] in self._settings.origins:
+            return False
+        if origins and origins[0] not in {f"http://{host}".lower(), f"https://{host}".lower()}:
+            return True
+        if scope["type"] == "websocket" and not origins:
+            return not _all(headers, b"authorization")
+        site = _all(headers, b"sec-fetch-site")
+        mode = _all(headers, b"sec-fetch-mode")
+        is_navigation = scope.get("method") in _SAFE and mode == ["navigate"]
+        return any(each not in {"same-origin", "none"} for each in site) and not is_navigation
+
+
+def _default_port(scope: Scope) -> int:
+    return 443 if scope.get("scheme") in {"https", "wss"} else 80
+
+
+def _all(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in headers if key == name]
+
+
+def _hardened(send: Send) -> Send:
+    """Add the headers that keep a browser from guessing types, framing pages or leaking URLs."""
+
+    async def send_hardened(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            given = {name.lower() for name, _ in message["headers"]}
+            more = [each for each in _SECURE_HEADERS if each[0] not in given]
+            if b"cache-control" not in given:
+                more.append((b"cache-control", b"no-store"))
+            message = {**message, "headers": [*message["headers"], *more]}
+        await send(message)
+
+    return send_hardened
+
+
+def _bounded(receive: Receive, limit: int) -> Receive:
+    """Count the bytes of a body as they come; one without a content length may not be endless."""
+    seen = 0
+
+    async def count() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > limit:
+            raise BodyTooLargeError
+        return message
+
+    return count

@@ -1,0 +1,204 @@
+"""Routes about the history of a session: fork, rewind, export, import, usage."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncGenerator
+from typing import Annotated, BinaryIO
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+
+from holdfast import SessionDescription
+from holdfast.administration.descriptions import SessionStats
+from holdfast.administration.transfer import Imported
+from holdfast.serialization.exchange.formats import ARCHIVE, FORMATS
+from holdfast.server.operations import Call, Operation, json_answer
+from holdfast.server.problems import ProblemError
+from holdfast.server.session_routes import ONE_SESSION, Name, Strict
+from holdfast.vocabulary.compactions import Compaction
+
+_FORMATS = {
+    ARCHIVE: ("application/x-ndjson", ".jsonl"),
+    **{name: (each.media_type, each.suffix) for name, each in FORMATS.items()},
+}
+_IN_MEMORY = 1024 * 1024
+FormatName = Annotated[str, msgspec.Meta(pattern=f"^({'|'.join(_FORMATS)})$")]
+
+
+class ForkBody(Strict, frozen=True, kw_only=True):
+    """Where a copy ends, and its name."""
+
+    at_message_id: Name | None = None
+    name: Name | None = None
+
+
+class RewindBody(Strict, frozen=True, kw_only=True):
+    """The message that becomes the last one; null takes the last rewind back."""
+
+    message_id: Name | None = None
+
+
+class CompactBody(Strict, frozen=True, kw_only=True):
+    """How to compact."""
+
+    instructions: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)] | None = None
+    """What the summary is to pay attention to."""
+
+
+class ExportQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """How a session is exported."""
+
+    format: FormatName = "archive"
+    redact: bool = False
+    """Whether secrets, paths and media are masked."""
+
+
+class ImportQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """How a file is read."""
+
+    format: FormatName | None = None
+    """Recognised without one."""
+    name: Name | None = None
+
+
+async def fork_session(call: Call) -> Response:
+    """Copy a session, up to a message or as a whole."""
+    body: ForkBody = call.body
+    async with call.sessions.held(call.path["session_id"]) as session:
+        forked = await session.fork(after=body.at_message_id, name=body.name)
+        await forked.close()
+    made = await call.sessions.describe(forked.session_id or "")
+    return json_answer(made, status=201, location=f"/api/v1/sessions/{made.id}")
+
+
+async def rewind_session(call: Call) -> Response:
+    """Make a message the last one, or take the last rewind back."""
+    body: RewindBody = call.body
+    async with call.sessions.held(call.path["session_id"]) as session:
+        if body.message_id is None:
+            await session.undo_rewind()
+        else:
+            await session.rewind(to=body.message_id)
+    return json_answer(await call.sessions.describe(call.path["session_id"]))
+
+
+async def compact_session(call: Call) -> Response:
+    """Replace the earlier messages by a summary in what is sent to the model."""
+    body: CompactBody = call.body
+    async with call.sessions.held(call.path["session_id"]) as session:
+        return json_answer(await session.compact(body.instructions))
+
+
+async def export_session(call: Call) -> Response:
+    """Return a session as a file of Holdfast or of another program."""
+    query: ExportQuery = call.query
+    found = await call.sessions.describe(call.path["session_id"])
+    pieces = call.sessions.agent.sessions.export(found.id, to=query.format, redact=query.redact)
+    media, suffix = _FORMATS[query.format]
+    headers = {
+        "content-disposition": f'attachment; filename="{found.id}{suffix}"',
+        "content-type": media,
+        "content-security-policy": "sandbox",
+    }
+    return StreamingResponse(_started(pieces, await anext(pieces, b"")), headers=headers)
+
+
+async def _started(
+    pieces: AsyncGenerator[bytes, None], first: bytes
+) -> AsyncGenerator[bytes, None]:
+    """Yield the pieces; the first was made before the response began: it could still fail."""
+    yield first
+    async for piece in pieces:
+        yield piece
+
+
+async def import_session(call: Call) -> Response:
+    """Make a session from a file of Holdfast or of another program."""
+    query: ImportQuery = call.query
+    told = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if told != "application/octet-stream":
+        raise ProblemError(415, "CONTENT_TYPE", "a file is application/octet-stream")
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
+        async for piece in call.request.stream():
+            await asyncio.to_thread(file.write, piece)
+        file.seek(0)
+        imported = await _imported(call, file, query)  # type: ignore[arg-type]  # it is binary
+    location = f"/api/v1/sessions/{imported.session.id}"
+    return json_answer(imported, status=201, location=location)
+
+
+async def _imported(call: Call, file: BinaryIO, query: ImportQuery) -> Imported:
+    sessions = call.sessions.agent.sessions
+    return await sessions.import_from(file, of=query.format, name=query.name)
+
+
+async def session_usage(call: Call) -> Response:
+    """Add up the tokens, cost and time of a session."""
+    found = await call.sessions.describe(call.path["session_id"])
+    return json_answer(await call.sessions.agent.sessions.stats(found.id))
+
+
+HISTORY_OPERATIONS = (
+    Operation(
+        method="POST",
+        path="/api/v1/sessions:import",
+        name="import_session",
+        summary="Make a session from a file of Holdfast or of another program.",
+        handler=import_session,
+        scope="write",
+        query=ImportQuery,
+        body=bytes,
+        status=201,
+        answer=Imported,
+    ),
+    Operation(
+        method="POST",
+        path=f"{ONE_SESSION}/fork",
+        name="fork_session",
+        summary="Copy a session, up to a message or as a whole.",
+        handler=fork_session,
+        scope="write",
+        body=ForkBody,
+        status=201,
+        answer=SessionDescription,
+    ),
+    Operation(
+        method="POST",
+        path=f"{ONE_SESSION}/rewind",
+        name="rewind_session",
+        summary="Make a message the last one; without one, take the last rewind back.",
+        handler=rewind_session,
+        scope="write",
+        body=RewindBody,
+        answer=SessionDescription,
+    ),
+    Operation(
+        method="POST",
+        path=f"{ONE_SESSION}/compact",
+        name="compact_session",
+        summary="Replace the earlier messages by a summary in what is sent to the model.",
+        handler=compact_session,
+        scope="write",
+        body=CompactBody,
+        answer=Compaction,
+    ),
+    Operation(
+        method="GET",
+        path=f"{ONE_SESSION}/export",
+        name="export_session",
+        summary="Return a session as a file of Holdfast or of another program.",
+        handler=export_session,
+        scope="read",
+        query=ExportQuery,
+        media=tuple(dict.fromkeys(each[0].partition(";")[0] for each in _FORMATS.values())),
+    ),
+    Operation(
+        method="GET",
+        path=f"{ONE_SESSION}/usage",
+        name="session_usage",
+        summary="Add up the tokens, cost and time of a session.",
+        handler=session_usage,
+        scope="read",
+        answer=SessionStats,
+    ),
+)

@@ -1,0 +1,68 @@
+"""The file of API keys (0600): digests, owners, scopes and expiry.
+
+A module of its own because programs that make keys by themselves use it without the command line.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from holdfast import ConfigError, ErrorCode
+from holdfast.server.access import ApiKey
+
+_FILE = "server-keys.json"
+_SHORTEST_PREFIX = 8
+_OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def read_keys(folder: Path) -> tuple[ApiKey, ...]:
+    """Read the keys; none when there is no file.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when the file cannot be read, or others may read it.
+
+    """
+    path = folder / _FILE
+    try:
+        if path.stat().st_mode & 0o077:
+            raise ConfigError(ErrorCode.CONFIG_INVALID, f"{path} is readable by others: chmod 600")
+        return msgspec.json.decode(path.read_bytes(), type=tuple[ApiKey, ...])
+    except FileNotFoundError:
+        return ()
+    except msgspec.DecodeError as error:
+        raise ConfigError(ErrorCode.CONFIG_INVALID, f"{path} is damaged: {error}") from error
+
+
+def add_key(folder: Path, key: ApiKey) -> None:
+    """Store a key.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when the owner's name is not valid.
+
+    """
+    if _OWNER.fullmatch(key.owner) is None:
+        told = "an owner has 1 to 128 letters, digits, dots, dashes and underscores"
+        raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+    _write(folder, (*read_keys(folder), key))
+
+
+def remove_key(folder: Path, prefix: str) -> bool:
+    """Remove the key whose digest begins so; returns whether there was exactly one."""
+    keys = read_keys(folder)
+    found = [key for key in keys if key.digest.startswith(prefix)]
+    if len(found) != 1 or len(prefix) < _SHORTEST_PREFIX:
+        return False
+    _write(folder, tuple(key for key in keys if key not in found))
+    return True
+
+
+def _write(folder: Path, keys: tuple[ApiKey, ...]) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = folder / f"{_FILE}.{os.getpid()}"
+    new.unlink(missing_ok=True)
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(msgspec.json.encode(keys))
+    new.replace(folder / _FILE)

@@ -1,0 +1,290 @@
+"""Routes in a session: send a message, cancel a query, answer approvals, resume."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast import AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
+from holdfast.administration.doctor import known_models
+from holdfast.server.event_stream import EventStream, QueryWatch, StreamAnswer, is_streamed
+from holdfast.server.feeds import SessionFeed
+from holdfast.server.operations import Call, json_answer
+from holdfast.server.problems import ProblemError
+from holdfast.server.session_routes import Name, Strict, Text
+from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.parts import MediaPart, TextPart
+
+_WAIT = re.compile(r"\bwait=(\d{1,4})\b")
+
+
+class NewMessage(Strict, frozen=True, kw_only=True):
+    """A prompt to a session."""
+
+    content: (
+        Annotated[str, msgspec.Meta(min_length=1, pattern=r"\S")]
+        | Annotated[tuple[TextPart | MediaPart, ...], msgspec.Meta(min_length=1)]
+    )
+    id: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_.:-]{1,128}$")] | None = None
+    """An id of the client's choice: a message that the session has already is not sent again."""
+    delivery: Literal["queue", "steer", "reject", "interrupt"] = "queue"
+    on_disconnect: Literal["continue", "abort"] = "continue"
+    """Whether the query is aborted when the client leaves a streamed response before its end."""
+
+
+class Admitted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The prompt is stored; with 202 it will be answered, with 200 it was."""
+
+    session_id: str
+    query_id: str
+    seq: int
+    """202: `events?after=` this has the prompt and all of its answer. 200: the `seq` of the end."""
+    text: str | None = None
+    """200: what the model said in its last turn; null when the prompt was taken out."""
+    end: QueryEnded | None = None
+
+
+class CancelBody(Strict, frozen=True, kw_only=True):
+    """Which query to stop; one that does not run any more is ignored."""
+
+    query_id: Name | None = None
+    reason: Name | None = None
+
+
+class ApprovalAnswer(Strict, frozen=True, kw_only=True):
+    """The answer to a question about a tool call."""
+
+    decision: Literal["allow_once", "allow_always", "reject_once"]
+    message: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)] | None = None
+    """A note to the model."""
+    arguments: dict[str, Any] | None = None
+    """Arguments that replace the model's."""
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """The tool calls that wait for an answer."""
+
+    data: tuple[ApprovalRequest, ...]
+
+
+class ResumeBody(Strict, frozen=True, kw_only=True):
+    """How to resume."""
+
+    model: Text | None = None
+    """A model to use from now on; without one, the session's own."""
+    carry_on: bool = True
+    """Whether a query that was cut off or rests is carried on."""
+
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session that is open again."""
+
+    session_id: str
+    resumed: bool
+    """Whether the provider's own session goes on, or a query that had not ended."""
+    provider: str
+    model: str
+    seq: int
+    """`events?after=` this has what happens from now on."""
+    query_id: str | None = None
+    """The query that had not ended."""
+    native_session_id: str | None = None
+    """The id of the session that the provider keeps; what follows is absent then."""
+    context_tokens: int | None = None
+    context_window: int | None = None
+    messages_loaded: int | None = None
+    compactions_applied: int | None = None
+    auto_compacted: bool | None = None
+
+
+async def send_message(call: Call) -> Response:
+    """Store a prompt, then answer at once, stream, or wait for its end."""
+    body: NewMessage = call.body
+    found = await call.sessions.describe(call.path["session_id"])
+    content = body.content if isinstance(body.content, str) else _checked(body.content)
+    seq = found.head
+    if body.id is not None:
+        sessions = call.sessions.agent.sessions
+        before = await sessions.find_prompt(found.id, body.id)
+        seq = seq if before is None else before.seq - 1
+    feed = call.sessions.feed(found.id, after=seq)
+    async with call.sessions.door(found.id) as door:
+        if is_streamed(call.request):
+            await feed.begin()
+        try:
+            query_id = await door.send(content, delivery=body.delivery, message_id=body.id)
+        except BaseException:
+            await feed.close()
+            raise
+    admitted = Admitted(session_id=found.id, query_id=query_id, seq=seq)
+    if is_streamed(call.request):
+        return await _streamed(call, admitted, feed)
+    if waited := _WAIT.search(call.request.headers.get("prefer", "")):
+        seconds = min(int(waited[1]), call.server.hub.settings.wait_seconds)
+        if (ended := await _wait(call, admitted, feed, seconds=seconds)) is not None:
+            return json_answer(ended, preference_applied=f"wait={seconds}")
+    return json_answer(admitted, status=202)
+
+
+def _checked(parts: tuple[TextPart | MediaPart, ...]) -> list[TextPart | MediaPart]:
+    """Refuse parts that name content of the store: it may be another owner's."""
+    if any(isinstance(part, MediaPart) and part.blob is not None for part in parts):
+        raise ProblemError(400, "BODY_INVALID", "media is sent as `data` or `url`")
+    return list(parts)
+
+
+async def _streamed(call: Call, admitted: Admitted, feed: SessionFeed) -> Response:
+    hub, owner = call.server.hub, call.principal.owner
+    try:
+        release = hub.streams.begin(owner)
+    except ProblemError:
+        await feed.close()
+        raise
+    watch = QueryWatch(admitted.query_id)
+    stream = EventStream(feed, call.server.encoder, head=admitted.seq, watch=watch)
+
+    async def frames() -> AsyncGenerator[bytes, None]:
+        with hub.feeding(owner, feed):
+            source = stream.frames(ping_seconds=hub.settings.ping_seconds)
+            async with contextlib.aclosing(source):
+                async for frame in source:
+                    yield frame
+
+    def end() -> None:
+        release()
+        is_left = not (stream.is_over or hub.is_closing)
+        session = hub.open_here(owner, admitted.session_id)
+        if is_left and call.body.on_disconnect == "abort" and session is not None:
+            session.abort("the client disconnected", query_id=admitted.query_id)
+
+    return StreamAnswer(frames(), on_end=end)
+
+
+async def _wait(
+    call: Call, admitted: Admitted, feed: SessionFeed, *, seconds: int
+) -> Admitted | None:
+    """Wait for the end of a query; None when it takes longer. It goes on in any case."""
+    hub = call.server.hub
+    watch, text, seq = QueryWatch(admitted.query_id), "", admitted.seq
+    with contextlib.suppress(TimeoutError), hub.feeding(call.principal.owner, feed):
+        async with (
+            asyncio.timeout(seconds),
+            contextlib.aclosing(feed.batches(ping_seconds=float(seconds + 1))) as batches,
+        ):
+            async for batch in batches:
+                for event in batch:
+                    if isinstance(event, TurnStarted):
+                        text = ""
+                    elif isinstance(event, PartEnded) and isinstance(event.part, TextPart):
+                        text += event.part.text
+                    if watch.is_end(event):
+                        end = event if isinstance(event, QueryEnded) else None
+                        return Admitted(
+                            session_id=admitted.session_id,
+                            query_id=admitted.query_id,
+                            seq=getattr(event, "seq", seq),
+                            text=text if end else None,
+                            end=end,
+                        )
+    return None
+
+
+async def cancel_query(call: Call) -> Response:
+    """Stop the running query; what was said is kept."""
+    body: CancelBody = call.body
+    async with call.sessions.door(call.path["session_id"]) as door:
+        if isinstance(door, AgentSession):
+            door.abort(body.reason, query_id=body.query_id)
+        else:
+            await door.abort(body.reason, query_id=body.query_id)
+    return Response(status_code=202)
+
+
+async def list_approvals(call: Call) -> Response:
+    """List the tool calls that wait for an answer."""
+    found = await call.sessions.describe(call.path["session_id"])
+    remote = await call.sessions.agent.remote(found.id)
+    return json_answer(Pending(data=await remote.pending()))
+
+
+async def answer_approval(call: Call) -> Response:
+    """Answer a question about a tool call; a query that rests on it is carried on."""
+    body: ApprovalAnswer = call.body
+    approval_id, by = call.path["approval_id"], call.principal.owner
+    async with call.sessions.door(call.path["session_id"]) as door:
+        if body.decision == "reject_once":
+            await door.deny(approval_id, body.message, by=by)
+        else:
+            await door.approve(
+                approval_id,
+                arguments=body.arguments,
+                scope="session" if body.decision == "allow_always" else "once",
+                by=by,
+                feedback=body.message,
+            )
+    return Response(status_code=202)
+
+
+async def resume_session(call: Call) -> Response:
+    """Open a session again, and carry on the query that was cut off or rests."""
+    body: ResumeBody = call.body
+    found = await call.sessions.describe(call.path["session_id"])
+    async with call.sessions.held(found.id) as session:
+        if body.model is not None:
+            await session.configure(model=body.model)
+        left = session.unfinished
+        told = await _facts(session)
+        if body.carry_on and (left.query_id or left.inputs) and not left.approvals:
+            call.server.hub.carry_on(session)
+    view = session.snapshot()
+    native = session.native_session_id
+    return json_answer(
+        Resumed(
+            session_id=found.id,
+            resumed=native is not None or left.query_id is not None,
+            provider=view.provider,
+            model=view.model,
+            seq=found.head,
+            query_id=left.query_id,
+            native_session_id=native,
+            **told,
+        )
+    )
+
+
+async def _facts(session: AgentSession) -> dict[str, Any]:
+    """Return what replaying the conversation comes to; nothing where the provider keeps it."""
+    if session.native_session_id is not None:
+        return {}
+    try:
+        tokens = (await session.count_tokens()).tokens
+    except SessionError as error:
+        if error.code is not ErrorCode.NOTHING_TO_SEND:
+            raise
+        tokens = 0
+    name = session.settings.model
+    windows = {each.name: each.context_window for each in await asyncio.to_thread(known_models)}
+    return {
+        "context_tokens": tokens,
+        "context_window": windows.get(name),
+        "messages_loaded": len(session.messages),
+        "compactions_applied": await _compactions(session),
+        "auto_compacted": False,
+    }
+
+
+async def _compactions(session: AgentSession) -> int:
+    """Count the compactions in the log as it is now."""
+    count = 0
+    head = session.snapshot().head
+    async with contextlib.aclosing(session.events()) as events:
+        async for event in events:
+            count += isinstance(event, Compaction)
+            if getattr(event, "seq", 0) >= head:
+                break
+    return count

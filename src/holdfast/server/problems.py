@@ -1,0 +1,122 @@
+"""Problems: every failure of a request as RFC 9457 `application/problem+json`."""
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.vocabulary.errors import AgentError, ErrorCode
+from holdfast.vocabulary.secrets import scrub
+
+PROBLEM_TYPE = "application/problem+json"
+
+_STATUS = {
+    ErrorCode.CONFIG_INVALID: 400,
+    ErrorCode.TOOL_INVALID_INPUT: 400,
+    ErrorCode.MODEL_NOT_FOUND: 400,
+    ErrorCode.ACCESS_DENIED: 403,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.MESSAGE_NOT_FOUND: 404,
+    ErrorCode.NOTHING_TO_SEND: 409,
+    ErrorCode.BUSY: 409,
+    ErrorCode.CONFLICT: 409,
+    ErrorCode.STREAM_BUSY: 409,
+    ErrorCode.CLOSED: 409,
+    ErrorCode.FENCED: 409,
+    ErrorCode.CONTEXT_LENGTH: 413,
+    ErrorCode.VERSION_UNSUPPORTED: 422,
+    ErrorCode.CORRUPT: 422,
+    ErrorCode.RATE_LIMITED: 429,
+    ErrorCode.QUOTA: 429,
+    ErrorCode.ABORTED: 499,
+    ErrorCode.POOL_FULL: 503,
+    ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.OVERLOADED: 503,
+    ErrorCode.CONFIG_MISSING: 503,
+    ErrorCode.TIMEOUT: 504,
+    ErrorCode.FULL: 507,
+}
+_FROM_PROVIDER = 502
+_UNAUTHORISED = 401
+_TITLES = {
+    400: "Invalid request",
+    401: "Token required",
+    403: "Forbidden",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Conflict",
+    410: "Gone",
+    412: "Precondition failed",
+    413: "Too large",
+    415: "Unsupported content type",
+    422: "Cannot be read",
+    429: "Too many requests",
+    499: "Aborted",
+    500: "Internal error",
+    502: "Provider error",
+    503: "Unavailable",
+    504: "Timeout",
+    507: "Disk full",
+}
+
+
+class ProblemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The body of every response that reports a failure."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    """The code of the error, as in the library."""
+    retryable: bool
+    """Whether the same request may succeed later."""
+    retry_after: float | None = None
+    """Seconds to wait before."""
+    head: int | None = None
+    """Where the log ends, when a `seq` is beyond it."""
+
+
+class ProblemError(Exception):
+    """A failure of a request, with everything that its response says."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        retryable: bool = False,
+        retry_after: float | None = None,
+        head: int | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.body = ProblemBody(
+            type="about:blank",
+            title=_TITLES.get(status, "Error"),
+            status=status,
+            detail=scrub(detail),
+            code=code,
+            retryable=retryable,
+            retry_after=retry_after,
+            head=head,
+        )
+
+    def answer(self, **headers: str) -> Response:
+        """Return the response to the request."""
+        headers |= {"content-type": PROBLEM_TYPE}
+        if self.body.retry_after is not None:
+            headers["retry-after"] = str(max(1, round(self.body.retry_after)))
+        if self.body.status == _UNAUTHORISED:
+            headers["www-authenticate"] = 'Bearer realm="holdfast"'
+        content = msgspec.json.encode(self.body)
+        return Response(content, status_code=self.body.status, headers=headers)
+
+
+def problem_of(error: AgentError) -> ProblemError:
+    """Return an error of the library as the problem of a request."""
+    return ProblemError(
+        _STATUS.get(error.code, _FROM_PROVIDER),
+        error.code.value,
+        error.message,
+        retryable=error.retryable,
+        retry_after=error.retry_after,
+    )

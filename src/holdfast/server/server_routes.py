@@ -1,0 +1,262 @@
+"""Routes about the server itself: health, the OpenAPI document, login, models, tools, usage."""
+
+import asyncio
+from functools import cache
+from typing import Annotated, Any
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast import __version__
+from holdfast.administration.descriptions import SessionStats
+from holdfast.administration.doctor import KnownModel, known_models
+from holdfast.server.access import COOKIE, COOKIE_SECONDS
+from holdfast.server.openapi import document
+from holdfast.server.operations import Call, Operation, json_answer
+from holdfast.server.problems import ProblemError
+from holdfast.vocabulary.tools import ToolSpec
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the server answers."""
+
+    status: str
+
+
+class ServerDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server is, and for whom it answers."""
+
+    version: str
+    owner: str
+    scopes: tuple[str, ...]
+    model: str
+    """The model of new sessions."""
+
+
+class ModelList(msgspec.Struct, frozen=True, kw_only=True):
+    """The models that can be used."""
+
+    default: str
+    data: tuple[KnownModel, ...]
+
+
+class ToolList(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools that sessions offer to the model."""
+
+    data: tuple[ToolSpec, ...]
+
+
+class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions to add up: a page of them, the last updated first."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
+    after: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] | None = None
+
+
+class SessionUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What one session has come to."""
+
+    session_id: str
+    model: str
+    stats: SessionStats
+
+
+class UsagePage(msgspec.Struct, frozen=True, kw_only=True):
+    """The usage of a page of sessions."""
+
+    data: tuple[SessionUsage, ...]
+    next_cursor: str | None = None
+
+
+class Login(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A token to exchange for a cookie."""
+
+    token: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+
+
+async def health(call: Call) -> Response:
+    """Say that the server answers."""
+    del call
+    return json_answer(Health(status="ok"))
+
+
+async def readiness(call: Call) -> Response:
+    """Say whether the server takes requests; not while it shuts down."""
+    if call.server.hub.is_closing:
+        raise ProblemError(503, "SHUTTING_DOWN", "the server shuts down", retryable=True)
+    return json_answer(Health(status="ready"))
+
+
+async def openapi(call: Call) -> Response:
+    """Return the OpenAPI document."""
+    return Response(_encoded_document(call.server.operations), media_type="application/json")
+
+
+@cache
+def _encoded_document(operations: tuple[Operation, ...]) -> bytes:
+    return msgspec.json.encode(document(operations))
+
+
+async def log_in(call: Call) -> Response:
+    """Exchange a token for a cookie that scripts of a page cannot read."""
+    body: Login = call.body
+    cookie = call.server.access.log_in(body.token)
+    if cookie is None:
+        call.server.count_failure(call.request)
+        raise ProblemError(401, "TOKEN_REQUIRED", "this token is not valid")
+    answer = Response(status_code=204)
+    answer.set_cookie(
+        COOKIE,
+        cookie,
+        max_age=COOKIE_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=call.request.url.scheme == "https",
+    )
+    return answer
+
+
+async def log_out(call: Call) -> Response:
+    """Make the cookie worthless."""
+    call.server.access.log_out(call.request.cookies.get(COOKIE))
+    answer = Response(status_code=204)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return answer
+
+
+async def describe_server(call: Call) -> Response:
+    """Describe the server."""
+    return json_answer(
+        ServerDescription(
+            version=__version__,
+            owner=call.principal.owner,
+            scopes=tuple(sorted(call.principal.scopes)),
+            model=call.sessions.agent.settings.model,
+        )
+    )
+
+
+async def list_models(call: Call) -> Response:
+    """List the models of providers whose key the server has."""
+    known = await asyncio.to_thread(known_models)
+    usable = tuple(each for each in known if each.has_key)
+    return json_answer(ModelList(default=call.sessions.agent.settings.model, data=usable))
+
+
+async def list_tools(call: Call) -> Response:
+    """List the tools of new sessions."""
+    return json_answer(ToolList(data=call.sessions.agent.tools))
+
+
+async def usage(call: Call) -> Response:
+    """Return the tokens, cost and time of a page of sessions."""
+    query: UsageQuery = call.query
+    sessions = call.sessions.agent.sessions
+    wanted: dict[str, Any] = {"limit": query.limit, "everywhere": True, "archived": None}
+    if query.after is not None:
+        wanted["after"] = query.after
+    page = await sessions.list(**wanted)
+    data = tuple(
+        [
+            SessionUsage(session_id=each.id, model=each.model, stats=await sessions.stats(each.id))
+            for each in page
+        ]
+    )
+    is_full = len(page) == query.limit
+    return json_answer(UsagePage(data=data, next_cursor=page[-1].id if is_full else None))
+
+
+SERVER_OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/healthz",
+        name="health",
+        summary="Say that the server answers.",
+        tag="server",
+        handler=health,
+        scope=None,
+        answer=Health,
+    ),
+    Operation(
+        method="GET",
+        path="/readyz",
+        name="readiness",
+        summary="Say whether the server takes requests.",
+        tag="server",
+        handler=readiness,
+        scope=None,
+        answer=Health,
+    ),
+    Operation(
+        method="GET",
+        path="/openapi.json",
+        name="openapi",
+        summary="Return this document.",
+        tag="server",
+        handler=openapi,
+        scope=None,
+        answer=dict[str, Any],
+    ),
+    Operation(
+        method="POST",
+        path="/api/v1/login",
+        name="log_in",
+        summary="Exchange a token for an HttpOnly cookie.",
+        handler=log_in,
+        scope=None,
+        body=Login,
+        status=204,
+        tag="server",
+    ),
+    Operation(
+        method="POST",
+        path="/api/v1/logout",
+        name="log_out",
+        summary="Make the cookie worthless.",
+        handler=log_out,
+        scope="read",
+        status=204,
+        tag="server",
+    ),
+    Operation(
+        method="GET",
+        path="/api/v1/info",
+        name="describe_server",
+        summary="Describe the server and the caller.",
+        tag="server",
+        handler=describe_server,
+        scope="read",
+        answer=ServerDescription,
+    ),
+    Operation(
+        method="GET",
+        path="/api/v1/models",
+        name="list_models",
+        summary="List the models that can be used.",
+        tag="server",
+        handler=list_models,
+        scope="read",
+        answer=ModelList,
+    ),
+    Operation(
+        method="GET",
+        path="/api/v1/tools",
+        name="list_tools",
+        summary="List the tools that new sessions offer to the model.",
+        tag="server",
+        handler=list_tools,
+        scope="read",
+        answer=ToolList,
+    ),
+    Operation(
+        method="GET",
+        path="/api/v1/usage",
+        name="usage",
+        summary="Return the tokens, cost and time of sessions, a page at a time.",
+        tag="server",
+        handler=usage,
+        scope="read",
+        query=UsageQuery,
+        answer=UsagePage,
+    ),
+)

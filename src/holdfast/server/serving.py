@@ -1,0 +1,161 @@
+"""Serving: runs an application on a socket, and keeps the file by which clients find it."""
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import signal
+import socket
+from collections.abc import Generator
+from pathlib import Path
+
+import msgspec
+import uvicorn
+
+from holdfast import ConfigError, ErrorCode
+from holdfast.server.app import HoldfastApp
+
+STATE_FILE = "server.json"
+_DRAIN_SECONDS = 20
+_BACKLOG = 2048
+
+
+class Certificate(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a TLS certificate."""
+
+    certificate: str
+    key: str
+
+
+class ServerState(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a server of this user listens, and its token."""
+
+    url: str
+    pid: int
+    token: str
+
+
+class HttpServer(uvicorn.Server):
+    """Runs an application until it is told to exit; then streams end and queries may end."""
+
+    def __init__(self, app: HoldfastApp, *, tls: Certificate | None = None) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                lifespan="on",
+                h11_max_incomplete_event_size=64 * 1024,
+                timeout_graceful_shutdown=_DRAIN_SECONDS,
+                ssl_certfile=tls.certificate if tls else None,
+                ssl_keyfile=tls.key if tls else None,
+            )
+        )
+        self._app = app
+        self.ready = asyncio.Event()
+        """Set when it listens."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets)
+        self.ready.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Exit on SIGINT and SIGTERM; unlike uvicorn's own, the process does not die of them."""
+        loop = asyncio.get_running_loop()
+        taken: list[signal.Signals] = []
+        with contextlib.suppress(RuntimeError, ValueError, NotImplementedError):
+            for number in (signal.SIGINT, signal.SIGTERM):  # refused beside the main thread
+                loop.add_signal_handler(number, self.handle_exit, number, None)
+                taken.append(number)
+        try:
+            yield
+        finally:
+            for number in taken:
+                loop.remove_signal_handler(number)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End streams, then wait for requests and sessions."""
+        self._app.end_streams()
+        await super().shutdown(sockets)
+
+
+def listen(host: str, port: int, *, is_protected: bool) -> socket.socket:
+    """Return a socket that listens; `is_protected`: with TLS, or behind a proxy that has it.
+
+    Raises:
+        ConfigError: CONFIG_INVALID for a URL that other machines reach without protection, or a
+            port that is taken.
+
+    """
+    address = _address_of(host)
+    if not (address.is_loopback or is_protected):
+        raise _refusal(
+            f"--host {host} can be reached from other machines: give --tls-certificate and "
+            "--tls-key, or say --behind-proxy when a proxy adds TLS"
+        )
+    family = socket.AF_INET6 if isinstance(address, ipaddress.IPv6Address) else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((str(address), port))
+        sock.listen(_BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise _refusal(f"port {port} cannot be used: {error.strerror}") from error
+    return sock
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    return _address_of(host).is_loopback
+
+
+def _address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    try:
+        return ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
+    except ValueError as error:
+        raise _refusal(f"--host {host!r} is no IP address") from error
+
+
+def url_of(sock: socket.socket, *, has_tls: bool) -> str:
+    """Return the URL of a socket that listens."""
+    host, port = sock.getsockname()[:2]
+    name = f"[{host}]" if ":" in host else host
+    return f"{'https' if has_tls else 'http'}://{name}:{port}"
+
+
+@contextlib.contextmanager
+def announced(folder: Path, state: ServerState) -> Generator[Path, None, None]:
+    """Keep the state file (0600) while the block runs; a file of a later server stays."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path, new = folder / STATE_FILE, folder / f"{STATE_FILE}.{state.pid}"
+    new.unlink(missing_ok=True)
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(msgspec.json.encode(state))
+    new.replace(path)
+    try:
+        yield path
+    finally:
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            if read_state(folder) == state:
+                path.unlink()
+
+
+def read_state(folder: Path) -> ServerState:
+    """Read the state file.
+
+    Raises:
+        OSError: when there is none.
+        msgspec.DecodeError: when it is not one.
+
+    """
+    return msgspec.json.decode((folder / STATE_FILE).read_bytes(), type=ServerState)
+
+
+def _refusal(message: str) -> ConfigError:
+    return ConfigError(ErrorCode.CONFIG_INVALID, message)

@@ -1,0 +1,271 @@
+"""Routes about sessions as a whole: list, create, describe, change, delete, read messages."""
+
+from typing import Annotated, Any
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast import AgentError, SessionDescription
+from holdfast.administration.descriptions import ListOptions, MessageDescription, SessionChanges
+from holdfast.server.operations import Call, Operation, json_answer
+from holdfast.server.problems import ProblemError
+from holdfast.vocabulary.errors import ErrorCode
+from holdfast.vocabulary.ids import parse_session_id
+
+ONE_SESSION = "/api/v1/sessions/{session_id}"
+Limit = Annotated[int, msgspec.Meta(ge=1, le=200)]
+SessionIdText = Annotated[str, msgspec.Meta(min_length=36, max_length=36)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"\S")]
+Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"\S")]
+
+
+class Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What bodies share: unknown fields are refused."""
+
+
+class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions to list."""
+
+    limit: Limit = 50
+    after: SessionIdText | None = None
+    """The id of the last session of the page before."""
+    q: Annotated[str, msgspec.Meta(min_length=1, max_length=400)] | None = None
+    """Words that were said in the session; the other fields but `limit` are not used then."""
+    tag: Name | None = None
+    archived: bool = False
+    """Whether archived sessions are listed, too."""
+    parent_id: SessionIdText | None = None
+
+
+class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of sessions, the last updated first."""
+
+    data: tuple[SessionDescription, ...]
+    next_cursor: str | None = None
+    """What to pass as `after` for the next page; None on the last one."""
+
+
+class NewSession(Strict, frozen=True, kw_only=True):
+    """A session to make."""
+
+    id: SessionIdText | None = None
+    """A UUID of the client's choice: the request may be repeated with it."""
+    name: Name | None = None
+    title: Name | None = None
+    tags: tuple[Name, ...] = ()
+    metadata: dict[str, Any] = {}
+    model: Text | None = None
+    system_prompt: Annotated[str, msgspec.Meta(max_length=100_000)] | None = None
+
+
+class Changed(Strict, frozen=True, kw_only=True):
+    """What to change of a session; what is absent stays, null clears."""
+
+    name: Name | msgspec.UnsetType | None = msgspec.UNSET
+    title: Name | msgspec.UnsetType | None = msgspec.UNSET
+    tags: tuple[Name, ...] | msgspec.UnsetType = msgspec.UNSET
+    metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    archived: bool | msgspec.UnsetType = msgspec.UNSET
+    model: Text | msgspec.UnsetType = msgspec.UNSET
+
+
+class MessagesQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which messages to return."""
+
+    limit: Limit = 100
+    before: Name | None = None
+    after: Name | None = None
+
+
+class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages, oldest first."""
+
+    data: tuple[MessageDescription, ...]
+    watermark: int
+    """The `seq` they reach to: `events?after=` this has no gap and no duplicate."""
+
+
+async def list_sessions(call: Call) -> Response:
+    """List sessions, or find those in which something was said."""
+    query: ListQuery = call.query
+    sessions = call.sessions.agent.sessions
+    if query.q is not None:
+        hits = await sessions.search(query.q, limit=query.limit, everywhere=True)
+        found = {hit.session.id: hit.session for hit in hits}
+        return json_answer(SessionPage(data=tuple(found.values())))
+    wanted: ListOptions = {"limit": query.limit, "everywhere": True}
+    wanted["archived"] = None if query.archived else False
+    if query.after is not None:
+        wanted["after"] = query.after
+    if query.tag is not None:
+        wanted["tag"] = query.tag
+    if query.parent_id is not None:
+        wanted["parent"] = query.parent_id
+    page = await sessions.list(**wanted)
+    is_full = len(page) == query.limit
+    return json_answer(SessionPage(data=page, next_cursor=page[-1].id if is_full else None))
+
+
+async def create_session(call: Call) -> Response:
+    """Make a session; with an id of the client's choice, once."""
+    body: NewSession = call.body
+    sessions = call.sessions.agent.sessions
+    if body.id is not None and (found := await _session_there(call, body.id)) is not None:
+        return _repeated(found, body)
+    settings: dict[str, Any] = {
+        name: value
+        for name in ("model", "system_prompt")
+        if (value := getattr(body, name)) is not None
+    }
+    async with call.sessions.agent.session(body.id, **settings) as session:
+        session_id = session.session_id or ""
+        try:
+            if changes := _changes(body):
+                await sessions.update(session_id, **changes)
+        except AgentError:
+            await session.delete()  # its name is taken: nothing of it is left
+            raise
+    made = await call.sessions.describe(session_id)
+    sessions.announce("created", made.id)
+    return json_answer(made, status=201, location=f"/api/v1/sessions/{session_id}")
+
+
+async def _session_there(call: Call, session_id: str) -> SessionDescription | None:
+    if parse_session_id(session_id) is None:
+        raise ProblemError(400, "BODY_INVALID", "the id of a session is a UUID in lower case")
+    try:
+        return await call.sessions.describe(session_id)
+    except AgentError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+    return None
+
+
+def _repeated(found: SessionDescription, body: NewSession) -> Response:
+    """Answer a repeated request; another session with the same id is a conflict."""
+    wanted = {**_changes(body), **({"model": body.model} if body.model else {})}
+    for field, value in wanted.items():
+        if getattr(found, field) != value:
+            raise ProblemError(409, "CONFLICT", f"session {found.id} exists with another {field}")
+    return json_answer(found, location=f"/api/v1/sessions/{found.id}")
+
+
+def _changes(body: NewSession | Changed) -> SessionChanges:
+    """Return what a body says of the fields that the index of sessions has."""
+    is_new = isinstance(body, NewSession)
+    given: Any = {
+        field: value
+        for field in ("name", "title", "tags", "metadata")
+        if (value := getattr(body, field)) is not msgspec.UNSET and (value or not is_new)
+    }
+    if "tags" in given:
+        given["tags"] = tuple(sorted(set(given["tags"])))
+    changes: SessionChanges = given
+    return changes
+
+
+async def get_session(call: Call) -> Response:
+    """Describe a session."""
+    found = await call.sessions.describe(call.path["session_id"])
+    return json_answer(found, etag=f'"{found.head}"')
+
+
+async def change_session(call: Call) -> Response:
+    """Change a session's name, title, tags, metadata, model, or whether it is archived."""
+    session_id, body = call.path["session_id"], call.body
+    found = await call.sessions.describe(session_id)
+    expected = call.request.headers.get("if-match")
+    if expected is not None and expected != f'"{found.head}"':
+        raise ProblemError(412, "CHANGED", "the session has changed since it was read")
+    sessions = call.sessions.agent.sessions
+    if body.model is not msgspec.UNSET:
+        async with call.sessions.held(session_id) as session:
+            await session.configure(model=body.model)
+    if changes := _changes(body):
+        await sessions.update(session_id, **changes)
+    if body.archived is not msgspec.UNSET:
+        await sessions.archive(session_id, undo=not body.archived)
+    changed = await call.sessions.describe(session_id)
+    return json_answer(changed, etag=f'"{changed.head}"')
+
+
+async def delete_session(call: Call) -> Response:
+    """Delete a session for good."""
+    found = await call.sessions.describe(call.path["session_id"])
+    await call.sessions.discard(found.id)
+    await call.sessions.agent.sessions.delete(found.id)
+    return Response(status_code=204)
+
+
+async def list_messages(call: Call) -> Response:
+    """Return messages with the `seq` that they reach to."""
+    query: MessagesQuery = call.query
+    found = await call.sessions.describe(call.path["session_id"])
+    page = await call.sessions.agent.sessions.messages(
+        found.id, limit=query.limit, before=query.before, after=query.after
+    )
+    return json_answer(MessagePage(data=page, watermark=found.head))
+
+
+SESSION_OPERATIONS = (
+    Operation(
+        method="GET",
+        path="/api/v1/sessions",
+        name="list_sessions",
+        summary="List sessions, or search what was said in them.",
+        handler=list_sessions,
+        scope="read",
+        query=ListQuery,
+        answer=SessionPage,
+    ),
+    Operation(
+        method="POST",
+        path="/api/v1/sessions",
+        name="create_session",
+        summary="Make a session; with an id of your choice the request may be repeated.",
+        handler=create_session,
+        scope="write",
+        body=NewSession,
+        status=201,
+        also=(200,),
+        answer=SessionDescription,
+    ),
+    Operation(
+        method="GET",
+        path=ONE_SESSION,
+        name="get_session",
+        summary="Describe a session.",
+        handler=get_session,
+        scope="read",
+        answer=SessionDescription,
+    ),
+    Operation(
+        method="PATCH",
+        path=ONE_SESSION,
+        name="change_session",
+        summary="Change a session; what is absent stays, null clears.",
+        handler=change_session,
+        scope="write",
+        body=Changed,
+        answer=SessionDescription,
+    ),
+    Operation(
+        method="DELETE",
+        path=ONE_SESSION,
+        name="delete_session",
+        summary="Delete a session for good.",
+        handler=delete_session,
+        scope="write",
+        status=204,
+    ),
+    Operation(
+        method="GET",
+        path=f"{ONE_SESSION}/messages",
+        name="list_messages",
+        summary="Return messages, oldest first, with the seq that they reach to.",
+        handler=list_messages,
+        scope="read",
+        query=MessagesQuery,
+        answer=MessagePage,
+    ),
+)

@@ -1,0 +1,230 @@
+"""The sessions of owners as routes use them: open in this process, or held by another one."""
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import TypeAlias
+
+from holdfast import (
+    Agent,
+    AgentError,
+    AgentRemote,
+    AgentSession,
+    ApprovalSettled,
+    Event,
+    SessionDescription,
+)
+from holdfast.administration.descriptions import SessionEvent
+from holdfast.administration.pool import CloseReason, PoolLimits, SessionPool
+from holdfast.server.feeds import Funnel, SessionFeed
+from holdfast.server.limits import ServerSettings, StreamLimit
+from holdfast.server.problems import ProblemError
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.events import Busy, Retrying
+from holdfast.vocabulary.ids import parse_session_id
+
+Door: TypeAlias = AgentSession | AgentRemote
+"""A session to talk to: open here, or reached through the inbox of the process that holds it."""
+Told: TypeAlias = tuple[str, Event] | SessionEvent
+"""An event of a session with its id, or what happened to a session as a whole."""
+
+
+class Hub:
+    """Keeps sessions open for all owners, and tells feeds where sessions are open.
+
+    Owns the pool, the feeds and the tasks that carry queries on. It ends them when it is closed;
+    the agents belong to the caller.
+    """
+
+    def __init__(self, agents: Callable[[str], Agent | None], settings: ServerSettings) -> None:
+        self._agents = agents
+        self.settings = settings
+        self.streams = StreamLimit(settings)
+        limits = PoolLimits(sessions=settings.sessions, idle_seconds=settings.idle_seconds)
+        self._pool: SessionPool[AgentSession] = SessionPool(
+            self._open_session, limits=limits, on_closed=self._note_closed
+        )
+        self._owners: dict[str, OwnerSessions] = {}
+        self._open: dict[tuple[str, str], AgentSession] = {}
+        self._feeds: dict[tuple[str, str], set[SessionFeed]] = defaultdict(set)
+        self._pages: dict[str, set[Funnel[Told]]] = defaultdict(set)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.is_closing = False
+
+    def owner(self, owner: str) -> "OwnerSessions":
+        """Return the sessions of an owner.
+
+        Raises:
+            ProblemError: 403 when no agent serves this owner.
+
+        """
+        if owner not in self._owners:
+            agent = self._agents(owner)
+            if agent is None:
+                raise ProblemError(403, "OWNER_UNKNOWN", "this server has no agent for this owner")
+            self._owners[owner] = OwnerSessions(self, agent, pool=self._pool, owner=owner)
+        return self._owners[owner]
+
+    def end_streams(self) -> None:
+        """End every stream and begin no other: the server shuts down."""
+        self.is_closing = True
+        for feeds in self._feeds.values():
+            for feed in feeds:
+                feed.stop()
+        for funnels in self._pages.values():
+            for funnel in funnels:
+                funnel.wake()
+
+    async def close(self) -> None:
+        """End streams, then close the sessions: running queries may end by themselves."""
+        self.end_streams()
+        await self._pool.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def open_here(self, owner: str, session_id: str) -> AgentSession | None:
+        """Return a session that is open in this process."""
+        session = self._open.get((owner, session_id))
+        return None if session is None or session.closed else session
+
+    def sessions_open(self, owner: str) -> dict[str, AgentSession]:
+        """Return the sessions of an owner that are open in this process."""
+        return {key[1]: each for key, each in self._open.items() if key[0] == owner}
+
+    @contextlib.contextmanager
+    def feeding(self, owner: str, feed: SessionFeed) -> Generator[None, None, None]:
+        """Tell a feed where its session is open, while the block runs."""
+        key = (owner, feed.session_id)
+        self._feeds[key].add(feed)
+        try:
+            yield
+        finally:
+            self._feeds[key].discard(feed)
+            if not self._feeds[key]:
+                del self._feeds[key]
+
+    @contextlib.contextmanager
+    def showing(self, owner: str, funnel: Funnel[Told]) -> Generator[None, None, None]:
+        """Put the events of every session that is opened here into a funnel, too."""
+        self._pages[owner].add(funnel)
+        try:
+            yield
+        finally:
+            self._pages[owner].discard(funnel)
+
+    def carry_on(self, session: AgentSession) -> None:
+        """Carry on the query that was cut off or rests, without waiting for it."""
+        task = asyncio.get_running_loop().create_task(_carry_on(session))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _open_session(self, owner: str, session_id: str) -> AgentSession:
+        session = await self.owner(owner).agent.session(session_id, must_exist=True).open()
+        self._open[owner, session_id] = session
+        session.on(ApprovalSettled, lambda _: self._after_approval(session))
+        for feed in self._feeds.get((owner, session_id), ()):
+            feed.move()
+        if self._pages[owner]:
+            head = (await self.owner(owner).describe(session_id)).head
+            for funnel in self._pages[owner]:
+                funnel.add(named_events(session_id, session, after=head))
+        return session
+
+    def _after_approval(self, session: AgentSession) -> None:
+        """Carry a query on when the last of the approvals that it rests on was answered."""
+        left = session.unfinished
+        is_running = isinstance(session.status, Busy | Retrying)
+        if left.resting and not left.approvals and not is_running:
+            self.carry_on(session)
+
+    def _note_closed(self, owner: str, session_id: str, reason: CloseReason) -> None:
+        del reason
+        self._open.pop((owner, session_id), None)
+
+
+async def _carry_on(session: AgentSession) -> None:
+    with contextlib.suppress(AgentError):  # how it ended is in the log, where clients read it
+        await session.resume(on_abort="return").result()
+
+
+async def named_events(
+    session_id: str, session: AgentSession, *, after: int
+) -> AsyncGenerator[Told, None]:
+    """Yield the events of a session after a `seq`, each with its id."""
+    async with contextlib.aclosing(session.events(after=after)) as events:
+        async for event in events:
+            yield session_id, event
+
+
+class OwnerSessions:
+    """What one owner can reach. The sessions of other owners do not exist for it."""
+
+    def __init__(
+        self, hub: Hub, agent: Agent, *, pool: SessionPool[AgentSession], owner: str
+    ) -> None:
+        self.hub = hub
+        self.agent = agent
+        self.owner = owner
+        self._pool = pool
+
+    async def describe(self, session_id: str) -> SessionDescription:
+        """Describe a session by its id; names are not looked up.
+
+        Raises:
+            SessionError: NOT_FOUND, also for the session of another owner.
+
+        """
+        if parse_session_id(session_id) is None:
+            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {session_id[:60]!r}")
+        try:
+            return await self.agent.sessions.get(session_id)
+        except SessionError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            # The error of the library may name other projects: a client gets the same for all.
+            told = f"there is no session {session_id!r}"
+            raise SessionError(ErrorCode.NOT_FOUND, told) from None
+
+    @contextlib.asynccontextmanager
+    async def door(self, session_id: str) -> AsyncGenerator[Door, None]:
+        """Open a session here, or reach it where another process holds it."""
+        await self.describe(session_id)
+        async with contextlib.AsyncExitStack() as stack:
+            door: Door
+            try:
+                door = await stack.enter_async_context(self._pool.use(session_id, owner=self.owner))
+            except SessionError as error:
+                if error.code is not ErrorCode.BUSY:
+                    raise
+                door = await self.agent.remote(session_id)
+            yield door
+
+    @contextlib.asynccontextmanager
+    async def held(self, session_id: str) -> AsyncGenerator[AgentSession, None]:
+        """Open a session here.
+
+        Raises:
+            SessionError: BUSY when another process holds it.
+
+        """
+        await self.describe(session_id)
+        async with self._pool.use(session_id, owner=self.owner) as session:
+            yield session
+
+    async def discard(self, session_id: str) -> None:
+        """Close a session that is open here."""
+        await self._pool.discard(session_id, owner=self.owner)
+
+    def feed(self, session_id: str, *, after: int) -> SessionFeed:
+        """Return the events of a session after a `seq`; use it inside `hub.feeding`."""
+
+        async def open_source(seen: int) -> tuple[AsyncGenerator[Event, None], bool]:
+            live = self.hub.open_here(self.owner, session_id)
+            if live is not None:
+                return live.events(after=seen), True
+            return (await self.agent.remote(session_id)).events(after=seen), False
+
+        return SessionFeed(open_source, session_id=session_id, after=after)

@@ -1,0 +1,99 @@
+"""A server on a loopback port in the test's own event loop, with a client that has its token."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from holdfast import Agent
+from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.server import Access, HoldfastApp, create_app
+from holdfast.server.serving import HttpServer, listen, url_of
+
+TOKEN = "test-token-0123456789"
+
+
+@dataclass
+class Sent:
+    """One server-sent event as a client got it."""
+
+    kind: str
+    data: Any
+    seq: int | None = None
+
+
+@dataclass
+class Served:
+    """A running server and a client of it."""
+
+    url: str
+    client: aiohttp.ClientSession
+    app: HoldfastApp
+    server: HttpServer = field(repr=False)
+
+    async def call(self, method: str, path: str, body: Any = None, **more: Any) -> tuple[int, Any]:
+        """Call a route; returns the status and the body, from JSON where it is."""
+        async with self.client.request(method, self.url + path, json=body, **more) as answer:
+            content = await answer.read()
+            if "json" in answer.content_type and answer.content_type != "application/x-ndjson":
+                return answer.status, json.loads(content)
+            return answer.status, content
+
+    async def new_session(self, **fields: Any) -> str:
+        """Make a session and return its id."""
+        status, made = await self.call("POST", "/api/v1/sessions", fields)
+        assert status == 201, made
+        return str(made["id"])
+
+    @contextlib.asynccontextmanager
+    async def events(
+        self, path: str, *, method: str = "GET", body: Any = None, **headers: str
+    ) -> AsyncIterator[AsyncIterator[Sent]]:
+        """Follow a stream until the block is left."""
+        headers = {"accept": "text/event-stream"} | {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
+        async with self.client.request(
+            method, self.url + path, json=body, headers=headers
+        ) as answer:
+            assert answer.status == 200, await answer.text()
+            assert answer.content_type == "text/event-stream"
+            yield read_events(answer.content)
+
+
+async def read_events(content: aiohttp.StreamReader) -> AsyncIterator[Sent]:
+    """Parse server-sent events; `retry` is left out."""
+    fields: dict[str, str] = {}
+    async for line in content:
+        text = line.decode().rstrip("\n")
+        if text:
+            name, _, value = text.partition(": ")
+            fields[name] = value
+            continue
+        if "event" in fields:
+            seq = int(fields["id"]) if "id" in fields else None
+            yield Sent(fields["event"], json.loads(fields["data"]), seq)
+        fields = {}
+
+
+@contextlib.asynccontextmanager
+async def serving(agent: Agent, **options: Any) -> AsyncIterator[Served]:
+    """Serve an agent, which is closed afterwards."""
+    options.setdefault("access", Access(TOKEN))
+    app = create_app(agent, **options)
+    sock = listen("127.0.0.1", 0, is_protected=False)
+    server = HttpServer(app)
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    timeout = aiohttp.ClientTimeout(total=60)
+    async with agent:
+        running = OwnedTasks().start(server.serve(sockets=[sock]), name="test-server")
+        await server.ready.wait()
+        try:
+            async with aiohttp.ClientSession(headers=headers, timeout=timeout) as client:
+                yield Served(url_of(sock, has_tls=False), client, app, server)
+        finally:
+            server.should_exit = True
+            await running

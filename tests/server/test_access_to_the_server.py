@@ -1,0 +1,396 @@
+"""Who may call a server, from where, and with what: tables of hosts, origins and credentials."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from holdfast import Agent, ConfigError, ErrorCode
+from holdfast.server import Access, ApiKey, ServerSettings, create_app, new_token
+from holdfast.server.access import digest_of
+from holdfast.server.app import OPERATIONS
+from holdfast.server.limits import RateLimit
+from holdfast.server.operations import Endpoint, Operation
+from holdfast.server.problems import ProblemError
+from holdfast.testing import says
+from holdfast.vocabulary.ids import new_session_id
+from tests.scripted_agents import make_agent
+from tests.server.serving import TOKEN, serving
+
+PUBLIC = {"health", "readiness", "openapi", "log_in"}
+BEARER = {"authorization": f"Bearer {TOKEN}"}
+
+
+async def ask(
+    app: Any, path: str = "/api/v1/info", method: str = "GET", **more: Any
+) -> tuple[int, dict[str, str], bytes]:
+    """Ask an application without a network; `headers` may hold a name twice."""
+    headers = more.get("headers", [("host", "127.0.0.1:4000"), *BEARER.items()])
+    body = more.get("body", b"")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path.partition("?")[0],
+        "raw_path": path.encode(),
+        "query_string": path.partition("?")[2].encode(),
+        "root_path": "",
+        "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
+        "server": ("127.0.0.1", 4000),
+        "client": ("127.0.0.1", 5000),
+    }
+    sent: list[Any] = []
+    given = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        if not given:
+            await asyncio.Event().wait()
+        return given.pop()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await asyncio.wait_for(app(scope, receive, send), 10)
+    told = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], told, b"".join(each.get("body", b"") for each in sent[1:])
+
+
+HOSTS = [
+    (["127.0.0.1:4000"], 200),
+    (["localhost:4000"], 200),
+    (["LOCALHOST:4000"], 200),
+    (["[::1]:4000"], 200),
+    (["127.0.0.1:4001"], 400),
+    (["127.0.0.1"], 400),
+    (["evil.com"], 400),
+    (["evil.com:4000"], 400),
+    (["localhost.evil.com:4000"], 400),
+    (["localhost:4000/#@x"], 400),
+    (["user@localhost:4000"], 400),
+    (["0.0.0.0:4000"], 400),
+    (["localhost:4000", "localhost:4000"], 400),
+    (["localhost:4000", "evil.com"], 400),
+    ([""], 400),
+    ([], 400),
+]
+
+
+@pytest.mark.parametrize(("hosts", "expected"), HOSTS)
+async def test_only_the_names_of_this_machine_are_answered_to(
+    hosts: list[str], expected: int
+) -> None:
+    agent, _ = make_agent([])
+    app = create_app(agent, token=TOKEN)
+    headers = [*(("host", each) for each in hosts), *BEARER.items()]
+    assert (await ask(app, headers=headers))[0] == expected
+
+
+async def test_configured_host_names_replace_those_of_the_machine() -> None:
+    agent, _ = make_agent([])
+    settings = ServerSettings(hosts=frozenset({"chat.example"}))
+    app = create_app(agent, token=TOKEN, settings=settings)
+    for host, expected in (("chat.example", 200), ("localhost:4000", 400)):
+        headers = [("host", host), *BEARER.items()]
+        assert (await ask(app, headers=headers))[0] == expected
+
+
+ORIGINS = [
+    ([], 200),
+    ([("origin", "http://localhost:4000")], 200),
+    ([("origin", "http://localhost:3000")], 403),
+    ([("origin", "http://localhost")], 403),
+    ([("origin", "https://evil.com")], 403),
+    ([("origin", "null")], 403),
+    ([("origin", "http://localhost:4000"), ("origin", "https://evil.com")], 403),
+    ([("sec-fetch-site", "same-origin")], 200),
+    ([("sec-fetch-site", "none")], 200),
+    ([("sec-fetch-site", "cross-site")], 403),
+    ([("sec-fetch-site", "same-site")], 403),
+    ([("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "no-cors")], 403),
+    ([("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")], 200),
+    ([("origin", "https://app.example"), ("sec-fetch-site", "cross-site")], 200),
+]
+
+
+@pytest.mark.parametrize(("more", "expected"), ORIGINS)
+async def test_pages_of_other_origins_are_refused_unless_they_are_named(
+    more: list[tuple[str, str]], expected: int
+) -> None:
+    agent, _ = make_agent([])
+    settings = ServerSettings(origins=frozenset({"https://app.example"}))
+    app = create_app(agent, token=TOKEN, settings=settings)
+    headers = [("host", "localhost:4000"), *BEARER.items(), *more]
+    status, told, _ = await ask(app, headers=headers)
+    assert status == expected
+    is_named = ("origin", "https://app.example") in more
+    assert ("access-control-allow-origin" in told) == is_named
+    assert told["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    ("more", "is_refused"),
+    [
+        ([("origin", "https://evil.com"), *BEARER.items()], True),
+        ([("origin", "http://localhost:3000")], True),
+        ([], True),
+        ([("host", "evil.com")], True),
+        ([*BEARER.items()], False),
+        ([("origin", "http://localhost:4000")], False),
+    ],
+)
+async def test_a_websocket_from_elsewhere_is_closed_before_anything_looks_at_it(
+    more: list[tuple[str, str]], is_refused: bool
+) -> None:
+    agent, _ = make_agent([])
+    app = create_app(agent, token=TOKEN)
+    hosts = [] if any(name == "host" for name, _ in more) else [("host", "localhost:4000")]
+    scope = {
+        "type": "websocket",
+        "scheme": "ws",
+        "path": "/rpc",
+        "raw_path": b"/rpc",
+        "root_path": "",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in [*hosts, *more]],
+        "server": ("127.0.0.1", 4000),
+        "subprotocols": [],
+    }
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    # There is no WebSocket route: what passes the gate is closed by the router.
+    assert [each["type"] for each in sent] == ["websocket.close"]
+    assert (sent[0]["code"] == 1008) == is_refused
+
+
+def _path(operation: Operation, session_id: str) -> str:
+    return operation.path.format(session_id=session_id, approval_id="apr_1")
+
+
+def _keys() -> tuple[Access, dict[str, str]]:
+    """Return the access of four owners' keys, and the keys by what they are."""
+    made = {name: new_token() for name in ("other", "reader", "expired", "unserved")}
+    keys = [
+        ApiKey(digest=digest_of(made["other"]), owner="ana"),
+        ApiKey(digest=digest_of(made["reader"]), owner="local", scopes=("read",)),
+        ApiKey(digest=digest_of(made["expired"]), owner="local", expires=1_000),
+        ApiKey(digest=digest_of(made["unserved"]), owner="ben"),
+    ]
+    return Access(TOKEN, keys=keys, now_ms=lambda: 2_000), made
+
+
+async def test_every_route_is_declared_and_only_the_public_ones_lack_a_scope() -> None:
+    agent, _ = make_agent([])
+    app = create_app(agent, token=TOKEN)
+    found = [
+        operation
+        for route in app.inner.routes
+        for operation in route.endpoint.operations.values()  # type: ignore[attr-defined]
+    ]
+    assert all(isinstance(route.endpoint, Endpoint) for route in app.inner.routes)  # type: ignore[attr-defined]
+    assert sorted(each.name for each in found) == sorted(each.name for each in OPERATIONS)
+    assert {each.name for each in found if each.scope is None} == PUBLIC
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
+async def test_a_route_answers_no_caller_without_the_right_credential(
+    operation: Operation, tmp_path: Any
+) -> None:
+    store = f"sqlite:{tmp_path / 'sessions.db'}"
+    own, _ = make_agent([says("hi")], store=store)
+    other, _ = make_agent([], store=store, owner="ana")
+    access, keys = _keys()
+    settings = ServerSettings(failures_per_second=1e6)
+    agents = {"ana": other}.get
+    app = create_app(own, access=access, agents=agents, settings=settings)
+    async with own, other:
+        async with own.session() as session:
+            await session.chat("hello")
+            session_id = str(session.session_id)
+        path = _path(operation, session_id)
+        wrong = ["", "Bearer ", "Bearer nonsense", f"Basic {TOKEN}", f"Bearer {TOKEN}x"]
+        wrong += [f"Bearer {keys['expired']}", "Bearer ' OR '1'='1", f"Bearer {'a' * 60_000}"]
+        for given in wrong:
+            headers = [("host", "localhost:4000"), ("authorization", given)]
+            status, _, body = await ask(app, path, operation.method, headers=headers)
+            if operation.name in PUBLIC:
+                assert status in {200, 400}
+            else:
+                assert (status, json.loads(body)["code"]) == (401, "TOKEN_REQUIRED"), given
+        for key, expected in (("reader", "SCOPE_MISSING"), ("unserved", "OWNER_UNKNOWN")):
+            headers = [("host", "localhost:4000"), ("x-api-key", keys[key])]
+            content = [("content-type", "application/json")]
+            if operation.scope == "write" or (key == "unserved" and operation.scope):
+                status, _, body = await ask(
+                    app, path, operation.method, headers=headers + content, body=_body(operation)
+                )
+                assert (status, json.loads(body)["code"]) == (403, expected)
+        if "{session_id}" in operation.path:
+            headers = [
+                ("host", "localhost:4000"),
+                ("x-api-key", keys["other"]),
+                ("content-type", "application/json"),
+            ]
+            status, _, foreign = await ask(
+                app, path, operation.method, headers=headers, body=_body(operation)
+            )
+            missing = _path(operation, new_session_id())
+            _, _, unknown = await ask(
+                app, missing, operation.method, headers=headers, body=_body(operation)
+            )
+            assert status == 404
+            there = json.loads(foreign)["detail"].replace(session_id, "")
+            assert there == json.loads(unknown)["detail"].replace(missing.split("/")[4], "")
+
+
+def _body(operation: Operation) -> bytes:
+    bodies = {
+        "send_message": {"content": "hi"},
+        "answer_approval": {"decision": "allow_once"},
+    }
+    return json.dumps(bodies.get(operation.name, {})).encode()
+
+
+async def test_owners_see_their_own_sessions_only(tmp_path: Any) -> None:
+    store = f"sqlite:{tmp_path / 'sessions.db'}"
+    own, _ = make_agent([says("mine")], store=store)
+    other, _ = make_agent([says("hers")], store=store, owner="ana")
+    access, keys = _keys()
+    async with other, serving(own, access=access, agents={"ana": other}.get) as served:
+        hers = {"authorization": f"Bearer {keys['other']}"}
+        mine_id = await served.new_session(name="same")
+        _, made = await served.call("POST", "/api/v1/sessions", {"name": "same"}, headers=hers)
+        for headers, expected in ((None, [mine_id]), (hers, [made["id"]])):
+            _, page = await served.call("GET", "/api/v1/sessions", headers=headers)
+            assert [each["id"] for each in page["data"]] == expected
+        taken = await served.call("POST", "/api/v1/sessions", {"id": mine_id}, headers=hers)
+        assert taken[0] in {404, 409}
+        _, mine = await served.call("GET", f"/api/v1/sessions/{mine_id}")
+        assert mine["owner"] == "local"
+
+
+async def test_a_cookie_is_strict_and_a_change_with_it_needs_more_than_the_browser() -> None:
+    agent, _ = make_agent([])
+    app = create_app(agent, token=TOKEN)
+    host = ("host", "localhost:4000")
+    json_type = ("content-type", "application/json")
+    body = json.dumps({"token": TOKEN}).encode()
+    status, told, _ = await ask(app, "/api/v1/login", "POST", headers=[host, json_type], body=body)
+    assert status == 204
+    cookie, _, attributes = told["set-cookie"].partition(";")
+    assert "HttpOnly" in attributes
+    assert "SameSite=strict" in attributes
+    assert TOKEN not in told["set-cookie"]
+    with_cookie = [host, ("cookie", cookie), json_type]
+    assert (await ask(app, headers=with_cookie))[0] == 200
+    origin, csrf = ("origin", "http://localhost:4000"), ("x-csrf", "1")
+    for more, expected in (
+        ([], 403),
+        ([origin], 403),
+        ([csrf], 403),
+        ([origin, csrf], 201),
+    ):
+        status, _, _ = await ask(
+            app, "/api/v1/sessions", "POST", headers=[*with_cookie, *more], body=b"{}"
+        )
+        assert status == expected
+    assert (await ask(app, "/api/v1/logout", "POST", headers=[*with_cookie, origin, csrf]))[
+        0
+    ] == 204
+    assert (await ask(app, headers=with_cookie))[0] == 401
+    wrong = json.dumps({"token": "wrong-token-wrong-token"}).encode()
+    assert (await ask(app, "/api/v1/login", "POST", headers=[host, json_type], body=wrong))[
+        0
+    ] == 401
+    await agent.close()
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "expected"),
+    [
+        ("text/plain", b"{}", 415),
+        ("application/x-www-form-urlencoded", b"a=1", 415),
+        ("multipart/form-data", b"{}", 415),
+        ("application/json", b"{", 400),
+        ("application/json", b"\xff", 400),
+        ("application/json", b'{"metadata":' + b'{"a":' * 70 + b"1" + b"}" * 71, 400),
+        ("application/json", b'{"unknown":1}', 400),
+        ("application/json", b'{"title":"' + b"a" * 5_000_000 + b'"}', 413),
+    ],
+)
+async def test_bodies_are_bounded_json(content_type: str, body: bytes, expected: int) -> None:
+    agent, _ = make_agent([])
+    app = create_app(agent, token=TOKEN)
+    headers = [("host", "localhost:4000"), *BEARER.items(), ("content-type", content_type)]
+    status, told, content = await ask(app, "/api/v1/sessions", "POST", headers=headers, body=body)
+    assert status == expected
+    assert told["content-type"] == "application/problem+json"
+    assert json.loads(content)["status"] == expected
+
+
+async def test_requests_failures_and_streams_are_limited() -> None:
+    now = [0.0]
+    rate = RateLimit(2, now=lambda: now[0])
+    for _ in range(4):
+        rate.take("ana")
+    rate.take("ben")
+    with pytest.raises(ProblemError) as caught:
+        rate.take("ana")
+    assert caught.value.body.status == 429
+    assert caught.value.body.retry_after == 0.5
+    now[0] = 0.5
+    rate.take("ana")
+    agent, _ = make_agent([])
+    settings = ServerSettings(streams_per_owner=1, failures_per_second=1)
+    async with serving(agent, settings=settings) as served:
+        path = f"/api/v1/sessions/{await served.new_session()}/events"
+        async with served.events(path):
+            status, problem = await served.call("GET", path)
+            assert (status, problem["code"]) == (429, "TOO_MANY_STREAMS")
+        while served.app.hub.streams.open:
+            await served.call("GET", "/healthz")
+        async with served.events(path):
+            pass
+        wrong = {"authorization": "Bearer wrong"}
+        statuses = [(await served.call("GET", path, headers=wrong))[0] for _ in range(10)]
+        assert statuses[0] == 401
+        assert statuses[-1] == 429
+
+
+async def test_no_response_and_no_error_shows_a_secret() -> None:
+    secret = "sk-ant-api03-" + "x" * 40
+    agent, _ = make_agent([])
+    async with serving(agent) as served:
+        paths = ("/openapi.json", "/api/v1/info", "/api/v1/models", "/api/v1/tools")
+        told = [str((await served.call("GET", path))[1]) for path in paths]
+        status, problem = await served.call("POST", "/api/v1/sessions", {secret: 1})
+        told.append(str(problem))
+        _, problem = await served.call("GET", f"/api/v1/sessions?{secret}=1")
+        told.append(str(problem))
+    assert status == 400
+    assert not any(TOKEN in each or secret in each for each in told)
+
+
+def test_a_server_without_a_token_or_with_a_short_one_is_refused() -> None:
+    for token, code in ((None, ErrorCode.CONFIG_MISSING), ("short", ErrorCode.CONFIG_INVALID)):
+        with pytest.raises(ConfigError) as caught:
+            create_app(Agent("scripted/one", environment={}, providers=[]), token=token)
+        assert caught.value.code is code
+
+
+def test_access_keeps_digests_only() -> None:
+    access = Access(TOKEN, keys=[ApiKey(digest=digest_of("key"), owner="ana")])
+    cookie = access.log_in(TOKEN)
+    kept = repr(vars(access))
+    assert cookie
+    assert TOKEN not in kept
+    assert cookie not in kept
