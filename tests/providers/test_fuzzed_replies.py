@@ -236,14 +236,14 @@ async def test_a_session_goes_on_after_any_reply_and_opens_again(
         while not transport.is_empty:
             with suppress(AgentError):
                 await session.chat("go")
-        left, session_id = session.messages, session.session_id
+        left, session_id = (await session.export()).messages, session.session_id
     assert session_id is not None
     entries = await store.log.read(session_id)
     await store.close()
     assert not [entry for entry in entries if isinstance(entry, UnknownEntry)]
     again = f"jsonl:{tmp_path}"
     async with Agent("p/m", store=again, **options) as agent, agent.session("a") as session:
-        assert session.messages == left
+        assert (await session.export()).messages == left
 
 
 async def _run(family: str, count: int, report: Report) -> None:
