@@ -60,7 +60,7 @@ class KnownModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def known_models(sources: ConfigurationSources | None = None) -> tuple[KnownModel, ...]:
     """Return the models of the catalogue, those of providers with a key first."""
-    catalogue = late.Catalogue()
+    catalogue = late.shipped_catalogue()
     keyed = {each.provider for each in find_credentials(sources)}
     found = [
         KnownModel(

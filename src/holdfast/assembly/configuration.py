@@ -33,7 +33,7 @@ from holdfast.config.schema import ModelEntry
 from holdfast.ports.clock import Clock
 from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.model_client import ModelCatalogue
-from holdfast.providers.catalogue import Catalogue, KnownModels
+from holdfast.providers.catalogue import KnownModels, shipped_catalogue
 from holdfast.providers.vendors import VENDORS, ollama_url
 from holdfast.vocabulary.json_types import JsonObject, writable
 from holdfast.vocabulary.settings import Settings
@@ -87,7 +87,7 @@ class Configuration(Places):
             config_dir=sources.config_dir,
             config_path=sources.config_path,
         )
-        self.file: ConfigFile = replace(file, find_models=Catalogue().full_names)
+        self.file: ConfigFile = replace(file, find_models=shipped_catalogue().full_names)
         self.project_file: ProjectFile | None = find_project_file(self.cwd, self.decisions)
         project = ConfigFile() if self.project_file is None else self.project_file.config()
         self.resolved = self._with_longest(
@@ -228,7 +228,7 @@ class Configuration(Places):
             if entry.context_window is not None
         }
         return KnownModels(
-            catalogue=Catalogue(),
+            catalogue=shipped_catalogue(),
             clock=clock,
             prices=self.file.prices,
             windows=windows,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.assembly.stored_sources import TransportHttp, stored_source
     from holdfast.auth.oauth_login import log_in
     from holdfast.config.context_files import ContextFolders
-    from holdfast.providers.catalogue import Catalogue
+    from holdfast.providers.catalogue import shipped_catalogue
     from holdfast.providers.claude_agent.agent import AgentPlace, ClaudeAgent
     from holdfast.providers.claude_agent.transcripts import stored_transcripts
     from holdfast.providers.local.client import LocalModelClient
@@ -43,7 +43,6 @@ __all__ = [
     "Access",
     "AgentPlace",
     "AiohttpTransport",
-    "Catalogue",
     "ClaudeAgent",
     "ContextFolders",
     "Dialect",
@@ -74,6 +73,7 @@ __all__ = [
     "pull_model",
     "recall_tool",
     "remove_local_model",
+    "shipped_catalogue",
     "stored_source",
     "stored_transcripts",
 ]
@@ -94,7 +94,6 @@ if not TYPE_CHECKING:
             "DIALECTS": _DIALECTS,
             "Access": _VENDOR_CLIENTS,
             "AgentPlace": _CLAUDE_AGENT,
-            "Catalogue": "holdfast.providers.catalogue",
             "AiohttpTransport": "holdfast.providers.transport.http",
             "ClaudeAgent": _CLAUDE_AGENT,
             "ContextFolders": "holdfast.config.context_files",
@@ -127,6 +126,7 @@ if not TYPE_CHECKING:
             "recall_tool": "holdfast.tools.recall",
             "remove_local_model": _WEIGHT_FILES,
             "stored_source": _STORED_SOURCES,
+            "shipped_catalogue": "holdfast.providers.catalogue",
             "stored_transcripts": "holdfast.providers.claude_agent.transcripts",
         },
     )

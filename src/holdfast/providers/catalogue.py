@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from datetime import date, time
 from decimal import Decimal
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Literal, TypeAlias
 
@@ -165,6 +165,12 @@ class Catalogue:
                 if row is not None:
                     return _facts(owner, row)
         return None
+
+
+@cache
+def shipped_catalogue() -> Catalogue:
+    """Return the catalogue that comes with the package: read once, for all agents of a process."""
+    return Catalogue()
 
 
 class KnownModels:
