@@ -68,7 +68,9 @@ async def test_a_row_is_reached_by_a_table_of_the_file(
 
 async def test_a_row_without_its_key_says_which_variables_it_has(tmp_path: Path) -> None:
     async with Agent("acme/m", environment={"HOME": str(tmp_path)}) as agent:
-        with pytest.raises(AgentError, match="set ACME_API_KEY or ACME_KEY, run `holdfast login acme`") as caught:
+        with pytest.raises(
+            AgentError, match="set ACME_API_KEY or ACME_KEY, run `holdfast login acme`"
+        ) as caught:
             await agent.run("Hi")
     assert caught.value.code is ErrorCode.CONFIG_MISSING
 
