@@ -242,3 +242,29 @@ def test_a_conversation_is_compacted_in_the_chat(place: Place) -> None:
         assert screen.count("the conversation was shortened") == 1
     assert place.server is not None
     assert "keep the river" in str(place.server.requests[-1])
+
+
+def test_resuming_without_a_name_shows_what_there_is(place: Place) -> None:
+    assert place.run("-p", "an apple", "-n", "fruit").returncode == 0
+    assert place.run("-p", "a car", "-n", "wheels").returncode == 0
+    with terminal(place, "-r") as shown:
+        shown.wait_for("Which one")
+        assert "1  " in shown.screen()
+        shown.say("2")
+        shown.wait_for("> an apple")
+
+
+def test_the_embedded_model_answers_in_a_terminal(
+    place: Place, smollm2: Path, tmp_path: Path
+) -> None:
+    alone = Place(tmp_path / "alone")
+    (alone.root / "home/.cache/holdfast").mkdir(parents=True)
+    (alone.root / "home/.cache/holdfast/models").symlink_to(smollm2.parent)
+    with terminal(alone) as shown:
+        _ready(shown).say("Say hello.")
+        shown.wait_for(lambda text: re.search(r"[1-9]\d* tokens", text) is not None)
+        assert "local/smollm2" in shown.screen()
+        shown.say("/exit")
+        shown.wait_for("exit=0")
+    assert place.server is not None
+    assert place.server.requests == []

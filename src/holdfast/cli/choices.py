@@ -213,10 +213,15 @@ async def find_session(agent: Agent, words: str) -> str:
         SessionError: NOT_FOUND naming what there is instead.
 
     """
+    if not words.strip():
+        raise SessionError(
+            ErrorCode.NOT_FOUND,
+            "which session? Name it by its id, its name or words in it; `holdfast sessions list`",
+        )
     try:
         return (await agent.sessions.get(words)).id
     except SessionError as error:
-        if error.code is not ErrorCode.NOT_FOUND or not words.strip():
+        if error.code is not ErrorCode.NOT_FOUND:
             raise
     found = {hit.session.id: hit.session for hit in await agent.sessions.search(words)}
     titled = await agent.sessions.list(limit=200)

@@ -5,9 +5,11 @@ import contextlib
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app_or_none
 from prompt_toolkit.buffer import Buffer
@@ -28,13 +30,16 @@ from holdfast.cli.chat.slash_commands import SlashCommands
 from holdfast.cli.choices import Choices, open_agent, open_session
 from holdfast.cli.outcomes import Exit
 from holdfast.cli.prompt_input import named_files
-from holdfast.cli.terminal import safe
+from holdfast.cli.shared import short_time
+from holdfast.cli.terminal import safe, safe_line
+from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Busy, ObserverLagged
 from holdfast.vocabulary.parts import TextPart
 
 _TWICE = 2.0
 """Seconds within which a second Ctrl-C leaves."""
 _TAIL_MESSAGES = 4
+_LISTED = 15
 
 
 class Chat:
@@ -313,8 +318,27 @@ def _history() -> FileHistory | InMemoryHistory:
 async def _chat(choices: Choices, first: str | None) -> Exit:
     approvals = Approvals(redraw)
     async with open_agent(choices, approver=approvals.ask) as agent:
+        if choices.resume is not None and not choices.resume.strip():
+            choices = replace(choices, resume=await _pick_session(agent))
         session = await open_session(agent, choices)
         return await Chat(agent, session, approvals).run(first)
+
+
+async def _pick_session(agent: Agent) -> str:
+    """Show the last sessions of this folder and ask for one of them.
+
+    Raises:
+        SessionError: NOT_FOUND when there is none.
+
+    """
+    found = await agent.sessions.list(limit=_LISTED)
+    if not found:
+        raise SessionError(ErrorCode.NOT_FOUND, "there is no session in this folder to resume")
+    for number, each in enumerate(found, 1):
+        title = safe_line(each.name or each.title, width=50)
+        write_above_prompt(f"{number:3}  {short_time(each.updated)}  {title}\n")
+    chosen = click.prompt("Which one", type=click.IntRange(1, len(found)), default=1)
+    return found[int(chosen) - 1].id
 
 
 def run_chat(choices: Choices, first: str | None) -> Exit:
