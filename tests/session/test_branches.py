@@ -150,18 +150,22 @@ def _on_store(kind: str, work: Callable[[Agent], Coroutine[None, None, None]]) -
     asyncio.run(run())
 
 
+def _walk(kind: str, steps: list[tuple[str, int]]) -> None:
+    async def walk(agent: Agent) -> None:
+        walker = Walk(agent)
+        await walker.session.open()
+        for what, number in steps:
+            await walker.step(what, number)
+        await walker.close()
+
+    _on_store(kind, walk)
+
+
 def _walk_often(kind: str, examples: int) -> None:
     @settings(max_examples=examples)
     @given(_steps)
     def check(steps: list[tuple[str, int]]) -> None:
-        async def walk(agent: Agent) -> None:
-            walker = Walk(agent)
-            await walker.session.open()
-            for what, number in steps:
-                await walker.step(what, number)
-            await walker.close()
-
-        _on_store(kind, walk)
+        _walk(kind, steps)
 
     check()
 
@@ -179,14 +183,7 @@ def test_results_that_a_prompt_had_joined_are_gone_to_as_they_are_shown(
 ) -> None:
     steps = [("tools", 0), ("rewind", 3), ("chat", 0), ("restore", 0), ("rewind", 3), last]
 
-    async def walk(agent: Agent) -> None:
-        walker = Walk(agent)
-        await walker.session.open()
-        for what, number in steps:
-            await walker.step(what, number)
-        await walker.close()
-
-    _on_store(kind, walk)
+    _walk(kind, steps)
 
 
 @pytest.mark.soak
