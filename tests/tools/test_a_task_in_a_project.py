@@ -116,8 +116,8 @@ async def test_an_abort_in_the_middle_of_a_command_ends_it(project: Path) -> Non
         session.abort()
         error = await failure_of(running)
         assert error.code == "ABORTED"
-        await asyncio.to_thread(wait_until_gone, left)
-        assert marked(mark) == []
+        while left := marked(mark):  # the last of them may have been started after the first look
+            await asyncio.to_thread(wait_until_gone, left)
         result = await session.chat("What happened?")
         live = await live_of(session)
         entries = await live.store.log.read(live.session_id)
