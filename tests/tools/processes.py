@@ -34,3 +34,9 @@ def wait_until_gone(pids: list[int]) -> None:
             select.select([door], [], [])
         finally:
             os.close(door)
+
+
+def wait_until_none(mark: str, *, but: int | None = None) -> None:
+    """Return when no process with a mark is left, also of those that were started meanwhile."""
+    while left := [pid for pid in marked(mark) if pid != but]:
+        wait_until_gone(left)

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.tools import Sandbox, coding_tools
 from tests.architecture.source_tree import ROOT
-from tests.tools.processes import marked, new_mark, wait_until_gone
+from tests.tools.processes import marked, new_mark, wait_until_none
 from tests.tools.toolbox import INTERPRETER, PYTHON, Toolbox
 
 pytestmark = pytest.mark.slow
@@ -155,13 +155,11 @@ async def test_a_command_ends_when_its_call_is_cancelled(any_tools: Toolbox) -> 
         any_tools.call("shell", command=f"trap '' TERM; sleep {mark} & echo on; sleep {mark}")
     )
     await started.wait()
-    left = marked(mark)
-    assert left
+    assert marked(mark)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    await asyncio.to_thread(wait_until_gone, left)
-    assert marked(mark) == []
+    await asyncio.to_thread(wait_until_none, mark)
 
 
 @pytest.mark.parametrize("confined", CONFINED)
@@ -181,10 +179,8 @@ def test_a_command_ends_when_the_program_that_started_it_is_killed(
     with program:
         assert program.stdout is not None
         assert program.stdout.readline() == b"on\n"
-        left = marked(mark)
         program.kill()
-    wait_until_gone(left)
-    assert [pid for pid in marked(mark) if pid != program.pid] == []
+    wait_until_none(mark, but=program.pid)
 
 
 async def test_many_commands_leave_no_process_and_no_descriptor(tools: Toolbox) -> None:
