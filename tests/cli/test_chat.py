@@ -268,3 +268,51 @@ def test_the_embedded_model_answers_in_a_terminal(
         shown.wait_for("exit=0")
     assert place.server is not None
     assert place.server.requests == []
+
+
+@pytest.mark.parametrize("key", ["Escape", "C-c"])
+def test_arguments_that_were_being_edited_are_not_the_next_prompt(place: Place, key: str) -> None:
+    call = ("write", {"path": "a.txt", "content": "x"})
+    _script(place, Turn(calls=[call]), Turn(text="Again."))
+    with terminal(place) as shown:
+        _ready(shown).say("write a file")
+        shown.wait_for("[y]es")
+        shown.press("e")
+        shown.wait_for("Change the arguments")
+        shown.press(key)
+        shown.wait_for("interrupted; what was said is kept")
+        shown.say("go on")
+        shown.wait_for("Again.")
+    assert place.server is not None
+    last = place.server.requests[-1]["messages"][-1]["content"]
+    assert [part["text"] for part in last if part["type"] == "text"][-1] == "go on"
+
+
+def test_the_whole_command_is_shown_before_it_is_approved(place: Place) -> None:
+    command = "echo one two three four five six seven eight\ntouch the-last-word"
+    _script(place, Turn(calls=[("shell", {"command": command})]), Turn(text="As you wish."))
+    with terminal(place, width=40) as shown:
+        _ready(shown).say("run it")
+        screen = shown.wait_for("[e]dit")
+        assert "touch the-last-word" in screen
+        assert "eight" in screen
+
+
+def test_leaving_says_how_to_continue(place: Place) -> None:
+    _script(place, Turn(text="Hello."))
+    with terminal(place) as shown:
+        _ready(shown).say("see @none.txt")
+        shown.wait_for("there is no file 'none.txt'")
+        shown.wait_for("Hello.")
+        shown.say("/exit")
+        shown.wait_for("exit=0")
+        assert "continue it with: holdfast -r " in shown.screen()
+
+
+def test_a_project_file_that_is_not_trusted_is_named(place: Place) -> None:
+    folder = place.project / ".holdfast"
+    folder.mkdir()
+    (folder / "config.toml").write_text('model = "anthropic/claude-opus-5"\n')
+    with terminal(place) as shown:
+        _ready(shown)
+        shown.wait_for("holdfast trust")

@@ -256,3 +256,46 @@ def test_the_schema_names_every_event() -> None:
 
 def _leaves(kind: type[LiveEvent]) -> list[type[LiveEvent]]:
     return [leaf for own in kind.__subclasses__() for leaf in _leaves(own)] or [kind]
+
+
+@pytest.mark.parametrize("flags", [("--fork",), ("-c", "-r", "x"), ("-n", "new", "--fork")])
+def test_flags_that_choose_no_session_or_two_are_refused(
+    place: Place, flags: tuple[str, ...]
+) -> None:
+    done = place.run(*flags, "-p", "Hi")
+    assert done.returncode == 2
+    assert b"-c" in done.stderr
+    assert _requests(place) == []
+
+
+def test_a_file_that_does_not_exist_is_named(place: Place) -> None:
+    done = place.run("-p", "Compare @src/none.py with @property and @notes.txt")
+    assert done.returncode == 0
+    told = done.stderr.decode().splitlines()
+    assert [line.split("'")[1] for line in told] == ["src/none.py", "notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("command", "rule"), [("git status -s", "shell(git status -s)"), ("rm *; ls", "shell")]
+)
+def test_a_denied_command_is_offered_as_narrow_a_rule_as_possible(
+    place: Place, command: str, rule: str
+) -> None:
+    _script(place, Turn(calls=[("shell", {"command": command})]), Turn(text="I may not."))
+    done = place.run("-p", "Hi")
+    assert done.returncode == 5
+    assert done.stderr.decode().rstrip().endswith(f"--allow-tool '{rule}'")
+
+
+def test_a_refused_key_says_where_to_look(place: Place) -> None:
+    _script(place, Turn(status=401))
+    done = place.run("-p", "Hi")
+    assert done.returncode == 1
+    assert b"holdfast doctor" in done.stderr
+    assert b"holdfast login anthropic" in done.stderr
+
+
+def test_a_missing_key_is_not_answered_with_a_local_model(place: Place) -> None:
+    done = place.run("-p", "Hi", "-m", "openai/gpt-5")
+    assert b"holdfast login openai" in done.stderr
+    assert b"smollm2" not in done.stderr

@@ -1,5 +1,6 @@
 """The subcommands: sessions, models, config, doctor, trust, completion."""
 
+import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -209,3 +210,77 @@ def test_a_session_is_compacted(run: Run, place: Place) -> None:
     run("-r", "france", "-p", "Go on")
     assert "# Objective" in json.dumps(place.server.requests[-1]["messages"])
     assert run("sessions", "compact", "nowhere").code == 4
+
+
+def test_a_session_without_a_title_is_listed_by_its_first_prompt(run: Run, session: str) -> None:
+    copy = run("sessions", "fork", "cities").out.strip()
+    listed = {line.split()[0]: line for line in run("sessions", "list").out.splitlines()}
+    assert listed[session].endswith("cities: Which capital?")
+    assert listed[copy].endswith("copy of: Which capital?")
+    run("sessions", "rename", session, "--title", "Capitals")
+    assert "cities: Capitals" in run("sessions", "list").out
+
+
+@pytest.mark.parametrize("command", [("archive",), ("delete", "--yes")])
+def test_words_are_not_enough_to_take_a_session_away(
+    run: Run, session: str, command: tuple[str, ...]
+) -> None:
+    done = run("sessions", *command, "Paris")
+    assert done.code == 4
+    assert session in run("sessions", "list").out
+
+
+def test_a_search_without_a_hit_says_so(run: Run, session: str) -> None:
+    done = run("sessions", "search", "zebra")
+    assert (done.code, done.out) == (0, "")
+    assert "--all" in done.err
+    assert session
+
+
+def test_the_tokens_of_a_session_are_readable(run: Run, session: str) -> None:
+    shown = run("sessions", "stats", session).out
+    assert re.search(r"usage +\d+ input, \d+ output", shown)
+
+
+def test_a_reader_of_an_export_may_go_away(place: Place, session: str) -> None:
+    done = place.shell(f'$holdfast sessions export {session} | true; echo "${{PIPESTATUS[0]}}"')
+    assert done.stdout.split()[-1] == b"0"
+    assert done.stderr == b""
+
+
+def test_the_examples_of_the_help_have_a_line_each(run: Run) -> None:
+    lines = run("--help").out.splitlines()
+    assert any(line.startswith('  holdfast -p "Explain @main.py"') for line in lines)
+    assert "\\b" not in "".join(lines)
+
+
+def test_a_mistyped_command_is_recognised(run: Run) -> None:
+    done = run("sesions", "list")
+    assert done.code == 2
+    assert "did you mean 'sessions'?" in done.err
+
+
+def test_a_chat_without_a_terminal_is_refused(run: Run) -> None:
+    done = run("chat")
+    assert (done.code, done.out) == (2, "")
+    assert "needs a terminal" in done.err
+
+
+def test_trusting_nothing_names_the_file_that_is_missing(run: Run) -> None:
+    assert ".holdfast/config.toml" in run("trust").err
+
+
+def test_the_doctor_names_servers_that_cannot_start(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "MCP" not in run("doctor").out
+    run("mcp", "add", "time", "--", "server-of-time")
+    assert "ok       MCP servers: time" in run("doctor").out
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "mcp" else found(name)
+    )
+    done = run("doctor")
+    assert done.code == 1
+    assert "pip install 'holdfast[mcp]'" in done.out
+    assert "holdfast[mcp]" in run("mcp", "add", "more", "--", "server").err

@@ -100,6 +100,7 @@ async def examine(sources: ConfigurationSources | None = None) -> tuple[Finding,
         await _sandbox(configuration.folders.cache),
         _git(),
         _extras(),
+        *_mcp_servers(configuration),
     ]
     return tuple(findings)
 
@@ -224,6 +225,23 @@ def _extras() -> Finding:
     absent = [name for name in _EXTRAS if name not in here]
     told = f"installed: {', '.join(here)}" + (f"; not: {', '.join(absent)}" if absent else "")
     return Finding(subject="extras", verdict="ok", found=told)
+
+
+def _mcp_servers(configuration: Configuration) -> list[Finding]:
+    servers = [name for name, each in configuration.file.mcp_servers.items() if not each.disabled]
+    if not servers:
+        return []
+    told = ", ".join(servers)
+    if importlib.util.find_spec(_EXTRAS["mcp"]):
+        return [Finding(subject="MCP servers", verdict="ok", found=told)]
+    return [
+        Finding(
+            subject="MCP servers",
+            verdict="problem",
+            found=f"{told}: configured, but the extra `mcp` is not installed",
+            remedy="pip install 'holdfast[mcp]', or remove them with `holdfast mcp remove`",
+        )
+    ]
 
 
 def _price(prices: PriceList | None) -> str | None:

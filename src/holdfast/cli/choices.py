@@ -51,6 +51,18 @@ class Choices:
     store: str | None = None
     debug: bool = False
 
+    def check(self) -> None:
+        """Refuse flags that contradict each other.
+
+        Raises:
+            click.UsageError: naming the flags.
+
+        """
+        if self.continue_last and self.resume is not None:
+            raise click.UsageError("give either -c or -r: both choose a session")
+        if self.fork and not (self.continue_last or self.resume is not None or self.session_id):
+            raise click.UsageError("--fork copies a session: choose it with -c or -r")
+
     @classmethod
     def taken_from(cls, flags: dict[str, Any]) -> "Choices":
         """Take the shared flags out of what click parsed."""
@@ -105,7 +117,7 @@ _FLAGS = (
     ),
     click.option("--fork", is_flag=True, help="With -c or -r: go on in a copy of the session."),
     click.option("--session-id", metavar="ID", help="The id of a new session, or of one to go on."),
-    click.option("-n", "--name", metavar="NAME", help="The name of a new session."),
+    click.option("-n", "--name", metavar="NAME", help="The name of the session, new or not."),
     click.option("--no-session", is_flag=True, help="Store nothing."),
     click.option(
         "--allow-tool",
@@ -206,8 +218,10 @@ async def open_session(agent: Agent, choices: Choices) -> AgentSession:
     return session
 
 
-async def find_session(agent: Agent, words: str) -> str:
+async def find_session(agent: Agent, words: str, *, by_text: bool = True) -> str:
     """Return the id of the one session with this id, this name, or these words in it.
+
+    Without `by_text` only the id and the name count: for commands that take a session away.
 
     Raises:
         SessionError: NOT_FOUND naming what there is instead.
@@ -221,7 +235,7 @@ async def find_session(agent: Agent, words: str) -> str:
     try:
         return (await agent.sessions.get(words)).id
     except SessionError as error:
-        if error.code is not ErrorCode.NOT_FOUND:
+        if error.code is not ErrorCode.NOT_FOUND or not by_text:
             raise
     found = {hit.session.id: hit.session for hit in await agent.sessions.search(words)}
     titled = await agent.sessions.list(limit=200)
@@ -250,6 +264,6 @@ def deny_unanswered(asked: list[ApprovalRequest]) -> Callable[[ApprovalRequest],
 
     def deny(request: ApprovalRequest) -> Decision:
         asked.append(request)
-        return Deny(reason="nobody is there to approve this; it was not run")
+        return Deny(reason="there is no user to approve this call; it was not run")
 
     return deny

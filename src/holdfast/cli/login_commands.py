@@ -84,7 +84,7 @@ class _Dialogue:
 def _ask_provider(output: Output) -> str:
     names = login_providers()
     if not sys.stdin.isatty():
-        raise click.UsageError("name a PROVIDER: nobody can be asked here")
+        raise click.UsageError("name a PROVIDER, such as: holdfast login anthropic --with-key")
     output.line(f"Providers: {', '.join(map(safe_line, names))}")
     answer: str = click.prompt("Log in to", type=click.Choice(names), show_choices=False, err=True)
     return answer

@@ -18,7 +18,7 @@ _MARKS = {"ok": "ok     ", "note": "note   ", "problem": "PROBLEM"}
 _SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(help="Check this machine and say how to mend what is wrong.")
+@click.command(help="Check this machine and say how to repair what is wrong.")
 @click.option("--format", "shown_as", type=click.Choice(("text", "json")), default="text")
 @click.pass_context
 def doctor(context: click.Context, /, shown_as: str) -> None:
@@ -70,7 +70,7 @@ def trust(*, undo: bool, yes: bool) -> None:
         return
     found = project_file()
     if found is None:
-        raise click.UsageError("there is no project file in this folder or above it")
+        raise click.UsageError("there is no .holdfast/config.toml in this folder or above it")
     output.line(f"{found.path}:\n\n{safe(found.content.decode(errors='replace'))}")
     confirm("Let these settings and rules count in this project?", yes=yes)
     trust_project(found.digest)

@@ -5,6 +5,7 @@ that `holdfast --help` and a one-shot query start quickly.
 """
 
 import asyncio
+import difflib
 import sys
 from importlib import import_module
 
@@ -20,7 +21,7 @@ _LOGIN = "holdfast.cli.login_commands"
 _LATE = {
     "completion": (_MACHINE, "completion", "Print what makes a shell complete commands."),
     "config": (_MACHINE, "config", "Show the configuration and where it comes from."),
-    "doctor": (_MACHINE, "doctor", "Check this machine and say how to mend what is wrong."),
+    "doctor": (_MACHINE, "doctor", "Check this machine and say how to repair what is wrong."),
     "import": (
         "holdfast.cli.import_commands",
         "command",
@@ -42,6 +43,15 @@ _LATE = {
 }
 """Commands by the module that has them, with the line that `--help` shows: it loads none."""
 _OF_EXTRAS = frozenset(("starlette", "uvicorn"))
+_HELP = """Talk to language models in sessions that survive a stop, a crash and a restart.
+
+\b
+holdfast                          chat in this folder
+holdfast -p "What is in here?"    print one answer
+git diff | holdfast -p "Review"   add text from a pipe
+holdfast -p "Explain @main.py"    attach a file
+holdfast -c                       continue the last session of this folder
+"""
 
 
 class _Commands(click.Group):
@@ -75,6 +85,10 @@ class _Commands(click.Group):
         is_prompt = " " in name or ctx.params.get("prompt") is not None
         if self.get_command(ctx, name) is None and is_prompt:
             return "run", self.get_command(ctx, "run"), args
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            meant = f"did you mean {near[0]!r}? " if near else ""
+            ctx.fail(f"there is no command {name!r}; {meant}A prompt goes after -p")
         return super().resolve_command(ctx, args)
 
     def _short_help(self, ctx: click.Context, name: str) -> str:
@@ -86,6 +100,7 @@ class _Commands(click.Group):
 
 @click.group(
     cls=_Commands,
+    help=_HELP,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -102,15 +117,7 @@ class _Commands(click.Group):
 @click.version_option(__version__, "--version", message="holdfast %(version)s")
 @click.pass_context
 def holdfast(context: click.Context, /, prompt: str | None, **flags: object) -> None:
-    r"""Talk to language models in sessions that hold: they survive a stop, a crash and a restart.
-
-    \b
-    holdfast                          chat in this folder
-    holdfast -p "What is in here?"    one answer, printed
-    git diff | holdfast -p "Review"   with text piped in
-    holdfast -p "Explain @main.py"    with a file
-    holdfast -c                       go on with the last session here
-    """
+    """Answer one prompt, or chat where a person is at the terminal."""
     context.obj = Choices.taken_from(flags)
     if context.invoked_subcommand is not None:
         return
@@ -158,15 +165,22 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _one_shot(choices: Choices, words: str | None) -> int:
+    choices.check()
     one_shot = import_module("holdfast.cli.one_shot")
     prompt_input = import_module("holdfast.cli.prompt_input")
     stdin = sys.stdin.buffer if sys.stdin is not None else None
     note = "holdfast: waiting for standard input to end (</dev/null: send nothing from it)"
     prompt = prompt_input.read_prompt(words, piped=prompt_input.piped_text(stdin, note=note))
-    return int(asyncio.run(one_shot.run_one_shot(choices, prompt, Output())))
+    output = Output()
+    for path in prompt_input.missing_files(words or ""):
+        output.note(f"holdfast: there is no file {str(path)!r}; nothing is attached for it")
+    return int(asyncio.run(one_shot.run_one_shot(choices, prompt, output)))
 
 
 def _chat(choices: Choices, first: str | None) -> int:
+    choices.check()
+    if not _has_person():
+        raise click.UsageError("a chat needs a terminal; `holdfast -p PROMPT` prints one answer")
     if not import_module("holdfast.cli.model_setup").prepare_model(choices, Output()):
         return Exit.ERROR
     return int(import_module("holdfast.cli.chat.client").run_chat(choices, first))

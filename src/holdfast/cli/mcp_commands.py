@@ -1,6 +1,7 @@
 """`holdfast mcp`: list, add, remove and test the MCP servers of the configuration file."""
 
 import asyncio
+import importlib.util
 import shlex
 from typing import Any
 
@@ -83,7 +84,10 @@ def add(
     if token_from is not None:
         table["token"] = {"env": token_from}
     add_mcp_server(name, table)
-    Output().line(f"added; check that it works with `holdfast mcp test {safe_line(name)}`")
+    output = Output()
+    output.line(f"added; check that it works with `holdfast mcp test {safe_line(name)}`")
+    if importlib.util.find_spec("mcp") is None:
+        output.note("holdfast: MCP servers need one more package: pip install 'holdfast[mcp]'")
 
 
 @command.command()
@@ -91,6 +95,8 @@ def add(
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def remove(name: str, *, yes: bool) -> None:
     """Take a server out of the configuration file."""
+    if name not in list_mcp_servers():
+        yes = True  # nothing to ask about: what follows says that there is none
     confirm(f"Remove the MCP server {safe_line(name)!r}?", yes=yes)
     remove_mcp_server(name)
     Output().line("removed")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ import msgspec
 
 from holdfast import AgentError, AgentResult, AgentSession, QueryStream
 from holdfast.cli.choices import Choices, deny_unanswered, open_agent, open_session
-from holdfast.cli.outcomes import Exit, Outcome, outcome_of, result_object
+from holdfast.cli.outcomes import Denial, Exit, Outcome, outcome_of, result_object
 from holdfast.cli.prompt_input import PromptInput
 from holdfast.cli.terminal import Output, Sanitiser, safe_line
 from holdfast.vocabulary.approvals import ApprovalRequest
@@ -20,7 +21,12 @@ from holdfast.vocabulary.entries import ToolStarted, TurnEnded
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.events import Event, LiveEvent, StatusChanged, TextDelta
 
-_NEXT = "next: `holdfast login`, or `holdfast models pull smollm2` for a local model"
+_NO_MODEL = "next: `holdfast login PROVIDER`, or `holdfast models pull smollm2` for a local model"
+_WRONG_KEY = (
+    "next: `holdfast doctor` shows where the key comes from; `holdfast login {}` stores one"
+)
+_PLAIN = re.compile(r"[\w ./:=@,+-]+")
+"""Commands that are the same text in a rule and in a shell's single quotes."""
 _SIGNALS = {signal.SIGINT: Exit.INTERRUPTED, signal.SIGTERM: Exit.TERMINATED}
 
 
@@ -193,17 +199,26 @@ _PRINTERS: dict[str, Callable[[Choices, Output], Printer]] = {
 }
 
 
+def _rule_for(denial: Denial) -> str:
+    """Return a rule that allows this call: of a plain command this one, not every command."""
+    command = denial.tool_input.get("command") if denial.tool == "shell" else None
+    is_plain = isinstance(command, str) and _PLAIN.fullmatch(command)
+    return f"{denial.tool}({command})" if is_plain else denial.tool
+
+
 def explanations(outcome: Outcome) -> list[str]:
     """Return what a person should know about how a query ended, and what to do next."""
     lines: list[str] = []
     result, error = outcome.result, outcome.error
     if error is not None and error.code is not ErrorCode.ABORTED:
         lines.append(f"{error.code}: {error.message}")
-        if error.code is ErrorCode.CONFIG_MISSING:
-            lines.append(_NEXT)
+        if error.code is ErrorCode.CONFIG_MISSING and "smollm2" in error.message:
+            lines.append(_NO_MODEL)
+        elif error.code is ErrorCode.AUTH:
+            lines.append(_WRONG_KEY.format(error.provider or "PROVIDER"))
     lines.extend(
-        f"the tool call {denial.tool!r} was denied: nobody was there to approve it. "
-        f"Allow it with --allow-tool '{denial.tool}'"
+        f"the tool call {denial.tool!r} was denied: there was no user to approve it. "
+        f"Allow it with --allow-tool '{_rule_for(denial)}'"
         for denial in outcome.denials
     )
     if outcome.signal is not None:

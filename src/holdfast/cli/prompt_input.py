@@ -52,8 +52,22 @@ def fenced(text: str, name: str = "stdin") -> str:
 
 def named_files(text: str) -> tuple[Path, ...]:
     """Return the files that a text names as `@path` or `@"path with spaces"`, and that exist."""
+    return tuple(each for each in _named(text) if each.is_file())
+
+
+def missing_files(text: str) -> tuple[Path, ...]:
+    """Return what a text names like a file with `@`, and what is none.
+
+    A word without a dot and a slash may as well be a person or a decorator: it is not returned.
+    """
+    return tuple(
+        each for each in _named(text) if not each.is_file() and ("/" in str(each) or each.suffix)
+    )
+
+
+def _named(text: str) -> tuple[Path, ...]:
     found = (Path(quoted or plain).expanduser() for quoted, plain in _FILE.findall(text))
-    return tuple(dict.fromkeys(each for each in found if each.is_file()))
+    return tuple(dict.fromkeys(found))
 
 
 def piped_text(stdin: BinaryIO | None, *, note: str = "") -> str | None:

@@ -13,6 +13,7 @@ from holdfast import Agent, SessionDescription, UserMessage
 from holdfast.administration.descriptions import ListOptions, MessageDescription
 from holdfast.cli.choices import find_session
 from holdfast.cli.outcomes import Exit
+from holdfast.cli.session_texts import shown_part, shown_title, shown_titles, shown_value
 from holdfast.cli.shared import (
     compaction_line,
     confirm,
@@ -21,8 +22,7 @@ from holdfast.cli.shared import (
     short_time,
     with_agent,
 )
-from holdfast.cli.terminal import Output, safe, safe_line
-from holdfast.vocabulary.parts import ReasoningPart, TextPart, ToolCallPart, ToolResultPart
+from holdfast.cli.terminal import Output, discard_output, safe_line
 
 FORMATS = (
     *("archive", "claude-code", "codex", "opencode", "pi", "openai", "anthropic"),
@@ -33,6 +33,7 @@ _AS = click.option(
 )
 _YES = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 _REFERENCE = click.argument("reference", metavar="ID|NAME|TEXT")
+_EXACT_REFERENCE = click.argument("reference", metavar="ID|NAME")
 
 
 @click.group("sessions", help="List, show, search, change and export sessions.")
@@ -60,8 +61,16 @@ def list_sessions(
         wanted["tag"] = tag
     if flags["archived"]:
         wanted["archived"] = None
-    found = with_agent(context, lambda agent: agent.sessions.list(**wanted))
-    _print_sessions(found, shown_as=shown_as, everywhere=flags["everywhere"])
+
+    async def read(agent: Agent) -> tuple[tuple[SessionDescription, ...], dict[str, str]]:
+        found = await agent.sessions.list(**wanted)
+        return found, await shown_titles(agent, found) if shown_as == "table" else {}
+
+    found, titles = with_agent(context, read)
+    if shown_as == "json":
+        print_json(Output(), found)
+    else:
+        _print_sessions(found, titles, everywhere=flags["everywhere"])
 
 
 @command.command()
@@ -80,6 +89,9 @@ def search(
     output = Output()
     if shown_as == "json":
         print_json(output, found)
+        return
+    if not found:
+        output.note("nothing is found here; `--all` searches all folders")
         return
     rows = [(each.session.id, short_time(each.session.updated), each.hit.snippet) for each in found]
     print_table(output, ("id", "updated", "text"), rows)
@@ -108,7 +120,7 @@ def show(context: click.Context, /, *, reference: str, last: int | None, shown_a
         role = "user" if isinstance(each.message, UserMessage) else "assistant"
         output.line(f"\n{role}  {short_time(each.time)}")
         for part in each.message.parts:
-            output.line(_shown_part(part))
+            output.line(shown_part(part))
 
 
 @command.command()
@@ -125,7 +137,7 @@ def stats(context: click.Context, /, *, reference: str, shown_as: str) -> None:
     if shown_as == "json":
         print_json(Output(), found)
         return
-    print_table(Output(), ("what", "value"), [(name, str(value)) for name, value in found.items()])
+    print_table(Output(), ("what", "value"), [(n, shown_value(v)) for n, v in found.items()])
 
 
 @command.command()
@@ -169,32 +181,34 @@ def tag(context: click.Context, /, *, reference: str, tags: tuple[str, ...], rem
 
 
 @command.command()
-@_REFERENCE
+@_EXACT_REFERENCE
 @click.option("--undo", is_flag=True, help="Bring it back.")
 @click.pass_context
 def archive(context: click.Context, /, *, reference: str, undo: bool) -> None:
     """Take a session out of the lists; nothing is deleted."""
 
     async def change(agent: Agent) -> SessionDescription:
-        return await agent.sessions.archive(await find_session(agent, reference), undo=undo)
+        session_id = await find_session(agent, reference, by_text=False)
+        return await agent.sessions.archive(session_id, undo=undo)
 
     _say_changed(with_agent(context, change))
 
 
 @command.command()
-@_REFERENCE
+@_EXACT_REFERENCE
 @_YES
 @click.pass_context
 def delete(context: click.Context, /, *, reference: str, yes: bool) -> None:
     """Delete a session for good. `archive` only takes it out of the lists."""
 
-    async def find(agent: Agent) -> SessionDescription:
-        return await agent.sessions.get(await find_session(agent, reference))
+    async def find(agent: Agent) -> tuple[str, str]:
+        session_id = await find_session(agent, reference, by_text=False)
+        return session_id, await shown_title(agent, await agent.sessions.get(session_id))
 
-    found = with_agent(context, find)
-    confirm(f"Delete {safe_line(found.title)!r} ({found.id}) for good?", yes=yes)
-    with_agent(context, lambda agent: agent.sessions.delete(found.id))
-    Output().line(f"deleted {found.id}")
+    session_id, title = with_agent(context, find)
+    confirm(f"Delete {title!r} ({session_id}) for good?", yes=yes)
+    with_agent(context, lambda agent: agent.sessions.delete(session_id))
+    Output().line(f"deleted {session_id}")
 
 
 @command.command()
@@ -263,7 +277,10 @@ def export(
             await agent.sessions.export_to(path, session_id, to=to, redact=redact)
             return
         pieces = agent.sessions.export(session_id, to=to, redact=redact)
-        await _copy(pieces, sys.stdout.buffer)
+        try:
+            await _copy(pieces, sys.stdout.buffer)
+        except BrokenPipeError:
+            discard_output()
 
     try:
         with_agent(context, work)
@@ -340,12 +357,9 @@ async def _copy(pieces: AsyncGenerator[bytes, None], to: BinaryIO) -> None:
 
 
 def _print_sessions(
-    found: tuple[SessionDescription, ...], *, shown_as: str, everywhere: bool
+    found: tuple[SessionDescription, ...], titles: dict[str, str], *, everywhere: bool
 ) -> None:
     output = Output()
-    if shown_as == "json":
-        print_json(output, found)
-        return
     if not found:
         output.note("there are no sessions here; `--all` lists those of other folders")
     headings = ("id", "updated", "state", *(("project",) if everywhere else ()), "title")
@@ -355,7 +369,7 @@ def _print_sessions(
             short_time(each.updated),
             each.phase,
             *((each.project,) if everywhere else ()),
-            f"{each.name}: {each.title}" if each.name else each.title,
+            titles[each.id],
         )
         for each in found
     ]
@@ -367,18 +381,3 @@ def _say_changed(found: SessionDescription) -> None:
     name = f"  {found.name}" if found.name else ""
     state = "  archived" if found.archived else ""
     Output().line(safe_line(f"{found.id}{name}  {found.title}{tags}{state}"))
-
-
-def _shown_part(part: object) -> str:
-    match part:
-        case TextPart(text=text):
-            return safe(text)
-        case ReasoningPart(text=text):
-            return safe(f"(thinks) {text}")
-        case ToolCallPart(name=tool, arguments=arguments):
-            return safe(f"→ {tool} {msgspec.json.encode(arguments).decode()}")
-        case ToolResultPart(outcome=outcome, content=content):
-            texts = [each.text for each in content if isinstance(each, TextPart)]
-            return safe(f"← {outcome}: " + "\n".join(texts))
-        case _:
-            return f"({type(part).__name__})"

@@ -62,15 +62,15 @@ def compaction_line(done: Compaction) -> str:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is lost; where nobody can be asked, `--yes` is needed.
+    """Ask before something is lost; without a terminal, `--yes` is needed.
 
     Raises:
-        click.UsageError: when nobody can be asked.
+        click.UsageError: when there is no terminal to ask on.
         click.Abort: when the answer is no.
 
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Say so with --yes: nobody can be asked here")
+        raise click.UsageError(f"{question} There is no terminal to ask on: confirm with --yes")
     click.confirm(question, abort=True, err=True)

@@ -96,6 +96,11 @@ class Output:
             _discard(self._err)
 
 
+def discard_output() -> None:
+    """Drop what is left for standard output, because its reader went away."""
+    _discard(sys.stdout)
+
+
 def _usable(stream: TextIO | None) -> TextIO:
     """Return a stream that takes every character; one that was closed before we began drops all."""
     if stream is None:

@@ -1,8 +1,9 @@
 """Approvals in a chat: the card that shows what a tool call would do, and the answer to it."""
 
 import asyncio
+import shlex
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -17,6 +18,9 @@ Asking: TypeAlias = Literal["choice", "reason", "arguments"]
 
 _BY = "person at the terminal"
 _DIFF_LINES = 20
+_COMMAND_LINES = 12
+_CHOICES = "[y]es  [a]lways in this session  [n]o  [e]dit"
+_SHORT_CHOICES = "[y]es [a]lways [n]o [e]dit"
 
 
 class Approvals:
@@ -87,7 +91,7 @@ def approval_card(request: ApprovalRequest, asking: Asking, renderer: Renderer) 
     lines = [renderer.bold(f"Allow {safe_line(request.tool)}?")]
     facts = request.facts
     if facts.argv is not None:
-        lines.append("  " + safe_line(" ".join(facts.argv), width=renderer.width - 2))
+        lines += _command_lines(facts.argv, renderer)
         lines.append(renderer.dim(f"  in {safe_line(facts.folder or facts.root or '.')}"))
     elif facts.path is not None:
         lines.append("  " + safe_line(facts.path, width=renderer.width - 2))
@@ -103,10 +107,30 @@ def approval_card(request: ApprovalRequest, asking: Asking, renderer: Renderer) 
         lines.append(renderer.bad("  no sandbox would confine this command"))
     if request.reason:
         lines.append(renderer.dim("  " + safe(request.reason)))
+    is_wide = renderer.width >= len(_CHOICES)
     questions = {
-        "choice": "[y]es  [a]lways in this session  [n]o  [e]dit",
+        "choice": _CHOICES if is_wide else _SHORT_CHOICES,
         "reason": "Why not? (Enter: no reason)",
         "arguments": "Change the arguments, then Enter",
     }
     lines.append(renderer.accent(questions[asking]))
     return "\n".join(lines) + "\n"
+
+
+def _command_lines(argv: Sequence[str], renderer: Renderer) -> list[str]:
+    """Return a command over as many lines as it needs: what is approved has to be seen.
+
+    Of `bash … -c SCRIPT` the script is shown. One that is too long has its beginning and its end.
+    """
+    script = argv[-1] if len(argv) > 1 and argv[-2] == "-c" else shlex.join(argv)
+    width = max(8, renderer.width - 2)
+    lines = [
+        "  " + line[at : at + width]
+        for line in safe(script).expandtabs(4).split("\n")
+        for at in range(0, max(1, len(line)), width)
+    ]
+    if len(lines) <= _COMMAND_LINES:
+        return lines
+    half = _COMMAND_LINES // 2
+    hidden = renderer.bad(f"  … {len(lines) - 2 * half} lines are not shown; [e] shows all")
+    return [*lines[:half], hidden, *lines[-half:]]

@@ -22,14 +22,15 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from holdfast import Agent, AgentError, AgentSession, UserMessage
-from holdfast.administration import state_folder
+from holdfast.administration import project_file, state_folder
 from holdfast.cli.chat.approvals import Approvals, approval_card
 from holdfast.cli.chat.markdown import Renderer
 from holdfast.cli.chat.screen import Screen, status_line, write_above_prompt
 from holdfast.cli.chat.slash_commands import SlashCommands
 from holdfast.cli.choices import Choices, open_agent, open_session
 from holdfast.cli.outcomes import Exit
-from holdfast.cli.prompt_input import named_files
+from holdfast.cli.prompt_input import missing_files, named_files
+from holdfast.cli.session_texts import shown_titles
 from holdfast.cli.shared import short_time
 from holdfast.cli.terminal import safe, safe_line
 from holdfast.vocabulary.errors import ErrorCode, SessionError
@@ -121,6 +122,8 @@ class Chat:
     async def say(self, text: str, *, delivery: str = "steer") -> None:
         """Send a prompt; while a query runs it joins it, or waits with `queue`."""
         self.screen.prompt_shown(text)
+        for path in missing_files(text):
+            self.screen.note(f"there is no file {str(path)!r}; nothing is attached for it")
         options: dict[str, Any] = {"delivery": delivery, "attachments": named_files(text)}
         try:
             await self.session.send(text, **options)
@@ -189,6 +192,9 @@ class Chat:
         self.screen.print(
             renderer.bold("holdfast") + renderer.dim("  /help for commands, Ctrl-D to leave")
         )
+        project = project_file()
+        if project is not None and not project.is_trusted:
+            self.screen.note(f"{project.path} is not trusted: ignored (see `holdfast trust`)")
         self.show_tail()
         if self.session.unfinished.query_id is not None:
             self.screen.note("the last query was cut off; /resume carries it on")
@@ -239,8 +245,8 @@ class Chat:
                 event.current_buffer.insert_text("\n")
 
         @keys.add("escape", filter=busy)
-        def _(_event: KeyPressEvent) -> None:
-            self.session.abort("interrupted by the person at the terminal")
+        def _(event: KeyPressEvent) -> None:
+            self._stop(event.current_buffer)
 
         @keys.add("c-c")
         def _(event: KeyPressEvent) -> None:
@@ -291,10 +297,16 @@ class Chat:
             return
         self._last_interrupt = now
         if self.is_busy:
-            self.session.abort("interrupted by the person at the terminal")
+            self._stop(event.current_buffer)
         else:
             event.current_buffer.reset()
         self.screen.note("Ctrl-C again leaves")
+
+    def _stop(self, buffer: Buffer) -> None:
+        """Stop the query; arguments or a reason that were being typed are not the next prompt."""
+        if self.approvals.current is not None and self.approvals.asking != "choice":
+            buffer.reset()
+        self.session.abort("interrupted by the person at the terminal")
 
 
 def redraw() -> None:
@@ -321,7 +333,11 @@ async def _chat(choices: Choices, first: str | None) -> Exit:
         if choices.resume is not None and not choices.resume.strip():
             choices = replace(choices, resume=await _pick_session(agent))
         session = await open_session(agent, choices)
-        return await Chat(agent, session, approvals).run(first)
+        chat = Chat(agent, session, approvals)
+        code = await chat.run(first)
+    if chat.session.messages and not choices.no_session:
+        chat.screen.note(f"continue it with: holdfast -r {chat.session.session_id}")
+    return code
 
 
 async def _pick_session(agent: Agent) -> str:
@@ -334,8 +350,9 @@ async def _pick_session(agent: Agent) -> str:
     found = await agent.sessions.list(limit=_LISTED)
     if not found:
         raise SessionError(ErrorCode.NOT_FOUND, "there is no session in this folder to resume")
+    titles = await shown_titles(agent, found)
     for number, each in enumerate(found, 1):
-        title = safe_line(each.name or each.title, width=50)
+        title = safe_line(titles[each.id], width=50)
         write_above_prompt(f"{number:3}  {short_time(each.updated)}  {title}\n")
     chosen = click.prompt("Which one", type=click.IntRange(1, len(found)), default=1)
     return found[int(chosen) - 1].id

@@ -9,6 +9,7 @@ from typing import Protocol, TypeGuard
 from holdfast import Agent, AgentError, AgentSession, UserMessage
 from holdfast.cli.chat.screen import Screen
 from holdfast.cli.choices import EFFORTS, MODES, find_session
+from holdfast.cli.session_texts import shown_titles
 from holdfast.cli.shared import short_time
 from holdfast.cli.terminal import safe_line
 from holdfast.vocabulary.parts import TextPart
@@ -116,8 +117,10 @@ class SlashCommands:
         elif self._chat.session.unfinished.query_id is not None:
             self._chat.carry_on()
         else:
-            for each in await sessions.list(limit=10):
-                title = safe_line(each.name or each.title, width=40)
+            listed = await sessions.list(limit=10)
+            titles = await shown_titles(self._chat.agent, listed)
+            for each in listed:
+                title = safe_line(titles[each.id], width=40)
                 self._screen.print(f"  {each.id}  {short_time(each.updated)}  {title}")
             self._screen.note("/resume ID opens one of them")
 
