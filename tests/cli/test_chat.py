@@ -87,8 +87,9 @@ def test_an_approval_shows_the_change_and_yes_makes_it(place: Place) -> None:
     with terminal(place) as shown:
         _ready(shown).say("write a file")
         shown.wait_for("[y]es")
-        shown.wait_for("I write it.")  # what is above the prompt is printed a moment later
-        _snapshot("approval", shown.screen())
+        # What is above the prompt is printed a moment later, and then the line below it.
+        screen = shown.wait_for(lambda text: "I write it." in text and "15 tokens" in text)
+        _snapshot("approval", screen)
         assert not (place.project / "a.txt").exists()
         shown.press("y")
         shown.wait_for("Done.")
