@@ -299,3 +299,20 @@ def test_a_missing_key_is_not_answered_with_a_local_model(place: Place) -> None:
     done = place.run("-p", "Hi", "-m", "openai/gpt-5")
     assert b"holdfast login openai" in done.stderr
     assert b"smollm2" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"), [((), "smollm2"), (("-m", "local/qwen2.5-coder-1.5b"), "qwen2.5-coder-1.5b")]
+)
+def test_a_local_model_that_is_not_here_is_named_with_its_command(
+    tmp_path: Path, flags: tuple[str, ...], name: str
+) -> None:
+    done = Place(tmp_path).run("-p", "Hi", *flags)
+    assert done.returncode == 1
+    assert f"`holdfast models pull {name}`" in done.stderr.decode()
+
+
+def test_a_part_of_a_models_name_is_recognised(place: Place) -> None:
+    done = place.run("-p", "Hi", "-m", "sonnet")
+    assert done.returncode == 2
+    assert b"did you mean 'anthropic/claude-sonnet-" in done.stderr

@@ -1,7 +1,9 @@
 """`holdfast login` and `holdfast logout`: keys and OAuth logins of providers."""
 
 import asyncio
+import shutil
 import sys
+import textwrap
 import webbrowser
 
 import click
@@ -85,7 +87,9 @@ def _ask_provider(output: Output) -> str:
     names = login_providers()
     if not sys.stdin.isatty():
         raise click.UsageError("name a PROVIDER, such as: holdfast login anthropic --with-key")
-    output.line(f"Providers: {', '.join(map(safe_line, names))}")
+    told = f"Providers: {', '.join(map(safe_line, names))}"
+    width = shutil.get_terminal_size().columns
+    output.line(textwrap.fill(told, width, break_on_hyphens=False, break_long_words=False))
     answer: str = click.prompt("Log in to", type=click.Choice(names), show_choices=False, err=True)
     return answer
 

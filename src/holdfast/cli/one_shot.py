@@ -21,7 +21,8 @@ from holdfast.vocabulary.entries import ToolStarted, TurnEnded
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.events import Event, LiveEvent, StatusChanged, TextDelta
 
-_NO_MODEL = "next: `holdfast login PROVIDER`, or `holdfast models pull smollm2` for a local model"
+_NO_MODEL = "next: `holdfast login PROVIDER`, or `holdfast models pull {}` for the local model"
+_ABSENT_MODEL = re.compile(r"the model '([\w.-]+)' is not on this machine")
 _WRONG_KEY = (
     "next: `holdfast doctor` shows where the key comes from; `holdfast login {}` stores one"
 )
@@ -212,8 +213,8 @@ def explanations(outcome: Outcome) -> list[str]:
     result, error = outcome.result, outcome.error
     if error is not None and error.code is not ErrorCode.ABORTED:
         lines.append(f"{error.code}: {error.message}")
-        if error.code is ErrorCode.CONFIG_MISSING and "smollm2" in error.message:
-            lines.append(_NO_MODEL)
+        if absent := _ABSENT_MODEL.match(error.message):
+            lines.append(_NO_MODEL.format(absent[1]))
         elif error.code is ErrorCode.AUTH:
             lines.append(_WRONG_KEY.format(error.provider or "PROVIDER"))
     lines.extend(

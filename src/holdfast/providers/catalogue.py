@@ -26,6 +26,8 @@ _NATIVE_AGENTS = {"claude-agent": "anthropic"}
 """Providers that are not vendors, and the vendor whose models they use."""
 
 _FEW = 2
+_SHORTEST_PART = 3
+"""Characters that a part of a model's name must have to stand for it in a suggestion."""
 """How many names are offered for one that is not known."""
 
 _DATE_SUFFIX = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?(0[1-9]|[12]\d|3[01])$")
@@ -127,6 +129,9 @@ class Catalogue:
                 known.setdefault(name or "", []).append(f"{maker}/{name}")
         matches = late_module("difflib").get_close_matches
         close = [model] if model in known else matches(model, known, n=1)
+        if not close and len(model) >= _SHORTEST_PART:
+            usual = [VENDORS[maker].default_model or "" for maker in makers]
+            close = [name for name in (*usual, *sorted(known, reverse=True)) if model in name]
         return tuple(known[close[0]][:_FEW]) if close else ()
 
     @property
