@@ -26,9 +26,9 @@ _NATIVE_AGENTS = {"claude-agent": "anthropic"}
 """Providers that are not vendors, and the vendor whose models they use."""
 
 _FEW = 2
+"""How many names are offered for one that is not known."""
 _SHORTEST_PART = 3
 """Characters that a part of a model's name must have to stand for it in a suggestion."""
-"""How many names are offered for one that is not known."""
 
 _DATE_SUFFIX = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?(0[1-9]|[12]\d|3[01])$")
 
