@@ -53,6 +53,7 @@ _LET_GO = threading.Event()
 
 @pytest.fixture(scope="module", autouse=True)
 def _let_threads_go() -> Iterator[None]:
+    _LET_GO.clear()  # one process may run tests of this module in several portions
     yield
     _LET_GO.set()
 
