@@ -44,6 +44,7 @@ async def messages_of(store: MemoryStore, session_id: SessionId) -> Sequence[Mes
     return fold_entries(await store.log.read(session_id)).messages()
 
 
+@pytest.mark.slow
 @given(logs())
 @settings(max_examples=60)
 def test_an_archive_brings_every_generated_session_back(entries: list[Entry]) -> None:
@@ -57,6 +58,7 @@ def test_an_archive_brings_every_generated_session_back(entries: list[Entry]) ->
     asyncio.run(there_and_back())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOREIGN)
 @given(entries=logs())
 @settings(max_examples=20)

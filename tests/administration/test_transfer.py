@@ -126,6 +126,7 @@ async def test_media_travel_in_an_archive_and_in_foreign_formats(store: Store) -
             assert [part.mime for part in media] == ["image/png"], name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READABLE)
 async def test_a_session_goes_to_another_program_s_file_and_back(name: str, store: Store) -> None:
     agent = await talk(store)

@@ -569,6 +569,7 @@ def transcript_of(child: Child, session_id: str = FIRST) -> Path:
     return path
 
 
+@pytest.mark.slow
 async def test_going_on_is_native_by_replay_or_not_at_all(tmp_path: Path) -> None:
     """The matrix: what is there, what is wanted, and what the result says."""
     rows: list[tuple[bool, str, str | None]] = [

@@ -59,6 +59,7 @@ async def exists(agent: Agent, session_id: SessionId | None) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_three_hundred_single_calls_of_a_megabyte_stay_within_twenty() -> None:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(PROGRAM)], capture_output=True, text=True, check=True

@@ -336,6 +336,7 @@ async def test_a_session_of_its_own_agent_closes_both() -> None:
     assert (await failure_of(session.chat("go"))).code is ErrorCode.CLOSED
 
 
+@pytest.mark.slow
 async def test_nothing_of_a_closed_session_is_held() -> None:
     agent, _ = make_agent([says("a lot of text")])
     async with agent:

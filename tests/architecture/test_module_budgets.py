@@ -65,6 +65,7 @@ def cut_too_small(texts: Mapping[str, str]) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_no_module_and_no_function_is_longer_than_its_budget() -> None:
     texts = {name_of(path): path.read_text(encoding="utf-8") for path in SOURCE}
     long = {name: functions_longer_than(FUNCTION_LINES, text) for name, text in texts.items()}

@@ -2,6 +2,8 @@
 
 import ast
 
+import pytest
+
 from tests.architecture.source_tree import PACKAGE, modules_under, name_of
 
 MODULES = {"pickle", "cPickle", "dill", "marshal", "shelve", "yaml", "jinja2", "code", "codeop"}
@@ -23,6 +25,7 @@ def makers_of_code(text: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_module_turns_data_into_code() -> None:
     found = {
         name_of(path): makers_of_code(path.read_text(encoding="utf-8"))

@@ -39,6 +39,7 @@ def names_in(path: Path) -> list[str]:
     return [path.parent.name if path.stem == "__init__" else path.stem, *classes]
 
 
+@pytest.mark.slow
 def test_names_say_what_a_thing_is() -> None:
     objections = {
         name_of(path): [line for name in names_in(path) for line in objections_to(name)]

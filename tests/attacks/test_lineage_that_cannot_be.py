@@ -103,6 +103,7 @@ async def test_a_parent_that_is_gone_is_named() -> None:
     assert (error.code, parent in error.message) == (ErrorCode.CORRUPT, True)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 async def test_the_longest_line_of_parents_opens_and_a_longer_one_is_refused() -> None:
     store = MemoryStore()

@@ -125,6 +125,7 @@ def stored_in(folder: Path) -> str:
     return "\n".join(path.read_bytes().decode("utf-8", "replace") for path in files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.__name__)
 async def test_what_a_peer_repeats_is_in_no_error_log_or_recording(

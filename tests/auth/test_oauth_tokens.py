@@ -256,6 +256,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_two_processes_that_refresh_at_once_use_one_refresh_token_once(
     tmp_path: Path, server: AuthorizationServer
 ) -> None:

@@ -34,6 +34,7 @@ def test_a_ratio_is_made_within_its_round() -> None:
     assert (row.ratios, row.above_floor) == ([3.0, 2.0], [2.0, 10.0])
 
 
+@pytest.mark.slow
 def test_a_subject_that_cannot_run_stays_in_the_table_with_its_reason(base_url: str) -> None:
     floor = Subject(name="floor-asyncio", target="benchmarks.subjects_floor:on_asyncio")
     missing = Subject(name="absent", target="nowhere:at_all", packages=("no_such_package",))

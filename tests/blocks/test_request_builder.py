@@ -18,6 +18,7 @@ EXTRAS = RequestExtras(model="one")
 PICTURE = MediaPart(mime="image/png", data="eA==")
 
 
+@pytest.mark.slow
 @given(values_of(Settings), values_of(tuple[Message, ...]), values_of(RequestExtras))
 def test_the_same_input_always_makes_the_same_request(
     settings: Settings, messages: tuple[Message, ...], extras: RequestExtras

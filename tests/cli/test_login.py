@@ -59,6 +59,7 @@ def stored(place: NewPlace) -> Path:
     return place.root / "home" / ".local" / "share" / "holdfast" / "credentials.json"
 
 
+@pytest.mark.slow
 def test_a_piped_key_is_stored_used_shown_by_doctor_and_removed(
     place: NewPlace, model: ScriptedServer
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_key_that_a_variable_goes_before_is_said_to_be_unused(tmp_path: Path) 
     assert b"variable OPENAI_API_KEY goes before it" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -123,6 +125,7 @@ def test_what_cannot_be_done_says_what_to_do(
     assert said in done.stderr.decode()
 
 
+@pytest.mark.slow
 def test_a_readable_file_of_credentials_is_a_problem_that_doctor_names(place: NewPlace) -> None:
     place.run("login", "anthropic", "--with-key", stdin=KEY.encode())
     stored(place).chmod(0o644)
@@ -141,6 +144,7 @@ urllib.request.urlopen(sys.argv[1]).read()
 """
 
 
+@pytest.mark.slow
 def test_a_login_in_the_browser_is_refreshed_by_requests_without_one(
     tmp_path: Path, model: ScriptedServer, server: AuthorizationServer
 ) -> None:
@@ -175,6 +179,7 @@ def test_a_login_without_a_browser_is_pasted(
     assert "access-secret" in stored(place).read_text()
 
 
+@pytest.mark.slow
 def test_a_provider_that_has_to_be_logged_in_to_says_so(
     tmp_path: Path, model: ScriptedServer, server: AuthorizationServer
 ) -> None:

@@ -44,6 +44,7 @@ hostile_texts = st.lists(
 ).map("".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=1_000)
 @given(hostile_texts)
 def test_a_terminal_only_draws_what_was_said(text: str) -> None:
@@ -65,6 +66,7 @@ def test_any_split_gives_the_same(text: str, size: int) -> None:
     assert "".join(pieces) + cleaner.end() == safe(text)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(hostile_texts)
 def test_rendered_markdown_only_draws_and_styles(text: str) -> None:

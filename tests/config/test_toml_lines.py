@@ -3,6 +3,7 @@
 import tomllib
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,6 +109,7 @@ def written(value: Any) -> str:
             return "{" + ", ".join(pairs) + "}"
 
 
+@pytest.mark.slow
 @given(st.dictionaries(names, st.dictionaries(names, values, max_size=3), max_size=4))
 def test_any_document_is_read_to_its_end(document: dict[str, dict[str, Any]]) -> None:
     text = ""

@@ -147,6 +147,7 @@ def test_every_block_of_code_has_a_script(page: str) -> None:
     assert len(_blocks(page)) == len(_SCRIPTS[page])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "place"),
     [(page, place) for page, many in _SCRIPTS.items() for place in range(len(many))],

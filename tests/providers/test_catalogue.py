@@ -160,6 +160,7 @@ def usages(draw: st.DrawFn) -> Usage:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("provider", "model", "theirs"), PRICED)
 @given(usage=usages(), hour=st.integers(min_value=0, max_value=23))
 def test_costs_agree_with_the_package_that_the_prices_come_from(

@@ -227,6 +227,7 @@ def real_schemas(wire: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_real_schema_is_taken_or_refused_with_a_reason(
     wire: Path, report: Report, target: SchemaTarget

@@ -168,6 +168,7 @@ def test_entries_that_are_decoded_together_are_those_decoded_one_by_one(stored: 
     assert [encode_entry(entry) for entry in together] == bodies
 
 
+@pytest.mark.slow
 @given(st.lists(ENTRIES.map(encode_entry), min_size=1, max_size=4), st.data())
 def test_one_torn_entry_among_others_is_corrupt(bodies: list[bytes], data: Any) -> None:
     place = data.draw(st.integers(0, len(bodies) - 1))

@@ -123,6 +123,7 @@ def test_keys_are_shown_once_and_kept_as_digests(
     assert call(place, monkeypatch, "keys", "add", "not an owner").code != 0
 
 
+@pytest.mark.slow
 def test_other_commands_open_no_socket(tmp_path: Path) -> None:
     place = Place(tmp_path)
     program = (

@@ -170,6 +170,7 @@ def _walk_often(kind: str, examples: int) -> None:
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", _KINDS)
 def test_any_order_of_going_back_and_branching_off_keeps_every_conversation(kind: str) -> None:

@@ -94,6 +94,7 @@ def on(store: Any, provider: ScriptedProvider, **options: Any) -> Agent:
     return Agent(MODEL, providers=[provider], store=store, **told)
 
 
+@pytest.mark.slow
 async def test_a_session_of_500_turns_stays_below_its_window_and_is_read_from_its_last_compaction(
     tmp_path: Path,
 ) -> None:

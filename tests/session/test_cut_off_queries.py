@@ -85,6 +85,7 @@ async def _log_of(session: AgentSession) -> list[Entry]:
     return list(await live.store.log.read(live.session_id))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STORE_FACTORIES)
 async def test_after_any_cut_a_new_prompt_ends_the_query_before_its_own_begins(
     kind: str, tmp_path: Path
@@ -206,6 +207,7 @@ async def test_a_query_whose_end_the_store_did_not_take_is_ended_by_the_next_pro
         assert [end.stop_reason for end in shown] == ["complete"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_after_any_cut_of_any_race_a_new_prompt_leaves_no_query_without_end(seed: int) -> None:
     log = run_seeded(lambda: race_scenario.play_log(seed), seed)

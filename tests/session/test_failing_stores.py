@@ -103,6 +103,7 @@ async def _next_prompt_works(session: AgentSession, provider: ScriptedProvider) 
     assert violations(provider.requests[-1].messages) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reached_the_log", [False, True])
 @pytest.mark.parametrize("parallel", [False, True])
 async def test_any_failing_append_ends_the_query_before_the_next_side_effect(

@@ -138,6 +138,7 @@ async def test_a_follower_that_begins_after_a_part_reads_nothing_back(
     await store.close()
 
 
+@pytest.mark.slow
 async def test_a_follower_of_a_file_reads_what_is_new_and_not_what_it_has_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

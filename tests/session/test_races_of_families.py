@@ -142,6 +142,7 @@ def _play(seed: int) -> None:
         raise
 
 
+@pytest.mark.slow
 def test_whatever_happens_to_a_family_every_query_of_it_ends_once() -> None:
     for seed in range(_SEEDS):
         _play(seed)

@@ -190,6 +190,7 @@ def _plays(operations: list[tuple[str, Any]]) -> None:
 _LONG: list[tuple[str, Any]] = [("chat", 300)] * 9
 
 
+@pytest.mark.slow
 @example(operations=[*_LONG, ("reopen", 0), *_LONG, ("reopen", 0), ("rewind", 3), ("reopen", 0)])
 @example(operations=[("tools", 9), ("tools", 9), ("reopen", 0), ("compact", ""), ("chat", 9)])
 @example(operations=[*_LONG, ("remove", 0), ("reopen", 0), *_LONG, ("reopen", 0)])

@@ -125,6 +125,7 @@ async def test_a_lost_payload_is_reported_and_hides_nothing_else(
     await again.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", [True, False])
 @pytest.mark.parametrize("kind", DURABLE)
 async def test_a_log_whose_end_lost_its_payload_goes_on_and_keeps_what_follows(

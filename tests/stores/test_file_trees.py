@@ -96,6 +96,7 @@ async def walk(root: Path, data: Path, rounds: Sequence[Sequence[Act]]) -> None:
         assert (await trees.take()).tree == tree
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(st.lists(_acts, min_size=1, max_size=3))
 def test_every_state_can_be_had_back(rounds: list[list[Act]]) -> None:
@@ -105,6 +106,7 @@ def test_every_state_can_be_had_back(rounds: list[list[Act]]) -> None:
         asyncio.run(walk(root, data, rounds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rounds",
     [

@@ -53,6 +53,7 @@ def found_elsewhere(folder: Path, name: str) -> tuple[str | None, list[str]]:
     return session_id, read
 
 
+@pytest.mark.slow
 async def test_another_process_opens_no_log_whose_lock_file_tells_its_name(tmp_path: Path) -> None:
     store = JsonlStore(tmp_path)
     leases = [await new_session(store, name=f"s{number}") for number in range(5)]
@@ -64,6 +65,7 @@ async def test_another_process_opens_no_log_whose_lock_file_tells_its_name(tmp_p
     await store.close()
 
 
+@pytest.mark.slow
 async def test_another_process_opens_only_the_log_that_has_the_name(tmp_path: Path) -> None:
     store = JsonlStore(tmp_path)
     leases = [await new_session(store, name=f"s{number}") for number in range(5)]
@@ -117,6 +119,7 @@ async def test_names_of_a_folder_from_before_are_found_and_stay_taken(tmp_path: 
     await store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [0, 1, 20])
 async def test_a_line_that_a_crash_cut_off_spoils_no_other(tmp_path: Path, left: int) -> None:
     store = JsonlStore(tmp_path)

@@ -31,6 +31,7 @@ async def test_the_block_keeps_its_contract(block: str) -> None:
     assert report.is_passed, report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("block", "mutant"), [(block, name) for block, (_, many) in MUTANTS.items() for name in many]
 )

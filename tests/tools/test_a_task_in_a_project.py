@@ -126,6 +126,7 @@ async def test_an_abort_in_the_middle_of_a_command_ends_it(project: Path) -> Non
     assert not (project / ".git").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["to the tools", "to the agent", "to the process"])
 @pytest.mark.parametrize("store", ["jsonl:log", "sqlite:log.db"])
 async def test_a_secret_in_our_environment_reaches_no_tool_log_error_or_store(

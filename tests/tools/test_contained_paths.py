@@ -116,6 +116,7 @@ def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
     made.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ESCAPES)
 async def test_no_path_leads_a_tool_out_of_the_root(house: House, way: str) -> None:
     path = house.spelled(ESCAPES[way])

@@ -53,6 +53,7 @@ async def test_pictures_are_shown_and_other_bytes_are_described(
     assert "is a folder" in await tools.call("read", path=".")
 
 
+@pytest.mark.slow
 async def test_a_huge_file_is_read_in_pages_and_not_edited(tools: Toolbox, tmp_path: Path) -> None:
     with (tmp_path / "huge").open("wb") as file:
         for number in range(1, 1_200_001):

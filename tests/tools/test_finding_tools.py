@@ -66,6 +66,7 @@ async def test_a_pattern_that_is_none_is_explained(tools: Toolbox) -> None:
     assert "not a regular expression" in await tools.call("grep", pattern="(")
 
 
+@pytest.mark.slow
 async def test_a_pattern_that_never_ends_is_ended(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a" * 64 + "b\n")
     finding = FindingTools(Root(tmp_path), Outputs(MemoryBlobs()), seconds=0.5)

@@ -95,6 +95,7 @@ def unanswered_calls(messages: tuple[Message, ...]) -> list[str]:
     return [*wrong, *asked]
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(any_logs)
 def test_every_prefix_of_a_log_can_be_sent_or_says_that_there_is_nothing(log: LogWriter) -> None:
@@ -120,6 +121,7 @@ def a_compaction(kept_from: MessageId | None) -> Compaction:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(any_logs)
 def test_a_compaction_replaces_what_comes_before_the_message_it_keeps(log: LogWriter) -> None:
@@ -224,6 +226,7 @@ def test_a_settled_approval_no_longer_waits(log: LogWriter) -> None:
     assert settled.isdisjoint(item.id for item in log.fold().pending_approvals())
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(any_logs)
 def test_a_call_that_was_started_is_never_offered_as_new_on_any_path_that_keeps_it(

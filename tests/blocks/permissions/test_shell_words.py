@@ -75,6 +75,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 @given(st.lists(PIECES, min_size=1, max_size=8))
 def test_what_is_read_is_what_a_shell_runs(show: Path, pieces: list[str]) -> None:

@@ -67,6 +67,7 @@ def test_a_recorded_reply_means_what_the_vendors_package_says(meta_file: Path) -
     assert error.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 @pytest.mark.parametrize("meta_file", all_recordings())
 def test_the_size_of_reads_changes_nothing(meta_file: Path, size: int) -> None:
@@ -79,6 +80,7 @@ def test_the_size_of_reads_changes_nothing(meta_file: Path, size: int) -> None:
     check(recording, pieces)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("meta_file", all_recordings())
 def test_every_place_to_cut_a_small_reply_gives_the_same(meta_file: Path) -> None:
     recording = load(meta_file)

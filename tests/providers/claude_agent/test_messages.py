@@ -203,6 +203,7 @@ def test_tools_of_our_own_have_their_own_names() -> None:
     assert [part.name for part in opened] == ["add"]
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(),

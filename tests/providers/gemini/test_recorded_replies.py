@@ -96,6 +96,7 @@ def test_reads_of_any_size_give_the_same_parts(meta: Path, size: int) -> None:
     assert decode(PROTOCOL, body, size).stream == decode(PROTOCOL, body).stream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("meta", STREAMS)
 def test_a_small_stream_can_be_split_anywhere(meta: Path) -> None:
     body = body_of(meta.parent)[: 2 * SMALL]

@@ -35,6 +35,7 @@ def test_reads_of_any_size_give_the_same_parts(meta: Path, size: int) -> None:
     assert decode(PROTOCOL, body, size).stream == decode(PROTOCOL, body).stream
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("meta", STREAMS)
 def test_the_start_of_a_stream_can_be_split_anywhere(meta: Path) -> None:
     body = body_of(meta.parent)[:SMALL]

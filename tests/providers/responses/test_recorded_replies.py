@@ -74,6 +74,7 @@ def test_a_recorded_stream_says_what_the_vendors_client_makes_of_it(meta: Path) 
     assert (reply.opened.response_id, reply.opened.model) == (expected["id"], expected["model"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 @pytest.mark.parametrize("meta", STREAMS)
 def test_reads_of_any_size_give_the_same_parts(meta: Path, size: int) -> None:
@@ -83,6 +84,7 @@ def test_reads_of_any_size_give_the_same_parts(meta: Path, size: int) -> None:
     assert (cut.error and cut.error.to_dict()) == (whole.error and whole.error.to_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("meta", STREAMS)
 def test_a_small_stream_can_be_split_anywhere(meta: Path) -> None:
     body = body_of(meta.parent)[: 2 * SMALL]

@@ -159,6 +159,7 @@ def test_a_secret_that_was_stored_in_pieces_is_masked_as_one(
     assert KEY[10:] not in b"".join(map(encode_entry, new)).decode()
 
 
+@pytest.mark.slow
 @given(logs())
 def test_a_redacted_log_is_a_log_and_tells_the_same_where_nothing_was_hidden(
     entries: list[Entry],
