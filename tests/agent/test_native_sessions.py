@@ -485,6 +485,7 @@ async def test_an_abort_keeps_what_was_said_and_the_next_query_is_clean(tmp_path
     assert second.cost == Decimal("0.2")  # without what the aborted one had cost
 
 
+@pytest.mark.slow
 async def test_a_timeout_of_the_caller_stops_the_agent(tmp_path: Path) -> None:
     cut = result(subtype="error_during_execution", is_error=True)["emit"]
     child = Child(tmp_path, [USER, init(), {"gate": "x"}], on_interrupt=[cut])

@@ -529,6 +529,7 @@ async def test_a_session_rests_on_its_sub_agents_sub_agent_and_carries_all_on() 
     assert nested.effects == ["a"]
 
 
+@pytest.mark.slow
 async def test_a_sub_agent_that_takes_too_long_is_stopped_and_asks_nothing_any_more() -> None:
     family = Family(
         [calls(("careful", {"prompt": "write a"})), says("too slow")],

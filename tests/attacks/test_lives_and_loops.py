@@ -31,6 +31,7 @@ def _agent(provider: ScriptedProvider, **options: Any) -> Agent:
     return Agent("scripted/m", providers=[provider], **options)
 
 
+@pytest.mark.slow
 async def test_an_agent_keeps_nothing_of_a_session_that_was_closed() -> None:
     provider = ScriptedProvider([says("one"), says("two")])
     async with _agent(provider) as agent:

@@ -170,6 +170,7 @@ async def test_a_consumer_that_stops_reading_bounds_what_is_read_from_the_provid
         await events.aclose()
 
 
+@pytest.mark.slow
 async def test_a_tool_that_ignores_cancellation_holds_up_neither_abort_nor_close() -> None:
     enough = asyncio.Event()
 

@@ -270,6 +270,7 @@ def test_trusting_nothing_names_the_file_that_is_missing(run: Run) -> None:
     assert ".holdfast/config.toml" in run("trust").err
 
 
+@pytest.mark.slow
 def test_the_doctor_names_servers_that_cannot_start(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -337,6 +337,7 @@ async def test_bodies_are_bounded_json(content_type: str, body: bytes, expected:
     assert json.loads(content)["status"] == expected
 
 
+@pytest.mark.slow
 async def test_requests_failures_and_streams_are_limited() -> None:
     now = [0.0]
     rate = RateLimit(2, now=lambda: now[0])

@@ -4,6 +4,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from holdfast import tool
 from holdfast.server.app import OPERATIONS
 from holdfast.server.openapi import document
@@ -78,6 +80,7 @@ async def test_a_session_whose_name_is_taken_leaves_nothing_behind() -> None:
         assert len(page["data"]) == 1
 
 
+@pytest.mark.slow
 async def test_sessions_are_listed_in_pages_and_found_by_what_was_said() -> None:
     agent, _ = make_agent([says("the anchor holds"), says("something else")])
     async with serving(agent) as served:
@@ -124,6 +127,7 @@ async def test_messages_say_how_far_they_reach() -> None:
         assert page["watermark"] == ended["seq"]
 
 
+@pytest.mark.slow
 async def test_fork_and_rewind_and_back() -> None:
     agent, _ = make_agent([says("one"), says("two")])
     async with serving(agent) as served:
@@ -159,6 +163,7 @@ FORMATS = (
 )
 
 
+@pytest.mark.slow
 async def test_every_format_is_exported_and_what_can_be_read_is_imported() -> None:
     agent, _ = make_agent([says("hi")])
     async with serving(agent) as served:
@@ -255,6 +260,7 @@ async def test_cancel_ignores_the_id_of_a_query_that_does_not_run() -> None:
         assert event.data["stop_reason"] == "aborted"
 
 
+@pytest.mark.slow
 async def test_a_disconnect_aborts_only_where_that_was_asked_for() -> None:
     for choice, expected in (("continue", "complete"), ("abort", "aborted")):
         gate = Gate()

@@ -373,6 +373,7 @@ async def test_a_line_of_many_megabytes_is_one_message(tmp_path: Path) -> None:
     await session.close()
 
 
+@pytest.mark.slow
 async def test_a_line_that_is_too_long_ends_the_session_with_protocol(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,6 +160,7 @@ def mirrored(child: Path) -> dict[str, Any]:
     )
 
 
+@pytest.mark.slow
 async def test_a_transcript_that_cannot_be_stored_breaks_no_query(tmp_path: Path) -> None:
     store = NoTranscripts()
     steps = [USER, init(), mirrored(tmp_path), *text("Hello."), result("Hello.")]

@@ -127,6 +127,7 @@ async def test_what_a_timeout_says_is_known_by_its_code_and_it_happens_once(
     await driver.close(within=0)
 
 
+@pytest.mark.slow
 async def test_a_consumer_that_is_slow_does_not_use_up_the_time_for_the_result(
     tmp_path: Path,
 ) -> None:
