@@ -1,12 +1,13 @@
 """The demo: a session that answers, is stopped, and goes on in another process, without any key."""
 
+import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import TextIO
 
-from holdfast.administration import data_folder
+from holdfast.administration import data_folder, model_folder
 from holdfast.sync import Agent, list_local_models, pull_model
 from holdfast.vocabulary.errors import AgentError
 from holdfast.vocabulary.events import TextDelta
@@ -23,9 +24,11 @@ _FAREWELL = """
 The whole session is in one file: {store}
 To talk to a better model, name it: Agent("anthropic/claude-sonnet-5") with ANTHROPIC_API_KEY set,
 or Agent("local/qwen2.5-coder-1.5b") after pull_model("qwen2.5-coder-1.5b") (1.1 GB, calls tools).
-
-The same in a terminal, with this environment: .venv/bin/holdfast --help
-  .venv/bin/holdfast -p "Name three colours."
+"""
+_IN_A_TERMINAL = """\
+The same in a terminal:
+  {command} -p "Name three colours."
+  {command} --help
 """
 
 
@@ -73,7 +76,20 @@ def main(arguments: list[str]) -> int:
     failed = subprocess.run(command, check=False).returncode  # noqa: S603 - ourselves
     if not failed:
         stage.say(_FAREWELL.format(store=store))
+        if (shown := _command_line(store)) is not None:
+            stage.say(_IN_A_TERMINAL.format(command=shown))
     return failed
+
+
+def _command_line(store: Path) -> str | None:
+    """Return how to start the command line with the model of the demo; None without the command."""
+    program = Path(sys.executable).with_name("holdfast")
+    if not program.exists():
+        return None
+    # Where HOLDFAST_HOME keeps everything in one folder, another shell has to be told of it.
+    home = store.parent.parent
+    told = f"HOLDFAST_HOME={shlex.quote(str(home))} " if model_folder().is_relative_to(home) else ""
+    return told + shlex.quote(str(program))
 
 
 def _begin(stage: Stage, store: Path) -> str:

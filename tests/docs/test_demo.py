@@ -30,6 +30,7 @@ def test_the_demo_streams_stops_and_goes_on_in_another_process(
     models = tmp_path / "cache" / "models"
     models.mkdir(parents=True)
     (models / smollm2.name).symlink_to(smollm2)
+    shown = ""
     for _ in range(2):
         shown = _run_demo()
         assert "not for wisdom" in shown
@@ -39,3 +40,10 @@ def test_the_demo_streams_stops_and_goes_on_in_another_process(
         assert "found 4 messages" in shown
         assert str(tmp_path / "data" / "demo.db") in shown
         assert "claude-sonnet-5" in shown
+    monkeypatch.delenv("HOLDFAST_HOME")
+    (command,) = (line for line in shown.splitlines() if line.endswith('-p "Name three colours."'))
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
