@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
+import holdfast.server  # loaded here: while a page runs, `holdfast.Agent` is another
 import holdfast.sync
 from holdfast import building_blocks
 from holdfast.testing import ScriptedProvider, calls, says
