@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import importlib
 import re
 import textwrap
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 
 import holdfast
-import holdfast.server  # loaded here: while a page runs, `holdfast.Agent` is another
 import holdfast.sync
 from holdfast import building_blocks
 from holdfast.testing import ScriptedProvider, calls, says
+
+# Loaded before a page runs: meanwhile `holdfast.Agent` is another, and the server would keep that.
+importlib.import_module("holdfast.server")
 
 _ROOT = Path(__file__).parents[2]
 
