@@ -25,6 +25,14 @@ class Sent:
     seq: int | None = None
 
 
+class RefusedError(AssertionError):
+    """A stream was refused."""
+
+    def __init__(self, status: int, body: str) -> None:
+        super().__init__(f"{status}: {body}")
+        self.status = status
+
+
 @dataclass
 class Served:
     """A running server and a client of it."""
@@ -59,9 +67,17 @@ class Served:
         async with self.client.request(
             method, self.url + path, json=body, headers=headers
         ) as answer:
-            assert answer.status == 200, await answer.text()
+            if answer.status != 200:
+                raise RefusedError(answer.status, await answer.text())
             assert answer.content_type == "text/event-stream"
             yield read_events(answer.content)
+
+
+    async def log(self, session_id: str) -> list[Sent]:
+        """Read the whole log of a session, as a client that is never cut gets it."""
+        path = f"/api/v1/sessions/{session_id}/events?follow=false"
+        async with self.events(path) as events:
+            return [event async for event in events if event.seq is not None]
 
 
 async def read_events(content: aiohttp.StreamReader) -> AsyncIterator[Sent]:
@@ -92,7 +108,10 @@ async def serving(agent: Agent, **options: Any) -> AsyncIterator[Served]:
         running = OwnedTasks().start(server.serve(sockets=[sock]), name="test-server")
         await server.ready.wait()
         try:
-            async with aiohttp.ClientSession(headers=headers, timeout=timeout) as client:
+            pool = aiohttp.TCPConnector(limit=0)
+            async with aiohttp.ClientSession(
+                headers=headers, timeout=timeout, connector=pool
+            ) as client:
                 yield Served(url_of(sock, has_tls=False), client, app, server)
         finally:
             server.should_exit = True
