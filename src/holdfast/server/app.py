@@ -50,6 +50,10 @@ class HoldfastApp:
         """End every open stream, so that a server can shut down: clients resume elsewhere."""
         self.hub.end_streams()
 
+    def abort_queries(self) -> None:
+        """Abort every running query and close the sessions: `close` then waits for little."""
+        self.hub.abort_queries()
+
     async def close(self) -> None:
         """End streams and close the sessions; the agents stay open. The lifespan does this, too."""
         await self.hub.close()

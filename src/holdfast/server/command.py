@@ -14,7 +14,7 @@ from holdfast.administration import state_folder
 from holdfast.administration.configured import command_line_store
 from holdfast.server.access import Access, ApiKey, Scope, digest_of, new_token
 from holdfast.server.app import create_app
-from holdfast.server.key_file import add_key, read_keys, remove_key
+from holdfast.server.key_file import KeyFile, add_key, read_keys, remove_key
 from holdfast.server.limits import ServerSettings
 from holdfast.server.serving import (
     Certificate,
@@ -43,7 +43,10 @@ _DAY_MS = 24 * 3600 * 1000
     "--tools-for-keys", is_flag=True, help="Let owners of API keys use files and the shell, too."
 )
 def serve(**flags: object) -> None:
-    """Listen until SIGINT or SIGTERM; then streams end, and running queries may end."""
+    """Listen until SIGINT or SIGTERM; then streams end, and running queries may end.
+
+    A second signal aborts the queries.
+    """
     asyncio.run(_serve(flags))
 
 
@@ -71,7 +74,7 @@ async def _serve(flags: dict[str, Any]) -> None:
         return others[owner]
 
     async with make(None, has_tools=True) as agent:
-        access = Access(token, owner=agent.owner, keys=read_keys(folder))
+        access = Access(token, owner=agent.owner, keys=KeyFile(folder).find)
         app = create_app(agent, access=access, agents=agent_of, settings=settings)
         try:
             with announced(folder, state) as path:
@@ -137,6 +140,6 @@ def list_keys() -> None:
 @keys.command("remove")
 @click.argument("digest")
 def remove(digest: str) -> None:
-    """Remove a key by the first digits of its digest; a running server is started again for it."""
+    """Remove a key by the first digits of its digest; a running server refuses it from then on."""
     if not remove_key(state_folder(), digest):
         raise click.UsageError(f"there is not exactly one key {digest!r}")

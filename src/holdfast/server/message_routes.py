@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from starlette.responses import Response
 
-from holdfast import AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
+from holdfast import AgentError, AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
 from holdfast.administration.doctor import known_models
 from holdfast.server.event_stream import EventStream, QueryWatch, StreamAnswer, is_streamed
 from holdfast.server.feeds import SessionFeed
@@ -17,7 +17,7 @@ from holdfast.server.operations import Call, json_answer
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import Name, Strict, Text
 from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.parts import MediaPart, TextPart
 
 _WAIT = re.compile(r"\bwait=(\d{1,4})\b")
@@ -261,12 +261,12 @@ async def _facts(session: AgentSession) -> dict[str, Any]:
     """Return what replaying the conversation comes to; nothing where the provider keeps it."""
     if session.native_session_id is not None:
         return {}
+    tokens: int | None = None
     try:
         tokens = (await session.count_tokens()).tokens
-    except SessionError as error:
-        if error.code is not ErrorCode.NOTHING_TO_SEND:
-            raise
-        tokens = 0
+    except AgentError as error:  # a session can be resumed while its provider cannot count
+        if error.code is ErrorCode.NOTHING_TO_SEND:
+            tokens = 0
     name = session.settings.model
     windows = {each.name: each.context_window for each in await asyncio.to_thread(known_models)}
     return {

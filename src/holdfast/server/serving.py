@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Generator
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 import uvicorn
@@ -36,7 +37,10 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpServer(uvicorn.Server):
-    """Runs an application until it is told to exit; then streams end and queries may end."""
+    """Runs an application until it is told to exit; then streams end and queries may end.
+
+    When it is told so again, queries are aborted and nothing is waited for but their last entries.
+    """
 
     def __init__(self, app: HoldfastApp, *, tls: Certificate | None = None) -> None:
         super().__init__(
@@ -77,10 +81,20 @@ class HttpServer(uvicorn.Server):
             for number in taken:
                 loop.remove_signal_handler(number)
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Exit in order at the first signal, at once at the second, whichever it is."""
+        del sig, frame
+        if self.should_exit:
+            self.force_exit = True
+            self._app.abort_queries()
+        self.should_exit = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End streams, then wait for requests and sessions."""
         self._app.end_streams()
         await super().shutdown(sockets)
+        if self.force_exit:  # uvicorn leaves the application as it is then; the log needs its end
+            await self.lifespan.shutdown()
 
 
 def listen(host: str, port: int, *, is_protected: bool) -> socket.socket:

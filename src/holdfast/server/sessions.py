@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Generator
-from typing import TypeAlias
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from typing import Any, TypeAlias
 
 from holdfast import (
     Agent,
@@ -76,6 +76,12 @@ class Hub:
             for funnel in funnels:
                 funnel.wake()
 
+    def abort_queries(self) -> None:
+        """Close the sessions by force: their queries end now, as aborted in the log."""
+        self.end_streams()
+        for session in self._open.values():
+            self._start(_close_now(session))
+
     async def close(self) -> None:
         """End streams, then close the sessions: running queries may end by themselves."""
         self.end_streams()
@@ -117,7 +123,10 @@ class Hub:
 
     def carry_on(self, session: AgentSession) -> None:
         """Carry on the query that was cut off or rests, without waiting for it."""
-        task = asyncio.get_running_loop().create_task(_carry_on(session))
+        self._start(_carry_on(session))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -148,6 +157,11 @@ class Hub:
 async def _carry_on(session: AgentSession) -> None:
     with contextlib.suppress(AgentError):  # how it ended is in the log, where clients read it
         await session.resume(on_abort="return").result()
+
+
+async def _close_now(session: AgentSession) -> None:
+    with contextlib.suppress(AgentError):  # the pool closes it as well, and says what failed
+        await session.close(force=True)
 
 
 async def named_events(
