@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.secrets import remember
 
 Scope: TypeAlias = Literal["read", "write"]
 ALL_SCOPES: frozenset[Scope] = frozenset(("read", "write"))
@@ -64,7 +65,8 @@ class Access:
 
     Owns digests only: no credential can be read from it. A digest of 256 random bits is looked up
     directly; the one token that a person may have chosen is compared in constant time. `keys` are
-    given as they are, or as a function, for keys that change while the server runs.
+    given as they are, or as a function, for keys that change while the server runs. Credentials
+    that are valid are known as secrets from then on: no log record or error shows them.
     """
 
     def __init__(
@@ -80,6 +82,8 @@ class Access:
                 ErrorCode.CONFIG_INVALID,
                 f"the token of a server has {_SHORTEST_TOKEN} to {_LONGEST_TOKEN} characters",
             )
+        if token is not None:
+            remember(token)
         self.owner = owner
         self._digest = None if token is None else digest_of(token)
         self._find_key = keys if callable(keys) else {key.digest: key for key in keys}.get
@@ -135,6 +139,7 @@ class Access:
         key = self._valid_key(digest)
         if key is None:
             return None
+        remember(token)
         principal = Principal(owner=key.owner, scopes=frozenset(key.scopes), key=digest)
         return _Login(principal=principal, expires=min(until, key.expires or until))
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import Agent, ConfigError, ErrorCode
+from holdfast.ports.logs import scrubbed_logger
 from holdfast.server.access import Access
 from holdfast.server.endpoint import routes_of
 from holdfast.server.event_routes import MESSAGE_OPERATIONS
@@ -25,6 +26,7 @@ from holdfast.server.server_routes import SERVER_OPERATIONS
 from holdfast.server.session_routes import SESSION_OPERATIONS
 from holdfast.server.sessions import Hub
 
+_logger = scrubbed_logger(__name__)
 OPERATIONS = (
     *SERVER_OPERATIONS,
     *SESSION_OPERATIONS,
@@ -45,8 +47,17 @@ class HoldfastApp:
         """The application behind the gate, with its routes."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        await self._app(scope, receive, send)
+        """Answer one request.
+
+        A failure that was not foreseen stops here, where the log leaves secrets out: a server such
+        as uvicorn would print it as it is.
+        """
+        try:
+            await self._app(scope, receive, send)
+        except Exception:
+            if scope["type"] == "lifespan":
+                raise
+            _logger.exception("a request failed: %s", scope["type"])
 
     def end_streams(self) -> None:
         """End every open stream, so that a server can shut down: clients resume elsewhere."""

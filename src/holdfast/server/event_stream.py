@@ -6,11 +6,11 @@ entry once. An event is encoded once, however many clients get it.
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 
-from holdfast import Event, QueryEnded
+from holdfast import AgentError, Event, QueryEnded, QueryStarted
 from holdfast.server.feeds import SessionFeed
 from holdfast.server.problems import ProblemError
 from holdfast.server.sessions import Hub
@@ -62,7 +62,8 @@ def event_of(kind: str, value: object, *, seq: int = 0) -> SentEvent:
 class QueryWatch:
     """Finds the end of the query that answers one prompt, by the entries of the session.
 
-    A steering prompt joins the query that runs, and a prompt can be taken out of the queue.
+    A steering prompt joins the query that runs, a prompt can be taken out of the queue, and a query
+    that was cut off is carried on by another one.
     """
 
     def __init__(self, query_id: str) -> None:
@@ -78,6 +79,8 @@ class QueryWatch:
                 self._query_id = event.query_id or self._query_id
             case InputDrained(input_id=input_id):
                 return input_id == self._input_id
+            case QueryStarted(resumes=resumed) if resumed == self._query_id:
+                self._query_id = event.query_id or self._query_id
             case QueryEnded():
                 return event.query_id == self._query_id
         return False
@@ -106,18 +109,37 @@ class EventStream:
         self.is_over = False
         """Whether the query that it watches has ended."""
 
-    async def batches(self, hub: Hub, owner: str) -> AsyncGenerator[list[SentEvent], None]:
-        """Yield what is ready, at once as an empty list or `log.synced`; a `ping` in silence."""
-        yield self._synced(self._feed.seen)
-        if self._is_synced and not self._follow:
+    async def batches(
+        self, hub: Hub, owner: str, *, is_allowed: Callable[[], bool]
+    ) -> AsyncGenerator[list[SentEvent], None]:
+        """Yield what is ready, at once as an empty list or `log.synced`; a `ping` in silence.
+
+        It ends when the caller is not allowed any more. From `log.synced` on, a client gets every
+        live-only event: the session is observed before that is said.
+        """
+        feed = self._feed
+        with hub.feeding(owner, feed):
+            try:
+                await self._begin()
+                yield self._synced(feed.seen)
+                if self._is_synced and not self._follow:
+                    return
+                batches = feed.batches(ping_seconds=hub.settings.ping_seconds)
+                async with contextlib.aclosing(batches):
+                    async for batch in batches:
+                        if not is_allowed():
+                            return
+                        yield self._encoded(batch) if batch else self._silence()
+                        if self.is_over or (self._is_synced and not self._follow):
+                            return
+            finally:
+                await feed.close()
+
+    async def _begin(self) -> None:
+        if self._feed.is_begun or (self._feed.seen >= self._head and not self._follow):
             return
-        batches = self._feed.batches(ping_seconds=hub.settings.ping_seconds)
-        with hub.feeding(owner, self._feed):
-            async with contextlib.aclosing(batches):
-                async for batch in batches:
-                    yield self._encoded(batch) if batch else self._silence()
-                    if self.is_over or (self._is_synced and not self._follow):
-                        return
+        with contextlib.suppress(AgentError):  # the feed meets it again, and says what it means
+            await self._feed.begin()
 
     def _encoded(self, batch: list[Event]) -> list[SentEvent]:
         sent: list[SentEvent] = []

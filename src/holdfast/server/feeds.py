@@ -73,11 +73,15 @@ class Funnel(Generic[ItemT]):
         self._room.set()
         return taken
 
+    def stop(self) -> None:
+        """Let the generators be closed, without waiting for it."""
+        for task in self._tasks:
+            task.cancel()
+
     async def close(self) -> None:
         """Stop reading."""
+        self.stop()
         tasks, self._tasks = self._tasks, set()
-        for task in tasks:
-            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._items.clear()
 
@@ -116,6 +120,16 @@ class SessionFeed:
         """Look again where the events come from: the session was opened here."""
         self._is_moved = True
         self._funnel.wake()
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it reads."""
+        return self._funnel.is_reading
+
+    def abandon(self) -> None:
+        """Stop reading, without waiting for it: the client left before it took anything."""
+        self._is_stopped = True
+        self._funnel.stop()
 
     async def begin(self) -> None:
         """Read from now on, so that nothing live is missed; `batches` or `close` must follow."""

@@ -145,12 +145,14 @@ async def _streamed(call: Call, admitted: Admitted, feed: SessionFeed) -> EventA
 
     def end() -> None:
         release()
+        feed.abandon()
         is_left = not (stream.is_over or hub.is_closing)
         session = hub.open_here(owner, admitted.session_id)
         if is_left and call.body.on_disconnect == "abort" and session is not None:
             session.abort("the client disconnected", query_id=admitted.query_id)
 
-    return EventAnswer(batches=stream.batches(hub, owner), on_end=end, value=admitted)
+    batches = stream.batches(hub, owner, is_allowed=call.is_allowed)
+    return EventAnswer(batches=batches, on_end=end, value=admitted)
 
 
 async def _wait(

@@ -19,6 +19,7 @@ from holdfast.server.app import HoldfastApp
 STATE_FILE = "server.json"
 _DRAIN_SECONDS = 20
 _BACKLOG = 2048
+_STALLED_SECONDS = 30.0
 
 
 class Certificate(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,8 +98,12 @@ class HttpServer(uvicorn.Server):
             await self.lifespan.shutdown()
 
 
-def listen(host: str, port: int, *, is_protected: bool) -> socket.socket:
+def listen(
+    host: str, port: int, *, is_protected: bool, stalled_seconds: float = _STALLED_SECONDS
+) -> socket.socket:
     """Return a socket that listens; `is_protected`: with TLS, or behind a proxy that has it.
+
+    On Linux, the system ends a connection whose client takes nothing for `stalled_seconds`.
 
     Raises:
         ConfigError: CONFIG_INVALID for a URL that other machines reach without protection, or a
@@ -115,6 +120,9 @@ def listen(host: str, port: int, *, is_protected: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections that are accepted inherit it
+            milliseconds = int(stalled_seconds * 1000)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         sock.bind((str(address), port))
         sock.listen(_BACKLOG)
     except OSError as error:
