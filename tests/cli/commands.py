@@ -21,7 +21,7 @@ class Place:
 
     root: Path
     server: ScriptedServer | None = None
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict, kw_only=True)
     """Variables of the environment besides those that every command gets."""
 
     @property

@@ -27,9 +27,7 @@ class ServeProcess:
     path: Path
     printed: list[bytes] = field(default_factory=list)
 
-    def call(
-        self, method: str, path: str, body: Any = None, **headers: str
-    ) -> tuple[int, bytes]:
+    def call(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, bytes]:
         """Call a route with the server's token, unless a header says otherwise."""
         with self.answer(method, path, body, **headers) as answer:
             return answer.status, answer.read()

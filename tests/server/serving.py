@@ -1,7 +1,9 @@
 """A server on a loopback port in the test's own event loop, with a client that has its token."""
 
+import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,7 +74,6 @@ class Served:
             assert answer.content_type == "text/event-stream"
             yield read_events(answer.content)
 
-
     async def log(self, session_id: str) -> list[Sent]:
         """Read the whole log of a session, as a client that is never cut gets it."""
         path = f"/api/v1/sessions/{session_id}/events?follow=false"
@@ -80,13 +81,14 @@ class Served:
             return [event async for event in events if event.seq is not None]
 
 
-async def read_events(content: aiohttp.StreamReader) -> AsyncIterator[Sent]:
+async def read_events(
+    content: aiohttp.StreamReader | asyncio.StreamReader,
+) -> AsyncIterator[Sent]:
     """Parse server-sent events; `retry` is left out."""
     fields: dict[str, str] = {}
-    async for line in content:
-        text = line.decode().rstrip("\n")
-        if text:
-            name, _, value = text.partition(": ")
+    async for line in _lines(content):
+        if line:
+            name, _, value = line.decode().partition(": ")
             fields[name] = value
             continue
         if "event" in fields:
@@ -95,12 +97,23 @@ async def read_events(content: aiohttp.StreamReader) -> AsyncIterator[Sent]:
         fields = {}
 
 
+async def _lines(content: aiohttp.StreamReader | asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """Yield lines of any length; the readers' own have a limit."""
+    rest = b""
+    while piece := await content.read(2**18):
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line
+
+
 @contextlib.asynccontextmanager
-async def serving(agent: Agent, **options: Any) -> AsyncIterator[Served]:
+async def serving(
+    agent: Agent, *, sock: socket.socket | None = None, **options: Any
+) -> AsyncIterator[Served]:
     """Serve an agent, which is closed afterwards."""
     options.setdefault("access", Access(TOKEN))
+    sock = sock or listen("127.0.0.1", 0, is_protected=False)
     app = create_app(agent, **options)
-    sock = listen("127.0.0.1", 0, is_protected=False)
     server = HttpServer(app)
     headers = {"authorization": f"Bearer {TOKEN}"}
     timeout = aiohttp.ClientTimeout(total=60)

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.server import Access, ApiKey
 from holdfast.server.access import digest_of
-from tests.cli.commands import Place
+from tests.cli.commands import Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.scripted_agents import make_agent
 from tests.server.processes import ServeProcess, started
@@ -87,13 +87,14 @@ def _answers(server: ServeProcess, key: str) -> Iterator[bytes]:
 
 
 @pytest.mark.slow
-def test_no_response_no_log_and_no_file_has_a_credential(tmp_path: Path) -> None:
+def test_no_response_no_log_and_no_file_has_a_credential(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refusal = f"the key {PROVIDER_KEY} (x-api-key: {PROVIDER_KEY}) is not valid"
     with scripted_server(Turn(status=401, error=refusal)) as model:
-        place = Place(
-            tmp_path, model, {"ANTHROPIC_API_KEY": PROVIDER_KEY, "HOLDFAST_LOG": "debug"}
-        )
-        key = place.run("keys", "add", "ana").stdout.decode().strip()
+        variables = {"ANTHROPIC_API_KEY": PROVIDER_KEY, "HOLDFAST_LOG": "debug"}
+        place = Place(tmp_path, model, variables=variables)
+        key = call(place, monkeypatch, "keys", "add", "ana").out.strip()
         with started(place, program=(sys.executable, "-c", LOGGING)) as server:
             answers = list(_answers(server, key))
             kept = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

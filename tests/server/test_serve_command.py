@@ -15,6 +15,7 @@ from tests.server.processes import running
 
 _ROOT = Path(__file__).parents[2]
 
+
 @pytest.mark.slow
 def test_the_guide_with_curl_runs_as_it_stands(tmp_path: Path) -> None:
     page = (_ROOT / "docs/server.md").read_text()

@@ -31,7 +31,7 @@ def _end_of(log: list[dict[str, Any]]) -> dict[str, Any]:
 def test_sigterm_ends_streams_at_once_and_lets_the_query_end_by_itself(tmp_path: Path) -> None:
     hold = threading.Event()
     with scripted_server(Turn(["Hel", "lo."], hold=hold)) as model:
-        place = Place(tmp_path, model, _HOURS)
+        place = Place(tmp_path, model, variables=_HOURS)
         with started(place) as server:
             session_id = _ask(server)
             model.arrived.acquire()
@@ -58,7 +58,7 @@ def test_a_second_signal_aborts_the_query_and_its_end_is_in_the_log(
 ) -> None:
     hold = threading.Event()
     with scripted_server(Turn(["Hel", "lo."], hold=hold)) as model:
-        place = Place(tmp_path, model, _HOURS)
+        place = Place(tmp_path, model, variables=_HOURS)
         with started(place) as server:
             session_id = _ask(server)
             model.arrived.acquire()

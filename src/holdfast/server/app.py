@@ -7,7 +7,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -54,6 +54,8 @@ class HoldfastApp:
         """
         try:
             await self._app(scope, receive, send)
+        except ClientDisconnect:
+            return  # in the middle of a body: there is nobody to answer to
         except Exception:
             if scope["type"] == "lifespan":
                 raise

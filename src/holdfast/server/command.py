@@ -93,7 +93,11 @@ def _certificate(flags: dict[str, Any]) -> Certificate | None:
 
 
 def _agent_maker(flags: dict[str, Any]) -> Callable[..., Agent]:
-    """Return what makes the agent of an owner: the built-in tools only where they are allowed."""
+    """Return what makes the agent of an owner: with tools only where they are allowed.
+
+    Without them, the model of a session gets none at all: neither the built-in ones nor those of
+    the configured MCP servers, and an agent such as Claude Code runs without its own.
+    """
     shared: dict[str, Any] = {"store": flags["store"] or command_line_store()}
     if flags["model"]:
         shared["model"] = flags["model"]
@@ -104,6 +108,8 @@ def _agent_maker(flags: dict[str, Any]) -> Callable[..., Agent]:
             options["owner"] = owner
         if has_tools:
             options["workspace"] = Path.cwd()
+        else:
+            options |= {"allowed_tools": [], "mcp_servers": []}
         return Agent(**options)
 
     return make

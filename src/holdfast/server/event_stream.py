@@ -18,6 +18,7 @@ from holdfast.vocabulary.entries import Entry, InputDrained, InputPromoted, Inpu
 
 SSE = "text/event-stream"
 _KEPT = 512
+_KEPT_BYTES = 2 * 1024 * 1024
 _LONGEST_SEQ = 15
 
 
@@ -34,9 +35,13 @@ class SentEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class EventEncoder:
-    """Encodes events, and keeps the last ones for the other clients that get them."""
+    """Encodes events, and keeps the last ones for the other clients that get them.
+
+    Owns what it keeps: at most `_KEPT` events and `_KEPT_BYTES`, but always the last one.
+    """
 
     def __init__(self) -> None:
+        self._bytes = 0
         self._known: OrderedDict[int, tuple[Event, SentEvent]] = OrderedDict()
 
     def encode(self, event: Event) -> SentEvent:
@@ -46,8 +51,9 @@ class EventEncoder:
             return known[1]
         made = event_of(event.kind, event, seq=event.seq if isinstance(event, Entry) else 0)
         self._known[id(event)] = (event, made)  # holds the event, so that its id stays its own
-        if len(self._known) > _KEPT:
-            self._known.popitem(last=False)
+        self._bytes += len(made.frame)
+        while len(self._known) > _KEPT or (self._bytes > _KEPT_BYTES and len(self._known) > 1):
+            self._bytes -= len(self._known.popitem(last=False)[1][1].frame)
         return made
 
 
