@@ -113,19 +113,24 @@ async def serving(
     """Serve an agent, which is closed afterwards."""
     options.setdefault("access", Access(TOKEN))
     sock = sock or listen("127.0.0.1", 0, is_protected=False)
-    app = create_app(agent, **options)
+    async with agent, running_app(create_app(agent, **options), sock) as served:
+        yield served
+
+
+@contextlib.asynccontextmanager
+async def running_app(app: HoldfastApp, sock: socket.socket) -> AsyncIterator[Served]:
+    """Serve an application on a socket, which is closed afterwards."""
     server = HttpServer(app)
     headers = {"authorization": f"Bearer {TOKEN}"}
     timeout = aiohttp.ClientTimeout(total=60)
-    async with agent:
-        running = OwnedTasks().start(server.serve(sockets=[sock]), name="test-server")
-        await server.ready.wait()
-        try:
-            pool = aiohttp.TCPConnector(limit=0)
-            async with aiohttp.ClientSession(
-                headers=headers, timeout=timeout, connector=pool
-            ) as client:
-                yield Served(url_of(sock, has_tls=False), client, app, server)
-        finally:
-            server.should_exit = True
-            await running
+    url = url_of(sock, has_tls=False)
+    running = OwnedTasks().start(server.serve(sockets=[sock]), name="test-server")
+    await server.ready.wait()
+    try:
+        async with aiohttp.ClientSession(
+            headers=headers, timeout=timeout, connector=aiohttp.TCPConnector(limit=0)
+        ) as client:
+            yield Served(url, client, app, server)
+    finally:
+        server.should_exit = True
+        await running

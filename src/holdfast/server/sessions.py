@@ -134,8 +134,8 @@ class Hub:
         session = await self.owner(owner).agent.session(session_id, must_exist=True).open()
         self._open[owner, session_id] = session
         session.on(ApprovalSettled, lambda _: self._after_approval(session))
-        for feed in self._feeds.get((owner, session_id), ()):
-            feed.move()
+        for feed in tuple(self._feeds.get((owner, session_id), ())):
+            await feed.move()
         if self._pages[owner]:
             head = (await self.owner(owner).describe(session_id)).head
             for funnel in self._pages[owner]:
