@@ -37,6 +37,7 @@ _PATH = re.compile(
     rf"|(?<![\w\\])\\\\{_NAME}+(?:\\{_NAME}+)+"
 )
 """Absolute paths: of Unix from two names on, those in home folders, of Windows, of its network."""
+_DATA_URL = re.compile(r"data:(?P<mime>[\w.+-]+/[\w.+-]+)[\w;=.+-]*,[^\s\"'<>)\\]*", re.ASCII)
 _MOST_PATHS = 100_000
 _SEALED = frozenset({"text", "reasoning", "tool_call", "compaction"})
 """Parts to which providers attach things of their own; a seal does not fit what was masked."""
@@ -57,9 +58,11 @@ class Redactor:
         self._roots = re.compile("|".join(re.escape(root) + ends for root in named) or r"(?!)")
 
     def text(self, text: str) -> str:
-        """Return a text without secrets and paths."""
+        """Return a text without secrets, paths and media."""
         if "/" not in text and "\\" not in text:
             return scrub(text)
+        if "data:" in text:
+            text = _DATA_URL.sub(r"[\g<mime>: left out]", text)
         return _PATH.sub(self._mask, self._roots.sub(self._mask, scrub(text)))
 
     def value(self, value: Json) -> Json:
