@@ -35,6 +35,7 @@ from holdfast.ports.session_store import Store
 from holdfast.stores.postgresql.store import PostgresStore
 from holdfast.testing import FakeClock, calls, says
 from holdfast.vocabulary.ids import new_session_id
+from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.shares import ShareId, StoredShare
 from tests.scripted_agents import make_agent
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
@@ -287,7 +288,7 @@ def look(path: str) -> list[TextPart | MediaPart]:
 async def secret_session(agent: Agent) -> None:
     """Let a session have everything that a redacted link must not show."""
     async with agent.session("talk", system_prompt="The system prompt is private.") as session:
-        prompt = [
+        prompt: list[Part] = [
             TextPart(text=f"Look, ![x](data:image/png;base64,{PIXEL}) at /work/house/plans.txt"),
             MediaPart(mime="image/png", data=PIXEL),
         ]
