@@ -116,7 +116,8 @@ class SharedSessions(NotedSessions):
         lifetime = lifetime_ms(days)
         record = await self.record(reference)
         now = self._composition.clock.time_ms()
-        if len(valid_shares(record, now=now)) >= MOST_SHARES:
+        valid = valid_shares(record, now=now)
+        if len(valid) >= MOST_SHARES:
             told = f"the session has {MOST_SHARES} links; revoke one before you make another"
             raise SessionError(ErrorCode.BUSY, told)
         token = new_share_token(record.id, record.owner)
@@ -128,7 +129,9 @@ class SharedSessions(NotedSessions):
             through=None if live else record.head,
             redact=redact,
         )
-        await self._change_shares(record, sharing(stored), share_id=stored.id, is_there=True)
+        expired = [each for each in record.shares if each not in valid]
+        changes = sharing(stored, expired=expired)
+        await self._change_shares(record, changes, share_id=stored.id, is_there=True)
         return replace(_described(record.id, stored), token=token, path=f"/s/{token}")
 
     async def shares(self, reference: str) -> tuple[Share, ...]:

@@ -1,6 +1,7 @@
 """Shares: links under which others may read a session, as its log and the index keep them."""
 
 import contextlib
+from collections.abc import Collection
 from typing import NewType
 
 import msgspec
@@ -29,14 +30,15 @@ def new_share_id() -> ShareId:
     return ShareId(new_id("shr"))
 
 
-def sharing(share: StoredShare) -> JsonObject:
-    """Return the change of a session that adds a share."""
-    return {"shared": msgspec.to_builtins(share)}
+def sharing(share: StoredShare, *, expired: Collection[StoredShare] = ()) -> JsonObject:
+    """Return the change of a session that adds a share, and takes expired ones away."""
+    ended = unsharing(*(each.id for each in expired)) if expired else {}
+    return {"shared": msgspec.to_builtins(share), **ended}
 
 
-def unsharing(share_id: ShareId) -> JsonObject:
-    """Return the change of a session that takes a share away, for good."""
-    return {"unshared": [share_id]}
+def unsharing(*share_ids: ShareId) -> JsonObject:
+    """Return the change of a session that takes shares away, for good."""
+    return {"unshared": list(share_ids)}
 
 
 def shares_after(
