@@ -37,7 +37,7 @@ from holdfast.testing import FakeClock, calls, says
 from holdfast.vocabulary.ids import new_session_id
 from holdfast.vocabulary.parts import Part
 from holdfast.vocabulary.shares import ShareId, StoredShare
-from tests.scripted_agents import make_agent
+from tests.scripted_agents import HeldWork, make_agent
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 from tests.stores.store_factories import STORE_FACTORIES
 
@@ -204,6 +204,22 @@ async def test_a_link_to_a_fork_shows_what_it_inherits(store: Store) -> None:
             share = await agent.sessions.share(str(fork.session_id))
             await fork.chat("more")
             assert await texts(agent, share) == ["hello", "one"]
+
+
+async def test_a_link_shows_a_query_that_runs_as_far_as_it_is(store: Store) -> None:
+    work = HeldWork()
+    agent = agent_on(store, calls(("work", {})), "done", tools=[work.tool])
+    async with agent, agent.session("talk") as session:
+        share = await agent.sessions.share("talk", live=True)
+        assert await texts(agent, share) == []
+        await session.send("go")
+        await work.started.wait()
+        assert (await texts(agent, share))[0] == "go"
+        then = await agent.sessions.share("talk")
+        work.release.set()
+        await session.wait_idle()
+        assert (await texts(agent, share))[-1] == "done"
+        assert "done" not in await texts(agent, then)
 
 
 async def check_sharing_while_another_holds(holder: Agent, other: Agent) -> None:

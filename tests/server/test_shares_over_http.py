@@ -9,12 +9,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from holdfast import Agent
+from holdfast import Agent, ErrorCode, StoreError
 from holdfast.administration.sharing import new_share_token
 from holdfast.server import Access, ApiKey, HoldfastApp, ServerSettings, create_app, new_token
 from holdfast.server.access import digest_of
+from holdfast.stores.memory import MemoryLog, MemoryStore
 from holdfast.testing import FakeClock, says
-from holdfast.vocabulary.ids import new_session_id
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.ids import SessionId, new_session_id
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, Served, serving
 from tests.server.test_access_to_the_server import ask
@@ -233,6 +235,36 @@ async def test_links_of_every_owner_are_answered_and_none_of_an_owner_without_an
     assert [text for _, _, text in found[:2] if b"mine" in text or b"hers" in text] == [
         each[2] for each in found[:2]
     ]
+
+
+class BurntLog(MemoryLog):
+    """A log that cannot be read any more, once a test says so."""
+
+    is_burnt = False
+
+    async def read(
+        self, session_id: SessionId, *, after: int = 0, limit: int | None = None
+    ) -> list[Entry]:
+        """Read entries, or fail as a store of files does."""
+        if self.is_burnt:
+            told = f"/home/ana/chats.db has no session {session_id}"
+            raise StoreError(ErrorCode.CORRUPT, told)
+        return await super().read(session_id, after=after, limit=limit)
+
+
+async def test_a_reader_is_not_told_what_is_wrong_with_a_store() -> None:
+    store = MemoryStore()
+    store.log = log = BurntLog(store._sessions)
+    agent, _ = make_agent([says("hi")], store=store)
+    app = create_app(agent, token=TOKEN)
+    async with agent:
+        session_id = await talk(agent, "hello")
+        made = await shared_by(app, session_id)
+        log.is_burnt = True
+        status, _, content = await seen(app, made["path"])
+    assert status == 503
+    assert b"/home/ana" not in content
+    assert session_id.encode() not in content
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ a wrong credential.
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator
 from typing import Annotated
 
@@ -14,10 +13,10 @@ import msgspec
 
 from holdfast.administration.sharing import LONGEST_DAYS, Share, SharedSession, owners_of
 from holdfast.serialization.exchange.html_page import PAGE_POLICY
-from holdfast.server.operations import Answer, Call, FileAnswer, Operation
+from holdfast.server.operations import Answer, Call, FileAnswer, Operation, Server
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import ONE_SESSION, Strict
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.errors import AgentError, ErrorCode
 
 _HTML = "text/html; charset=utf-8"
 _NOT_INDEXED = {"x-robots-tag": "noindex, nofollow, noarchive"}
@@ -83,23 +82,38 @@ async def _shared(call: Call) -> SharedSession:
     """Find what a link shows, among the sessions of the owners that it may belong to.
 
     Raises:
-        ProblemError: 404, or 429 after too many requests with the link, or too many wrong links.
+        ProblemError: 404; 429 after too many requests with the link, or too many wrong links; 503.
 
     """
     token, server = call.path["token"], call.server
     server.count_reading(token)
     # An owner is asked in any case, so that the time of an answer does not say which there are.
     for owner in owners_of(token, server.access.owners) or [server.access.owner]:
-        with contextlib.suppress(ProblemError):  # no agent serves this owner any more
-            sessions = server.hub.owner(owner).agent.sessions
-            try:
-                return await sessions.shared(token)
-            except SessionError as error:
-                if error.code is not ErrorCode.NOT_FOUND:
-                    raise
+        shown = await _shown_by(server, owner, token)
+        if shown is not None:
+            return shown
     server.count_failure(call.client)
     told = "this link is not valid; it may have expired or been revoked"
     raise ProblemError(404, ErrorCode.NOT_FOUND.value, told)
+
+
+async def _shown_by(server: Server, owner: str, token: str) -> SharedSession | None:
+    """Return what a link shows; None when it is none of this owner.
+
+    Raises:
+        ProblemError: 503 when the session cannot be read, without saying why: errors of a store
+            name files and sessions.
+
+    """
+    try:
+        return await server.hub.owner(owner).agent.sessions.shared(token)
+    except ProblemError:
+        return None  # no agent serves this owner any more
+    except AgentError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            return None
+        told = "the session cannot be read now"
+        raise ProblemError(503, ErrorCode.UNAVAILABLE.value, told, retryable=True) from error
 
 
 async def _one_piece(content: bytes) -> AsyncGenerator[bytes, None]:
