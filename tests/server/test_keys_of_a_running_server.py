@@ -30,7 +30,7 @@ async def _status(served: Served, headers: dict[str, str]) -> int:
 async def test_keys_are_read_again_when_their_file_changes(tmp_path: Path) -> None:
     agent, _ = make_agent([])
     hers, _ = make_agent([], owner="ana")
-    access = Access(TOKEN, keys=KeyFile(tmp_path).find)
+    access = Access(TOKEN, keys=KeyFile(tmp_path).keys)
     async with hers, serving(agent, access=access, agents=lambda _: hers) as served:
         assert await _status(served, HERS) == 401
         add_key(tmp_path, ApiKey(digest=DIGEST, owner="ana"))
@@ -57,7 +57,7 @@ async def test_a_stream_ends_when_its_credential_does(
 ) -> None:
     now = 1_000
     add_key(tmp_path, ApiKey(digest=DIGEST, owner="local", expires=2_000))
-    access = Access(TOKEN, keys=KeyFile(tmp_path).find, now_ms=lambda: now)
+    access = Access(TOKEN, keys=KeyFile(tmp_path).keys, now_ms=lambda: now)
     agent, _ = make_agent([])
     async with serving(agent, access=access) as served, aiohttp.ClientSession() as browser:
         session_id = await served.new_session()
@@ -82,7 +82,7 @@ async def test_a_stream_ends_when_its_credential_does(
 
 async def test_a_browser_is_logged_out_when_its_key_is_removed(tmp_path: Path) -> None:
     add_key(tmp_path, ApiKey(digest=DIGEST, owner="ana"))
-    access = Access(TOKEN, keys=KeyFile(tmp_path).find)
+    access = Access(TOKEN, keys=KeyFile(tmp_path).keys)
     cookie = access.log_in(KEY)
     principal = access.principal_of_cookie(cookie)
     assert principal is not None

@@ -5,7 +5,7 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -51,8 +51,8 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     label: str = ""
 
 
-FindKey: TypeAlias = Callable[[str], ApiKey | None]
-"""Returns the key with a digest, or None. Called for every request with a key."""
+KeySource: TypeAlias = Callable[[], Mapping[str, ApiKey]]
+"""Returns the keys that there are now, by digest. Called for every request with a key."""
 
 
 class _Login(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class Access:
         token: str | None,
         *,
         owner: str = "local",
-        keys: Iterable[ApiKey] | FindKey = (),
+        keys: Iterable[ApiKey] | KeySource = (),
         now_ms: Callable[[], int] | None = None,
     ) -> None:
         if token is not None and not _SHORTEST_TOKEN <= len(token) <= _LONGEST_TOKEN:
@@ -86,9 +86,18 @@ class Access:
             remember(token)
         self.owner = owner
         self._digest = None if token is None else digest_of(token)
-        self._find_key = keys if callable(keys) else {key.digest: key for key in keys}.get
+        if callable(keys):
+            self._keys = keys
+        else:
+            known = {key.digest: key for key in keys}
+            self._keys = lambda: known
         self._logins: OrderedDict[str, _Login] = OrderedDict()
         self._now_ms = now_ms or _wall_clock
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Whose sessions the server has: its own user's first."""
+        return tuple({self.owner: None, **{key.owner: None for key in self._keys().values()}})
 
     def principal_of(self, token: str | None) -> Principal | None:
         """Return whose token or key this is, or None."""
@@ -144,7 +153,7 @@ class Access:
         return _Login(principal=principal, expires=min(until, key.expires or until))
 
     def _valid_key(self, digest: str) -> ApiKey | None:
-        key = self._find_key(digest)
+        key = self._keys().get(digest)
         if key is None or (key.expires is not None and key.expires <= self._now_ms()):
             return None
         return key

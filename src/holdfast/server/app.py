@@ -25,6 +25,7 @@ from holdfast.server.responses import problem_response
 from holdfast.server.server_routes import SERVER_OPERATIONS
 from holdfast.server.session_routes import SESSION_OPERATIONS
 from holdfast.server.sessions import Hub
+from holdfast.server.share_routes import SHARE_OPERATIONS
 
 _logger = scrubbed_logger(__name__)
 OPERATIONS = (
@@ -32,6 +33,7 @@ OPERATIONS = (
     *SESSION_OPERATIONS,
     *HISTORY_OPERATIONS,
     *MESSAGE_OPERATIONS,
+    *SHARE_OPERATIONS,
 )
 _CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 _DETAILS = {404: "there is no such route", 405: "this route does not have this method"}

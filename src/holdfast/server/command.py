@@ -74,7 +74,7 @@ async def _serve(flags: dict[str, Any]) -> None:
         return others[owner]
 
     async with make(None, has_tools=True) as agent:
-        access = Access(token, owner=agent.owner, keys=KeyFile(folder).find)
+        access = Access(token, owner=agent.owner, keys=KeyFile(folder).keys)
         app = create_app(agent, access=access, agents=agent_of, settings=settings)
         try:
             with announced(folder, state) as path:

@@ -5,6 +5,7 @@ A module of its own because programs that make keys by themselves use it without
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -31,8 +32,8 @@ class KeyFile:
         self._seen = self._identity()
         self._keys = {key.digest: key for key in read_keys(folder)}
 
-    def find(self, digest: str) -> ApiKey | None:
-        """Return the key with a digest, or None."""
+    def keys(self) -> Mapping[str, ApiKey]:
+        """Return the keys that there are now, by digest."""
         identity = self._identity()
         if identity != self._seen:
             self._seen = identity
@@ -41,7 +42,7 @@ class KeyFile:
             except (ConfigError, OSError) as error:
                 _logger.warning("no API key is accepted: %s", error)
                 self._keys = {}
-        return self._keys.get(digest)
+        return self._keys
 
     def _identity(self) -> tuple[int, ...] | None:
         try:
