@@ -13,11 +13,12 @@ from holdfast.testing import says
 from holdfast.testing.scripted_provider import Beat, Gate
 from tests.scripted_agents import make_agent
 from tests.server.following import FollowingClient, Pace, check_clients
-from tests.server.serving import Served, serving
+from tests.server.serving import Sent, Served, serving
 
 WIDE = ServerSettings(requests_per_second=1e6, streams_per_owner=500)
-TEXT = ["The ", "anchor \u2693 ", "holds ", "in \U0001f30a ", "any ", "storm."]
-SAVED_OFTEN = {"checkpoint_bytes": 12}
+TEXT = ["The ", "anchor \u2693 ", "holds ", "in \U0001f30a ", "any ", "storm, ", "or ", "so."]
+SAVED_OFTEN = {"checkpoint_bytes": 30}
+"""Not after every piece: a client that was away for one gets deltas that it cannot use yet."""
 
 
 def _script(pace: Pace, *, cut_off_at: Gate | None = None) -> list[Beat]:
@@ -129,24 +130,49 @@ async def test_streams_end_when_the_server_shuts_down() -> None:
         assert (status, problem["retryable"]) == (503, True)
 
 
-async def test_a_stream_that_followed_the_log_gets_deltas_once_the_session_is_open() -> None:
-    gate = Gate()
-    agent, _ = make_agent([[gate, *says("Hel", "lo")]])
+async def test_a_stream_that_followed_the_log_gets_every_delta_of_the_first_answer() -> None:
+    agent, _ = make_agent([says("Hel", "lo")])
     async with serving(agent) as served:
         session_id = await served.new_session()
         path = f"/api/v1/sessions/{session_id}"
-        kinds: list[str] = []
+        taken: list[Sent] = []
         async with served.events(f"{path}/events") as events:
             assert (await anext(events)).kind == "session.opened"
             await served.call("POST", f"{path}/messages", {"content": "go"})
             async for event in events:
-                kinds.append(event.kind)
-                if event.kind == "query.started":
-                    gate.open()
+                taken.append(event)
                 if event.kind == "query.ended":
                     break
-        assert "text.delta" in kinds
-        assert len(set(kinds)) > 5
+        assert [e.data["text"] for e in taken if e.kind == "text.delta"] == ["Hel", "lo"]
+        assert [e.seq for e in taken if e.seq] == list(
+            range(2, 2 + sum(bool(e.seq) for e in taken))
+        )
+
+
+@pytest.mark.slow
+async def test_a_repeated_message_waits_for_the_query_that_carries_its_own_on(
+    tmp_path: Path,
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    gate = Gate()
+    message = {"content": "go", "id": "m1"}
+    agent, _ = make_agent([[gate]], store=f"jsonl:{first}", runtime={"close_drain_seconds": 0.01})
+    async with serving(agent) as served:
+        path = f"/api/v1/sessions/{await served.new_session()}"
+        await served.call("POST", f"{path}/messages", message)
+        await gate.reached.wait()
+        shutil.copytree(first, second)
+    agent, _ = make_agent([says("Hello.")], store=f"jsonl:{second}")
+    async with serving(agent) as served:
+        assert (await served.call("POST", f"{path}/resume"))[0] == 200
+        status, ended = await served.call(
+            "POST", f"{path}/messages", message, headers={"prefer": "wait=30"}
+        )
+        assert (status, ended["text"]) == (200, "Hello.")
+        async with served.events(f"{path}/messages", method="POST", body=message) as events:
+            kinds = [event.kind async for event in events]
+        assert kinds[-1] == "query.ended"
 
 
 async def test_types_follow_and_ids_beyond_the_log() -> None:

@@ -1,6 +1,8 @@
 """The end of `holdfast serve`, by signals and by a crash, while a query runs."""
 
+import runpy
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from tests.server.processes import ServeProcess, sent_in, started
 
 pytestmark = pytest.mark.slow
 
+_EXAMPLE = Path(__file__).parents[2] / "examples/http_client.py"
 _HOURS = {"HOLDFAST_CLOSE_DRAIN_TIMEOUT": "3600"}
 
 
@@ -72,7 +75,9 @@ def test_a_second_signal_aborts_the_query_and_its_end_is_in_the_log(
             assert _end_of(server.log(session_id))["stop_reason"] == "aborted"
 
 
-def test_a_killed_server_leaves_a_query_that_the_next_one_carries_on(tmp_path: Path) -> None:
+def test_a_killed_server_leaves_a_query_that_the_next_one_carries_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hold = threading.Event()
     with scripted_server(Turn(["Hel", "lo."], hold=hold), Turn("Hello again.")) as model:
         place = Place(tmp_path, model)
@@ -81,7 +86,11 @@ def test_a_killed_server_leaves_a_query_that_the_next_one_carries_on(tmp_path: P
             model.arrived.acquire()
             before = first.log(session_id)
             assert first.end(signal.SIGKILL) == -signal.SIGKILL
-            assert first.path.exists()  # what it says is of no use to anyone now
+            assert first.path.exists()
+        monkeypatch.setenv("HOME", place.environment["HOME"])
+        monkeypatch.setattr(sys, "argv", ["http_client.py"])
+        with pytest.raises(SystemExit, match="start `holdfast serve` first"):
+            runpy.run_path(str(_EXAMPLE), run_name="__main__")
         with started(place) as second:
             assert second.state["token"] != first.state["token"]
             stale = f"Bearer {first.state['token']}"
