@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import Agent, ConfigError, ErrorCode
-from holdfast.ports.logs import scrubbed_logger
+from holdfast.administration.failure_log import FailureLog
 from holdfast.server.access import Access
 from holdfast.server.endpoint import routes_of
 from holdfast.server.event_routes import MESSAGE_OPERATIONS
@@ -27,7 +27,7 @@ from holdfast.server.session_routes import SESSION_OPERATIONS
 from holdfast.server.sessions import Hub
 from holdfast.server.share_routes import SHARE_OPERATIONS
 
-_logger = scrubbed_logger(__name__)
+_failures = FailureLog(__name__)
 OPERATIONS = (
     *SERVER_OPERATIONS,
     *SESSION_OPERATIONS,
@@ -54,14 +54,11 @@ class HoldfastApp:
         A failure that was not foreseen stops here, where the log leaves secrets out: a server such
         as uvicorn would print it as it is.
         """
-        try:
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-        except ClientDisconnect:
-            return  # in the middle of a body: there is nobody to answer to
-        except Exception:
-            if scope["type"] == "lifespan":
-                raise
-            _logger.exception("a request failed: %s", scope["type"])
+            return
+        with _failures, contextlib.suppress(ClientDisconnect):  # in the middle of a body
+            await self._app(scope, receive, send)
 
     def end_streams(self) -> None:
         """End every open stream, so that a server can shut down: clients resume elsewhere."""

@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 
 from holdfast import ConfigError, ErrorCode
-from holdfast.ports.logs import scrubbed_logger
+from holdfast.administration.failure_log import FailureLog
 from holdfast.server.access import ApiKey
 
-_logger = scrubbed_logger(__name__)
+_log = FailureLog(__name__)
 _FILE = "server-keys.json"
 _SHORTEST_PREFIX = 8
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -40,7 +40,7 @@ class KeyFile:
             try:
                 self._keys = {key.digest: key for key in read_keys(self._folder)}
             except (ConfigError, OSError) as error:
-                _logger.warning("no API key is accepted: %s", error)
+                _log.warn(f"no API key is accepted: {error}")
                 self._keys = {}
         return self._keys
 
