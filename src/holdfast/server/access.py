@@ -74,6 +74,11 @@ class Access:
         self._logins: OrderedDict[str, _Login] = OrderedDict()
         self._now_ms = now_ms or _wall_clock
 
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """The owner of the server, and those of keys."""
+        return tuple({self.owner: None} | {key.owner: None for key in self._keys.values()})
+
     def principal_of(self, token: str | None) -> Principal | None:
         """Return whose token or key this is, or None."""
         found = self._checked(token)

@@ -239,8 +239,10 @@ async def resume_session(call: Call) -> Response:
             await session.configure(model=body.model)
         left = session.unfinished
         told = await _facts(session)
-        if body.carry_on and (left.query_id or left.inputs) and not left.approvals:
-            call.server.hub.carry_on(session)
+        if not body.carry_on:
+            call.server.hub.resuming.leave(session)
+        elif (left.query_id or left.inputs) and not left.approvals:
+            call.server.hub.resuming.carry_on(session)
     view = session.snapshot()
     native = session.native_session_id
     return json_answer(

@@ -81,9 +81,11 @@ async def health(call: Call) -> Response:
 
 
 async def readiness(call: Call) -> Response:
-    """Say whether the server takes requests; not while it shuts down."""
+    """Say whether requests are answered: not while it shuts down, nor without its store."""
     if call.server.hub.is_closing:
         raise ProblemError(503, "SHUTTING_DOWN", "the server shuts down", retryable=True)
+    await call.server.hub.health.check()
+    call.server.hub.health.refuse()
     return json_answer(Health(status="ready"))
 
 

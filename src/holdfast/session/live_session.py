@@ -104,7 +104,7 @@ class LiveSession:
         self.stamp = Stamp(resources.clock)
         """The stamp of entries that belong to no query."""
         self._status: SessionStatus = Idle()
-        self.closed = self._forced = False
+        self.closed = self._forced = self.taken_over = False
         self.channel = ControlChannel(limit=resources.runtime.buffer_size)
         self._tasks = OwnedTasks()
         self._closing: asyncio.Task[None] | None = None
@@ -205,6 +205,7 @@ class LiveSession:
     async def _watch_lease(self, leases: WatchedLeases) -> None:
         """Stop the query, and with it its tools, when another process has taken the session."""
         await leases.lost(self._lease)
+        self.taken_over = True
         self.recorder.close(
             lambda: StoreError(ErrorCode.FENCED, f"session {self.session_id} was taken over")
         )

@@ -45,15 +45,16 @@ class PostgresStore:
 
     With an `owner` it sees and writes the sessions of that owner alone. Without one it sees all,
     if its role may: row-level security hides everything from a role that is neither the owner of
-    the tables nor exempt.
+    the tables nor exempt. `lease_seconds` can be a parameter of the URL, too.
     """
 
     def __init__(
-        self, url: str, *, owner: str | None = None, lease_seconds: float = LEASE_SECONDS
+        self, url: str, *, owner: str | None = None, lease_seconds: float | None = None
     ) -> None:
         connections = make_connections(url, owner=owner)
+        seconds = lease_seconds or connections.database.lease_seconds or LEASE_SECONDS
         self._connections = connections
-        self.leases = PostgresLeases(connections, lease_seconds=lease_seconds)
+        self.leases = PostgresLeases(connections, lease_seconds=seconds)
         self.log = PostgresLog(connections)
         self.index = PostgresIndex(connections)
         self.inbox = PostgresInbox(connections)
