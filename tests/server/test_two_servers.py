@@ -2,8 +2,8 @@
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -62,8 +62,8 @@ async def test_clients_of_a_killed_server_get_the_rest_from_the_other(
             asked = len(provider.requests)
             again = await other.must("POST", f"{path}/messages", prompt)
             assert again["query_id"] == sent["query_id"]
-            status = await other.call("POST", f"{path}/messages", prompt, prefer="wait=30")
-            assert (status[0], status[1]["text"]) == (200, "".join(WHOLE))
+            said = await other.must("GET", f"{path}/messages")
+            assert "".join(WHOLE) in str(said["data"][-1])
             assert len(provider.requests) == asked
 
 
@@ -73,3 +73,82 @@ def _check(followers: list[Follower]) -> None:
     for follower in followers:
         assert follower.seqs == list(range(1, head + 1))
         assert follower.text == "".join(WHOLE)
+
+
+@pytest.fixture
+def provider() -> Iterator[ScriptedServer]:
+    """A model whose turns a test sets."""
+    with scripted_server(Turn("Yes.")) as script:
+        yield script
+
+
+async def test_a_server_that_does_not_hold_a_session_answers_for_it(
+    postgres: PostgresServer, database: str, tmp_path: Path, provider: ScriptedServer
+) -> None:
+    first = Turn(["One ", "moment."], hold=threading.Event())
+    stopped = Turn(["Not ", "sent."], hold=threading.Event())
+    provider.turns = [first, Turn("Steered."), Turn("Queued."), stopped, Turn("Yes.")]
+    place = Place(tmp_path, provider)
+    async with nodes(place, _store(postgres, database)) as (holder, other):
+        path = await _new_session(holder)
+        follower = Follower(path, [other])
+        following = asyncio.ensure_future(follower.until_end(ends=3))
+        await holder.must("POST", f"{path}/messages", {"content": "go", "id": "m1"})
+        await _until_asked(provider, 1)
+        messages = f"{path}/messages"
+        # Both are stored when they are answered, and reach the query that runs elsewhere.
+        await other.must("POST", messages, {"content": "Shorter.", "delivery": "steer"})
+        queued = await other.must("POST", messages, {"content": "next", "id": "m2"})
+        assert queued == await other.must("POST", messages, {"content": "next", "id": "m2"})
+        status, problem = await other.call("POST", messages, {"content": "else", "id": "m1"})
+        assert (status, problem["code"]) == (409, "CONFLICT")
+        await _entry(other, path, "input.queued", count=2)
+        first.hold.set()
+        await _until_asked(provider, 3)
+        await other.must("POST", messages, {"content": "and then"})
+        await _until_asked(provider, 4)
+        await other.must("POST", f"{path}/cancel", {"query_id": "qry_of_another"})
+        await other.must("POST", f"{path}/cancel", {})
+        await following
+        assert follower.seqs == list(range(1, len(follower.seqs) + 1))
+        assert follower.kinds.count("input.promoted") >= 2
+        for route in ("", "/messages", "/approvals", "/usage", "/export?format=markdown"):
+            assert (await other.call("GET", f"{path}{route}"))[0] == 200, route
+        listed = await other.must("GET", SESSIONS)
+        assert [SESSIONS + "/" + each["id"] for each in listed["data"]] == [path]
+
+
+@pytest.mark.parametrize("decision", ["allow_once", "reject_once"])
+async def test_approvals_are_answered_at_any_server(
+    decision: str,
+    postgres: PostgresServer,
+    database: str,
+    tmp_path: Path,
+    provider: ScriptedServer,
+) -> None:
+    provider.turns = [EFFECT, Turn("So be it.")]
+    place = Place(tmp_path, provider)
+    async with nodes(place, _store(postgres, database)) as (holder, other):
+        path = await _new_session(holder)
+        await holder.must("POST", f"{path}/messages", {"content": "go"})
+        approval = await _approval(other, path)
+        await other.must("POST", f"{path}/approvals/{approval}", {"decision": decision})
+        follower = Follower(path, [other])
+        await follower.until_end(ends=2)
+        assert follower.text == "So be it."
+        assert (place.project / "effects").exists() == (decision == "allow_once")
+        assert (await other.must("GET", f"{path}/approvals"))["data"] == []
+
+
+async def _until_asked(provider: ScriptedServer, count: int) -> None:
+    while len(provider.requests) < count:
+        await asyncio.to_thread(provider.arrived.acquire, timeout=30)
+
+
+async def _entry(node: Node, path: str, kind: str, *, count: int) -> None:
+    """Wait until the log has so many entries of a kind."""
+    async with node.events(path, after=0) as events:
+        async for event in events:
+            count -= event.kind == kind
+            if not count:
+                return

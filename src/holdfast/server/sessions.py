@@ -80,11 +80,10 @@ class Hub:
         """Return the sessions of an owner, for a request.
 
         Raises:
-            ProblemError: 403 when no agent serves this owner, 503 when the store does not answer.
+            ProblemError: 403 when no agent serves this owner.
 
         """
         self.start()
-        self.health.refuse()
         return self._owner(owner)
 
     def _owner(self, owner: str) -> "OwnerSessions":
