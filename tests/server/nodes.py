@@ -28,14 +28,14 @@ class Node:
     async def call(
         self, method: str, path: str, body: Any = None, **headers: str
     ) -> tuple[int, Any]:
-        """Call a route; returns the status, and the body from JSON."""
+        """Call a route; returns the status and the body, from JSON where it is."""
         sent = self._headers | {name.replace("_", "-"): text for name, text in headers.items()}
         async with (
             aiohttp.ClientSession(headers=sent, timeout=_PATIENCE) as client,
             client.request(method, f"{self.url}{path}", json=body) as answer,
         ):
             content = await answer.read()
-            return answer.status, json.loads(content) if content else None
+            return answer.status, json.loads(content) if "json" in answer.content_type else content
 
     async def must(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         """Call a route that has to work; returns the body."""
@@ -106,12 +106,14 @@ class Follower:
         """What the model said in its last turn, put together by part and offset."""
         self._parts: dict[str, str] = {}
         self.kinds: list[str] = []
+        self.ends: list[str] = []
+        """How queries ended."""
         self.has_text = asyncio.Event()
         """Set when some of an answer came."""
 
     async def until_end(self, *, ends: int = 1) -> None:
         """Follow until so many queries have ended."""
-        while self.kinds.count("query.ended") < ends:
+        while len(self.ends) < ends:
             with contextlib.suppress(aiohttp.ClientError):
                 await self._connect(ends)
             self._nodes.append(self._nodes.pop(0))
@@ -121,7 +123,7 @@ class Follower:
         async with self._nodes[0].events(self._path, after=after) as events:
             async for event in events:
                 self._take(event)
-                if self.kinds.count("query.ended") >= ends:
+                if len(self.ends) >= ends:
                     return
 
     def _take(self, event: Sent) -> None:
@@ -129,7 +131,9 @@ class Follower:
         self.kinds.append(event.kind)
         if event.seq is not None:
             self.seqs.append(event.seq)
-        if event.kind == "turn.started":
+        if event.kind == "query.ended":
+            self.ends.append(data["stop_reason"])
+        elif event.kind == "turn.started":
             self._parts = {}
         elif event.kind in {"text.delta", "part.checkpoint"}:
             known, offset = self._parts.get(data["part_id"], ""), data.get("offset", 0)

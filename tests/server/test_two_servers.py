@@ -112,6 +112,7 @@ async def test_a_server_that_does_not_hold_a_session_answers_for_it(
         await following
         assert follower.seqs == list(range(1, len(follower.seqs) + 1))
         assert follower.kinds.count("input.promoted") >= 2
+        assert follower.ends == ["complete", "complete", "aborted"]
         for route in ("", "/messages", "/approvals", "/usage", "/export?format=markdown"):
             assert (await other.call("GET", f"{path}{route}"))[0] == 200, route
         listed = await other.must("GET", SESSIONS)

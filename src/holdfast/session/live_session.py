@@ -304,9 +304,11 @@ class LiveSession:
         await self.recorder.commit([changed], consumed=consumed)
 
     def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
-        """Stop the running query, from any thread; with an id, only if it is that one."""
+        """Stop the running query, from any thread; with an id, only if it is or resumes that."""
         current = self.queue.current
-        if current is not None and query_id in {None, current.query.query_id}:
+        if current is None:
+            return
+        if query_id in {None, current.query.query_id, current.query.resumes}:
             current.abort(reason)
 
     def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
