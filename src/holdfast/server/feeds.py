@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Generic, TypeAlias, TypeVar
 
-from holdfast import AgentError, ErrorCode, Event
+from holdfast import AgentError, ErrorCode, Event, QueryEnded
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.events import ObserverLagged, SessionDeleted
 
@@ -198,9 +198,22 @@ class SessionFeed:
                 if event.seq <= self.seen:
                     continue
                 self.seen = event.seq
-            if event is not None:
+            if event is not None and not _is_end_elsewhere(event):
                 fresh.append(event)
         return fresh
+
+
+def _is_end_elsewhere(event: Event) -> bool:
+    """Return whether a query ended in this process alone: its end is not in the log.
+
+    The store failed, or another process has the session. The query is carried on, and ends there.
+    """
+    return (
+        isinstance(event, QueryEnded)
+        and not event.seq
+        and event.error is not None
+        and event.error.code in {ErrorCode.UNAVAILABLE, ErrorCode.FENCED}
+    )
 
 
 def _is_unavailable(error: AgentError | None) -> bool:
