@@ -86,7 +86,7 @@ async def start_node(place: Place, store: str, *more: str) -> Node:
 
 @contextlib.asynccontextmanager
 async def nodes(place: Place, store: str, count: int = 2) -> AsyncIterator[list[Node]]:
-    """Run servers over one store until the block is left."""
+    """Run servers over one store until the block is left; a test may put others into the list."""
     starting = [asyncio.ensure_future(start_node(place, store)) for _ in range(count)]
     started = [await task for task in starting]
     try:
@@ -98,9 +98,10 @@ async def nodes(place: Place, store: str, count: int = 2) -> AsyncIterator[list[
 class Follower:
     """A client that follows one session, and goes to the next server when its own is gone."""
 
-    def __init__(self, path: str, urls: Sequence[Node]) -> None:
+    def __init__(self, path: str, servers: Sequence[Node]) -> None:
         self._path = path
-        self._nodes = list(urls)
+        self._servers = servers
+        self._place = 0
         self.seqs: list[int] = []
         self.text = ""
         """What the model said in its last turn, put together by part and offset."""
@@ -109,18 +110,18 @@ class Follower:
         self.ends: list[str] = []
         """How queries ended."""
         self.has_text = asyncio.Event()
-        """Set when some of an answer came."""
+        """Set when some text came that a test waits for."""
 
     async def until_end(self, *, ends: int = 1) -> None:
         """Follow until so many queries have ended."""
         while len(self.ends) < ends:
             with contextlib.suppress(aiohttp.ClientError):
                 await self._connect(ends)
-            self._nodes.append(self._nodes.pop(0))
+            self._place = (self._place + 1) % len(self._servers)
 
     async def _connect(self, ends: int) -> None:
         after = self.seqs[-1] if self.seqs else 0
-        async with self._nodes[0].events(self._path, after=after) as events:
+        async with self._servers[self._place].events(self._path, after=after) as events:
             async for event in events:
                 self._take(event)
                 if len(self.ends) >= ends:

@@ -59,8 +59,8 @@ class AgentSessions(NotedSessions):
     def unowned(self) -> "UnownedQueries":
         """The queries that no process carries on, for a `SessionWorker`.
 
-        Of a PostgreSQL store those whose holder has gone, at any time. Of other stores those that
-        earlier processes left in this project in the last 24 hours, each once.
+        They are of this project. Of a PostgreSQL store those whose holder has gone, at any time; of
+        other stores those that earlier processes left in the last 24 hours, each once.
         """
         if self._unowned is None:
             self._unowned = unowned_queries(

@@ -154,13 +154,19 @@ class PostgresUnownedQueries:
         self._connections = connections
 
     async def claim(
-        self, *, limit: int, most_attempts: int, first_pause: float, longest_pause: float
+        self,
+        *,
+        limit: int,
+        most_attempts: int,
+        first_pause: float,
+        longest_pause: float,
+        project: str | None = None,
     ) -> Sequence[UnownedQuery]:
-        """Take some of them, and count the attempt."""
+        """Take some of them, of one project or of all, and count the attempt."""
         rows = await self._connections.readers.query(
-            "SELECT * FROM holdfast.claim_unowned(%s, %s, %s, %s, %s)",
+            "SELECT * FROM holdfast.claim_unowned(%s, %s, %s, %s, %s, %s)",
             *(self._connections.database.owner_text, limit, most_attempts),
-            *(first_pause, longest_pause),
+            *(first_pause, longest_pause, None if project is None else to_text(project)),
         )
         return tuple(
             UnownedQuery(
