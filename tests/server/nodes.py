@@ -115,17 +115,18 @@ class Follower:
     async def until_end(self, *, ends: int = 1) -> None:
         """Follow until so many queries have ended."""
         while len(self.ends) < ends:
-            with contextlib.suppress(aiohttp.ClientError):
-                await self._connect(ends)
+            await self.until_cut(ends=ends)
             self._place = (self._place + 1) % len(self._servers)
 
-    async def _connect(self, ends: int) -> None:
+    async def until_cut(self, *, ends: int) -> None:
+        """Follow until so many queries have ended, or the server is gone."""
         after = self.seqs[-1] if self.seqs else 0
-        async with self._servers[self._place].events(self._path, after=after) as events:
-            async for event in events:
-                self._take(event)
-                if len(self.ends) >= ends:
-                    return
+        with contextlib.suppress(aiohttp.ClientError):
+            async with self._servers[self._place].events(self._path, after=after) as events:
+                async for event in events:
+                    self._take(event)
+                    if len(self.ends) >= ends:
+                        return
 
     def _take(self, event: Sent) -> None:
         data = event.data

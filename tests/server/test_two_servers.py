@@ -202,18 +202,19 @@ async def test_a_killed_server_carries_on_what_it_left_when_it_is_started_again(
     async with nodes(place, store, count=1) as servers:
         path = await _new_session(servers[0])
         follower = Follower(path, servers)
-        following = asyncio.ensure_future(follower.until_end(ends=2))
+        following = asyncio.ensure_future(follower.until_cut(ends=2))
         await servers[0].must("POST", f"{path}/messages", {"content": "go"})
         await servers[0].must("POST", f"{path}/messages", {"content": "and then"})
         await follower.has_text.wait()
         await servers[0].kill()
+        await following
         for options in (["--no-resume"], []):
             await servers[0].end()
             servers[0] = await start_node(place, store, *options)
             if options:
                 assert (await servers[0].must("GET", path))["phase"] == "running"
                 assert len(provider.requests) == 1
-        await following
+        await follower.until_end(ends=2)
         assert follower.ends == ["complete", "complete"]
         assert follower.seqs == list(range(1, len(follower.seqs) + 1))
         assert len(provider.requests) == 3

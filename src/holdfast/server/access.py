@@ -72,14 +72,9 @@ class Access:
         self._digest = None if token is None else digest_of(token)
         self._keys = {key.digest: key for key in keys}
         self.owners = tuple({owner: None, **{key.owner: None for key in self._keys.values()}})
-        """Whose sessions there may be links to."""
+        """Whose sessions the server has: its own user's first."""
         self._logins: OrderedDict[str, _Login] = OrderedDict()
         self._now_ms = now_ms or _wall_clock
-
-    @property
-    def owners(self) -> tuple[str, ...]:
-        """The owner of the server, and those of keys."""
-        return tuple({self.owner: None} | {key.owner: None for key in self._keys.values()})
 
     def principal_of(self, token: str | None) -> Principal | None:
         """Return whose token or key this is, or None."""

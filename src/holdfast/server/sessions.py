@@ -117,6 +117,11 @@ class Hub:
         session = self._open.get((owner, session_id))
         return None if session is None or session.closed or session.taken_over else session
 
+    def is_taken_over(self, owner: str, session_id: str) -> bool:
+        """Return whether a session that was open here has another holder now."""
+        session = self._open.get((owner, session_id))
+        return session is not None and session.taken_over
+
     def sessions_open(self, owner: str) -> dict[str, AgentSession]:
         """Return the sessions of an owner that are open in this process."""
         return {key[1]: each for key, each in self._open.items() if key[0] == owner}
@@ -245,8 +250,7 @@ class OwnerSessions:
     @contextlib.asynccontextmanager
     async def _use(self, session_id: str) -> AsyncGenerator[AgentSession, None]:
         """Use a session of the pool; one that another process has taken is opened anew."""
-        session = self.hub.sessions_open(self.owner).get(session_id)
-        if session is not None and session.taken_over:
+        if self.hub.is_taken_over(self.owner, session_id):
             await self.discard(session_id)
         async with self._pool.use(session_id, owner=self.owner) as used:
             yield used
