@@ -210,7 +210,6 @@ async def test_a_client_can_open_a_session_without_carrying_it_on() -> None:
         await served.call("POST", f"{path}/resume", {"carry_on": False})
         held = served.app.hub.resuming._cut_off
         assert held() == []
-        # A cancellation ends it without asking the model.
         assert (await served.call("POST", f"{path}/cancel", {}))[0] == 202
         await _ended(served, cut)
 

@@ -5,6 +5,7 @@ import signal
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Agent
 from holdfast.server import ServerSettings
@@ -114,7 +115,10 @@ async def test_a_server_whose_session_was_taken_over_follows_it_in_the_log(
         _agent(stores[0], [gate, *says("never")]),
         _agent(stores[1], says("whole"), says("more")),
     )
-    async with serving(late, settings=SETTINGS) as first, serving(other) as second:
+    async with (
+        serving(late, settings=replace(SETTINGS, resume=False)) as first,
+        serving(other, settings=SETTINGS) as second,
+    ):
         session_id = await first.new_session()
         path = f"/api/v1/sessions/{session_id}"
         async with first.events(f"{path}/events") as events:
@@ -122,12 +126,12 @@ async def test_a_server_whose_session_was_taken_over_follows_it_in_the_log(
             await gate.reached.wait()
             # The first server does not renew its leases any more, as one that was stopped.
             stores[0].leases._renewals.stop()
-            await asyncio.to_thread(
-                postgres.execute,
-                "UPDATE holdfast.node SET until = '-infinity'",
-                database=database,
-            )
-            assert (await second.call("POST", f"{path}/resume", {}))[0] == 200
+            while second.app.hub.open_here("local", session_id) is None:
+                await asyncio.to_thread(
+                    postgres.execute,
+                    "UPDATE holdfast.node SET until = '-infinity'",
+                    database=database,
+                )
             stores[0].leases._renewals.start()
             seqs = [event.seq async for event in _to_end(events) if event.seq is not None]
             assert seqs == list(range(1, len(seqs) + 1))

@@ -19,7 +19,7 @@ SESSIONS = "/api/v1/sessions"
 
 
 def _store(postgres: PostgresServer, database: str) -> str:
-    return f"{postgres.url(database, role=APP_ROLE)}&lease_seconds=1"
+    return f"{postgres.url(database, role=APP_ROLE)}&lease_seconds=3"
 
 
 async def _new_session(node: Node) -> str:

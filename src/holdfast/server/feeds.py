@@ -142,8 +142,9 @@ class SessionFeed:
         try:
             while not self._is_stopped:
                 if not self._funnel.is_reading:
-                    async for _ in self._begin_again(ping_seconds):
-                        yield []
+                    async with contextlib.aclosing(self._begin_again(ping_seconds)) as waits:
+                        async for _ in waits:
+                            yield []
                 while batch := await self._next(ping_seconds):
                     fresh = [] if batch == [None] else self._fresh(batch)
                     if fresh or batch == [None]:

@@ -60,11 +60,11 @@ class Resuming:
 
     def start(self, stores: Callable[[], Iterable[SharedStore]]) -> None:
         """Look for queries from now on; `stores` returns those of every owner."""
-        if self._worker is not None or not self._settings.resume:
+        if self._worker is not None:
             return
         held = HeldQueries(self._cut_off)
         self._worker = SessionWorker(
-            JoinedQueries(lambda: (*stores(), held)),
+            JoinedQueries(lambda: (*stores(), held) if self._settings.resume else (held,)),
             lambda query: SharedWork(
                 self._pool.use(query.session_id, owner=query.owner), self._finish
             ),
@@ -96,14 +96,19 @@ class Resuming:
 
         A new prompt would end it otherwise.
         """
-        if not self._settings.resume or not _has_work(session):
-            return
         self._left_alone.discard(session)
-        await self._carry_on(session).begun.wait()
+        if self._resumes(session):
+            await self._carry_on(session).begun.wait()
 
     def leave(self, session: AgentSession) -> None:
         """Carry nothing on in a session before the next request that needs it: the client says."""
         self._left_alone.add(session)
+
+    def _resumes(self, session: AgentSession) -> bool:
+        """Return whether something in a session is to be carried on, and is not."""
+        if not self._settings.resume or session in self._left_alone:
+            return False
+        return _has_work(session)
 
     def _carry_on(self, session: AgentSession) -> _Carried:
         carried = self._carried.get(session)
@@ -132,14 +137,14 @@ class Resuming:
                 task = asyncio.get_running_loop().create_task(closing)
                 self._discarding.add(task)
                 task.add_done_callback(self._discarding.discard)
-            elif session not in self._left_alone and _has_work(session):
+            elif self._resumes(session):
                 head = session.snapshot().head
                 found.append(HeldQuery(session_id=SessionId(session_id), owner=owner, head=head))
         return found
 
 
 def _has_work(session: AgentSession) -> bool:
-    """Return whether something in a session could be carried on and is not."""
+    """Return whether something in a session could be carried on, and no query runs."""
     try:
         return not (session.closed or is_running(session.status)) and can_go_on(session.unfinished)
     except AgentError:  # it was closed meanwhile
