@@ -1,13 +1,17 @@
 """Queries that were cut off are carried on by the server that finds them, unless it is told not."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 
-from holdfast import Agent
+from holdfast import Agent, Event
 from holdfast.ports.session_store import Store
-from holdfast.server import ServerSettings
+from holdfast.server import Access, ApiKey, ServerSettings, create_app
+from holdfast.server.access import digest_of
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import FakeClock, Gate, ScriptedProvider, says
 from holdfast.vocabulary.commands import SendPrompt, new_command_id
@@ -23,7 +27,7 @@ from holdfast.vocabulary.ids import (
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.parts import TextPart
 from tests.scripted_agents import make_agent
-from tests.server.serving import Served, serving
+from tests.server.serving import TOKEN, Served, read_events, serving
 
 SOON = ServerSettings(resume_seconds=0.01)
 NEVER = ServerSettings(resume=False)
@@ -44,13 +48,14 @@ def _message(text: str) -> UserMessage:
 class Left:
     """A store with what an earlier server left in it, and an agent for the next one."""
 
-    def __init__(self, *steps: Any) -> None:
+    def __init__(self, *steps: Any, owner: str = "local") -> None:
+        self._owner = owner
         self.store: Store = MemoryStore()
         self.clock = FakeClock()
         self.agent: Agent
         self.provider: ScriptedProvider
         self.agent, self.provider = make_agent(
-            steps, store=self.store, project="p", clock=self.clock
+            steps, store=self.store, owner=owner, project="p", clock=self.clock
         )
 
     async def session(
@@ -67,7 +72,7 @@ class Left:
                 time=time,
                 seq=1,
                 session_id=session_id,
-                owner="local",
+                owner=self._owner,
                 project=project,
                 settings=self.agent.settings,
                 spawned_by=spawned,
@@ -135,6 +140,45 @@ async def test_a_server_carries_on_what_its_predecessor_left() -> None:
             (CUT, "complete"),
             (query_id_for("msg_told"), "complete"),
         ]
+
+
+async def test_the_queries_of_owners_of_keys_are_carried_on_too() -> None:
+    own, left = Left(), Left(says("on"), owner="ana")
+    cut = await left.session(QueryStarted)
+    key = ApiKey(digest=digest_of(TOKEN + "ana"), owner="ana")
+    access = Access(TOKEN, keys=[key])
+    async with left.agent, serving(own.agent, access=access, agents=lambda _: left.agent) as served:
+        headers = {"authorization": f"Bearer {TOKEN}ana"}
+        path = f"{served.url}/api/v1/sessions/{cut}/events"
+        async with served.client.get(path, headers=headers) as answer:
+            async for event in read_events(answer.content):
+                if event.kind == "query.ended":
+                    break
+    assert await left.ends(cut) == [(CUT, "complete")]
+
+
+async def test_an_application_without_a_lifespan_begins_with_the_first_request() -> None:
+    left = Left(says("on"))
+    cut = await left.session(QueryStarted)
+    app = create_app(left.agent, token=TOKEN, settings=SOON)
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    async with left.agent:
+        transport = httpx.ASGITransport(app=app)
+        url = "http://127.0.0.1:8000"
+        async with httpx.AsyncClient(transport=transport, base_url=url, headers=headers) as client:
+            assert (await client.get(f"/api/v1/sessions/{cut}")).status_code == 200
+            (last,) = [event async for event in _until_ended(left.agent, cut)][-1:]
+        await app.close()
+    assert last.kind == "query.ended"
+    assert await left.ends(cut) == [(CUT, "complete")]
+
+
+async def _until_ended(agent: Agent, session_id: str) -> AsyncIterator[Event]:
+    async with contextlib.aclosing((await agent.remote(session_id)).events()) as events:
+        async for event in events:
+            yield event
+            if event.kind == "query.ended":
+                return
 
 
 async def test_what_is_old_ended_of_another_project_or_a_sub_agents_is_left_alone() -> None:
