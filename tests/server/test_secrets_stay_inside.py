@@ -11,6 +11,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 
 from holdfast.server import Access, ApiKey
 from holdfast.server.access import digest_of
@@ -119,16 +121,18 @@ async def test_a_failure_that_was_not_foreseen_is_logged_without_secrets_and_ans
 ) -> None:
     key = "a-key-of-ana-0123456789"
 
-    def agents(owner: str) -> None:
-        raise RuntimeError(f"{owner}: the request with Bearer {key} and {TOKEN} failed")
+    async def fail(request: Request) -> Response:
+        del request
+        raise RuntimeError(f"the request with {key} and {TOKEN} failed")
 
     agent, _ = make_agent([])
-    access = Access(TOKEN, keys=[ApiKey(digest=digest_of(key), owner="ana")])
-    async with serving(agent, access=access, agents=agents) as served:
-        status, problem = await served.call(
-            "GET", "/api/v1/info", headers={"authorization": f"Bearer {key}"}
-        )
+    access = Access(TOKEN, keys=[ApiKey(digest=digest_of(key), owner="local")])
+    async with serving(agent, access=access) as served:
+        served.app.inner.add_route("/fails", fail)
+        hers = {"authorization": f"Bearer {key}"}
+        assert (await served.call("GET", "/api/v1/info", headers=hers))[0] == 200
+        status, problem = await served.call("GET", "/fails")
     assert (status, problem["code"]) == (500, "INTERNAL")
     assert "RuntimeError" in caplog.text
-    assert key not in caplog.text + json.dumps(problem)
-    assert TOKEN not in caplog.text + json.dumps(problem)
+    for secret in (key, TOKEN):
+        assert secret not in caplog.text + json.dumps(problem)

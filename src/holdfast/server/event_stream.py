@@ -69,7 +69,7 @@ class QueryWatch:
     """Finds the end of the query that answers one prompt, by the entries of the session.
 
     A steering prompt joins the query that runs, a prompt can be taken out of the queue, and a query
-    that was cut off is carried on by another one.
+    that was cut off goes on as the one that resumes it.
     """
 
     def __init__(self, query_id: str) -> None:
@@ -83,10 +83,10 @@ class QueryWatch:
                 self._input_id = event.input_id
             case InputPromoted(input_id=input_id) if input_id == self._input_id:
                 self._query_id = event.query_id or self._query_id
-            case InputDrained(input_id=input_id):
-                return input_id == self._input_id
             case QueryStarted(resumes=resumed) if resumed == self._query_id:
                 self._query_id = event.query_id or self._query_id
+            case InputDrained(input_id=input_id):
+                return input_id == self._input_id
             case QueryEnded():
                 return event.query_id == self._query_id
         return False
