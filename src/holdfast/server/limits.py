@@ -30,6 +30,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 1000
     ping_seconds: float = 12.0
     """How long a stream is silent before it sends a `ping`."""
+    calls_per_connection: int = 64
+    """How many calls of JSON-RPC one connection may have in flight."""
     wait_seconds: int = 600
     """The longest `Prefer: wait`."""
     sessions: int = 200

@@ -150,7 +150,13 @@ async def _streamed(call: Call, admitted: Admitted, feed: SessionFeed) -> EventA
         if is_left and call.body.on_disconnect == "abort" and session is not None:
             session.abort("the client disconnected", query_id=admitted.query_id)
 
-    return EventAnswer(batches=stream.batches(hub, owner), on_end=end, value=admitted)
+    return EventAnswer(
+        batches=stream.batches(hub, owner),
+        on_end=end,
+        value=admitted,
+        session_id=admitted.session_id,
+        after=admitted.seq,
+    )
 
 
 async def _wait(

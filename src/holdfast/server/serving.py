@@ -47,6 +47,8 @@ class HttpServer(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 lifespan="on",
+                ws_max_size=app.hub.settings.body_bytes,
+                ws_per_message_deflate=False,
                 h11_max_incomplete_event_size=64 * 1024,
                 timeout_graceful_shutdown=_DRAIN_SECONDS,
                 ssl_certfile=tls.certificate if tls else None,
