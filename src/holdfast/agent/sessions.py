@@ -77,6 +77,10 @@ class AgentSessions(NotedSessions):
         self.announce("created", session.session_id or SessionId(""))
         return session
 
+    def is_native(self, model: str) -> bool:
+        """Whether a model is run by an agent that keeps a session of its own."""
+        return self._composition.clients.is_native(model)
+
     async def switch_to(self, reference: str) -> AgentSession:
         """Open a session that exists and make it the active one; the one before is closed.
 

@@ -75,11 +75,18 @@ class StreamLimit:
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self._open: Counter[str] = Counter()
+        self._ended = asyncio.Event()
 
     @property
     def open(self) -> int:
         """How many streams are open."""
         return self._open.total()
+
+    async def all_ended(self) -> None:
+        """Wait until no stream is open."""
+        while self.open:
+            self._ended.clear()
+            await self._ended.wait()
 
     def begin(self, owner: str) -> Callable[[], None]:
         """Count a stream; returns the function that ends it, which may be called twice.
@@ -101,5 +108,6 @@ class StreamLimit:
             if not is_ended:
                 is_ended = True
                 self._open[owner] -= 1
+                self._ended.set()
 
         return end

@@ -232,11 +232,12 @@ async def resume_session(call: Call) -> Answer:
         if body.model is not None:
             await session.configure(model=body.model)
         left = session.unfinished
-        told = await _facts(session)
+        keeps_own = call.sessions.agent.sessions.is_native(session.settings.model)
+        native = session.native_session_id if keeps_own else None
+        told = {} if native is not None else await _facts(session)
         if body.carry_on and (left.query_id or left.inputs) and not left.approvals:
             call.server.hub.carry_on(session)
     view = session.snapshot()
-    native = session.native_session_id
     return Answer(
         Resumed(
             session_id=found.id,
@@ -252,9 +253,7 @@ async def resume_session(call: Call) -> Answer:
 
 
 async def _facts(session: AgentSession) -> dict[str, Any]:
-    """Return what replaying the conversation comes to; nothing where the provider keeps it."""
-    if session.native_session_id is not None:
-        return {}
+    """Return what replaying the conversation comes to."""
     try:
         tokens = (await session.count_tokens()).tokens
     except SessionError as error:

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 import msgspec
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from holdfast.server.event_stream import SSE, SentEvent
 from holdfast.server.operations import JSON, AnyAnswer, EventAnswer, FileAnswer
@@ -62,6 +63,15 @@ async def _frames(batches: AsyncGenerator[list[SentEvent], None]) -> AsyncGenera
     async for batch in batches:
         yield before + b"".join([event.frame for event in batch])
         before = b""
+
+
+async def refuse_websocket(websocket: WebSocket, problem: ProblemError) -> None:
+    """Refuse a connection with the response that HTTP has, where the ASGI server can send it."""
+    await websocket.receive()
+    if "websocket.http.response" in websocket.scope.get("extensions", {}):
+        await websocket.send_denial_response(problem_response(problem))
+    else:
+        await websocket.close(1008, problem.body.detail)
 
 
 def problem_response(problem: ProblemError, **headers: str) -> Response:

@@ -94,6 +94,11 @@ class RpcConnection:
         while waited := [*self._calls, *self._ending()]:
             await asyncio.wait(waited)
 
+    async def subscriptions_ended(self) -> None:
+        """Wait until all subscriptions have ended, as they do when the server shuts down."""
+        while tasks := [each.task for each in self._subscriptions.values() if each.task]:
+            await asyncio.wait(tasks)
+
     async def close(self) -> None:
         """End subscriptions; calls in flight go on to their end, as they would in HTTP."""
         for subscription in tuple(self._subscriptions.values()):

@@ -3,6 +3,8 @@
 Both need a credential. The gate has checked host, origin and size before.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from starlette.requests import Request
@@ -14,7 +16,7 @@ from holdfast.server.access import Principal
 from holdfast.server.endpoint import authenticated, check_same_site, json_of
 from holdfast.server.operations import JSON, Server
 from holdfast.server.problems import ProblemError
-from holdfast.server.responses import problem_response
+from holdfast.server.responses import problem_response, refuse_websocket
 from holdfast.server.rpc_connection import RpcConnection
 from holdfast.server.rpc_messages import read_message
 from holdfast.server.rpc_methods import RpcMethods
@@ -22,6 +24,7 @@ from holdfast.server.rpc_methods import RpcMethods
 RPC_PATH = "/rpc"
 _NO_CONTENT = 204
 _TOO_LARGE = 1009
+_SHUTTING_DOWN = 1012
 
 
 def rpc_routes(server: Server) -> list[BaseRoute]:
@@ -61,7 +64,7 @@ class RpcEndpoint:
             self._server.check_open()
             end = self._server.hub.streams.begin(principal.owner)
         except ProblemError as problem:
-            await _refuse(websocket, problem)
+            await refuse_websocket(websocket, problem)
             return
         try:
             await websocket.accept()
@@ -81,6 +84,7 @@ class RpcEndpoint:
 
         # The credential is looked at for each call: a key expires, and a browser logs out.
         connection = RpcConnection(self._methods, caller=lambda: self._caller(websocket), send=send)
+        ending = asyncio.get_running_loop().create_task(self._end(websocket, connection))
         try:
             while (content := await _next(websocket)) is not None:
                 if len(content) > limit:
@@ -90,7 +94,16 @@ class RpcEndpoint:
         except ConnectionError:
             pass
         finally:
+            ending.cancel()
+            await asyncio.wait({ending})
             await connection.close()
+
+    async def _end(self, websocket: WebSocket, connection: RpcConnection) -> None:
+        """Close the connection when the server shuts down, after what subscriptions say last."""
+        await self._server.hub.closing.wait()
+        await connection.subscriptions_ended()
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect):  # the client has gone
+            await websocket.close(_SHUTTING_DOWN, "the server shuts down")
 
     def _caller(self, websocket: WebSocket) -> Principal:
         principal = authenticated(self._server, websocket)
@@ -109,12 +122,3 @@ async def _next(websocket: WebSocket) -> bytes | None:
     text = message.get("text")
     content: bytes = message.get("bytes") or b"" if text is None else text.encode()
     return content
-
-
-async def _refuse(websocket: WebSocket, problem: ProblemError) -> None:
-    """Refuse a connection with the response that HTTP would have, where the server can send it."""
-    await websocket.receive()
-    if "websocket.http.response" in websocket.scope.get("extensions", {}):
-        await websocket.send_denial_response(problem_response(problem))
-    else:
-        await websocket.close(1008, problem.body.detail)

@@ -17,6 +17,7 @@ from holdfast.server.app import HoldfastApp
 
 STATE_FILE = "server.json"
 _DRAIN_SECONDS = 20
+_STREAM_SECONDS = 2
 _BACKLOG = 2048
 
 
@@ -82,6 +83,9 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End streams, then wait for requests and sessions."""
         self._app.end_streams()
+        with contextlib.suppress(TimeoutError):  # clients that read are told where to go on
+            async with asyncio.timeout(_STREAM_SECONDS):
+                await self._app.hub.streams.all_ended()
         await super().shutdown(sockets)
 
 

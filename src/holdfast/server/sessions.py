@@ -50,7 +50,13 @@ class Hub:
         self._feeds: dict[tuple[str, str], set[SessionFeed]] = defaultdict(set)
         self._pages: dict[str, set[Funnel[Told]]] = defaultdict(set)
         self._tasks: set[asyncio.Task[None]] = set()
-        self.is_closing = False
+        self.closing = asyncio.Event()
+        """Set when the server shuts down."""
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the server shuts down."""
+        return self.closing.is_set()
 
     def owner(self, owner: str) -> "OwnerSessions":
         """Return the sessions of an owner.
@@ -68,7 +74,7 @@ class Hub:
 
     def end_streams(self) -> None:
         """End every stream and begin no other: the server shuts down."""
-        self.is_closing = True
+        self.closing.set()
         for feeds in self._feeds.values():
             for feed in feeds:
                 feed.stop()
