@@ -25,7 +25,6 @@ from holdfast.server.rpc_methods import RpcMethods
 from holdfast.server.sessions import Hub
 
 _DRAIN_SECONDS = 15.0
-_CHUNK = 64 * 1024
 _UNLIMITED = 1e9
 ResultT = TypeVar("ResultT")
 
@@ -94,8 +93,9 @@ async def _until(stopped: asyncio.Event, work: Coroutine[None, None, None]) -> N
 class LineReader:
     """Splits a file into lines; a line that is too long is left out, not kept."""
 
-    def __init__(self, source: int, *, limit: int) -> None:
+    def __init__(self, source: int, *, limit: int, chunk: int = 64 * 1024) -> None:
         self._source = source
+        self._chunk = chunk
         self._limit = limit
         self._kept: list[bytes] = []
         self._size = 0
@@ -103,7 +103,7 @@ class LineReader:
 
     def read(self) -> list[bytes | None] | None:
         """Return the lines of one read, None for one that was too long; None at the end."""
-        content = os.read(self._source, _CHUNK)
+        content = os.read(self._source, self._chunk)
         if not content:
             rest = self._line()
             return [rest] if rest else None
