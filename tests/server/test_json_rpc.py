@@ -4,14 +4,18 @@ import asyncio
 import json
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast import tool
 from holdfast.server import ServerSettings
 from holdfast.server.app import OPERATIONS
 from holdfast.server.operations import Operation
+from holdfast.server.rpc_messages import error_to, read_message, rpc_error
 from holdfast.server.rpc_methods import RpcParams
 from holdfast.testing import calls, says
 from holdfast.testing.scripted_provider import Gate
@@ -88,6 +92,18 @@ SEQUENCE: list[tuple[str, dict[str, Any]]] = [
 def test_the_sequence_has_every_operation_that_is_no_stream() -> None:
     streams = {"session/events", "events/all"}
     assert {name for name, _ in SEQUENCE} | streams == set(BY_RPC)
+
+
+def _row(operation: Operation) -> str:
+    names = ", ".join(f"`{name}`" for name in RpcParams.of(operation).names)
+    return f"| `{operation.rpc}` | {names} | `{operation.method} {operation.path}` |"
+
+
+def test_the_page_lists_every_method_with_its_parameters() -> None:
+    page = (Path(__file__).parents[2] / "docs/rpc.md").read_text()
+    table = page.partition("<!-- methods -->\n")[2].partition("\n\n")[0].splitlines()
+    head = ["| method | parameters | result as of |", "|---|---|---|"]
+    assert table == [*head, *map(_row, sorted(BY_RPC.values(), key=lambda each: str(each.rpc)))]
 
 
 class Script:
@@ -234,6 +250,33 @@ async def test_what_is_wrong_has_the_code_of_the_protocol(
     assert (told["error"]["code"], told["error"]["data"]["code"]) == (code, name)
     assert told["error"]["message"] == told["error"]["data"]["detail"]
     assert told["error"]["data"]["retryable"] is False
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["jsonrpc", "method", "params", "id", "x"]), inner)
+    ),
+    max_leaves=8,
+)
+_CALLS = st.fixed_dictionaries(
+    {"jsonrpc": st.just("2.0"), "method": st.text()}, optional={"id": _VALUES}
+)
+
+
+@given(
+    st.binary()
+    | (_VALUES | _CALLS | st.lists(_CALLS)).map(lambda value: json.dumps(value).encode())
+)
+def test_every_message_is_calls_or_says_what_is_wrong(content: bytes) -> None:
+    message = read_message(content)
+    assert message.requests
+    for request in message.requests:
+        assert request.error is None or request.error.code in {-32700, -32600, -32602}
+        assert not (request.is_notification and request.id is not None)
+        told = error_to(request, request.error or rpc_error(-32601, "METHOD_UNKNOWN", "none"))
+        assert set(json.loads(told)) == {"jsonrpc", "id", "error"}
 
 
 async def test_errors_of_the_library_have_codes_of_their_class() -> None:

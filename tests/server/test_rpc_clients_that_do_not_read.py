@@ -119,6 +119,10 @@ async def test_a_client_that_goes_away_leaves_no_stream_and_no_task() -> None:
         reader = SlowReader(agent)
         async with agent.session() as session:
             session_id = str(session.session_id)
+        await reader.ask("session/events", session_id=session_id)
+        await reader.until(lambda told: "result" in told)
+        await reader.connection.close()  # the task of the subscription has not had its first step
+        assert reader.hub.streams.open == 0
         reader.has_gone = True
         for number in range(50):
             await reader.ask("session/events", number, session_id=session_id)

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import re
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from tests.cli.commands import Place, call
 from tests.cli.scripted_server import Turn, scripted_server
 from tests.server.rpc_client import pipes
 
+_ROOT = Path(__file__).parents[2]
 MODEL = "anthropic/claude-sonnet-5"
 
 
@@ -109,6 +112,34 @@ async def test_a_client_that_closes_what_it_reads_ends_the_process(tmp_path: Pat
         process.stdout._transport.close()  # type: ignore[attr-defined]  # a reader has no close()
         await client.send(_line("server/info").rstrip())
         assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
+@pytest.mark.slow
+def test_the_guide_with_a_shell_runs_as_it_stands(tmp_path: Path) -> None:
+    page = (_ROOT / "docs/rpc.md").read_text()
+    found = re.search(r"<!-- walk-through -->\n```sh\n(.*?)```", page, re.DOTALL)
+    assert found is not None
+    with scripted_server(Turn("Paris.")) as server:
+        command = f'set -euo pipefail\nholdfast() {{ $holdfast "$@" --model {MODEL}; }}\n'
+        done = Place(tmp_path, server).shell(command + found[1])
+    assert done.returncode == 0, done.stderr
+    answered, listed, exported = map(json.loads, done.stdout.splitlines())
+    assert answered["result"]["text"] == "Paris."
+    assert len(listed["result"]["data"]) == 2
+    assert exported["result"]["content"].startswith("# Capitals")
+
+
+@pytest.mark.slow
+def test_the_example_client_prints_the_answer_as_it_comes(tmp_path: Path) -> None:
+    example = (_ROOT / "examples/rpc_client.py").read_text()
+    page = (_ROOT / "docs/rpc.md").read_text()
+    (shown,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert shown.rstrip() in example
+    with scripted_server(Turn(["Pa", "ris."])) as server:
+        place = Place(tmp_path, server)
+        command = f"{sys.executable} {_ROOT}/examples/rpc_client.py Capital of France?"
+        done = place.shell(f"HOLDFAST_MODEL={MODEL} {command}")
+    assert (done.returncode, done.stdout) == (0, b"Paris.\n"), done.stderr
 
 
 def test_help_shows_a_line_to_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,10 +101,14 @@ class RpcConnection:
 
     async def close(self) -> None:
         """End subscriptions; calls in flight go on to their end, as they would in HTTP."""
-        for subscription in tuple(self._subscriptions.values()):
-            await subscription.stop()
+        await self._stop_all()
         while self._calls:
             await asyncio.wait(tuple(self._calls))
+        await self._stop_all()  # those that the last calls began
+
+    async def _stop_all(self) -> None:
+        for subscription in tuple(self._subscriptions.values()):
+            await subscription.stop()
 
     def _ending(self) -> list[asyncio.Task[None]]:
         found = self._subscriptions.values()

@@ -34,6 +34,7 @@ class Subscription:
         self._hub = hub
         self._seq = answer.after
         self._reason = "ended"
+        self._is_released = False
         session = b"" if answer.session_id is None else _pair(b"session_id", answer.session_id)
         head = b'{"jsonrpc":"2.0","method":"%s","params":{%s' % (
             EVENT.encode(),
@@ -47,11 +48,10 @@ class Subscription:
 
     async def stop(self) -> None:
         """End it without a word, also when it was never begun."""
-        if self.task is None:
-            await self._release()
-            return
-        self.task.cancel()
-        await asyncio.wait({self.task})
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait({self.task})
+        await self._release()  # a task that was cancelled before its first step has not done it
 
     async def _run(self, send: Send) -> None:
         try:
@@ -77,6 +77,9 @@ class Subscription:
         return notification(CLOSED, told)
 
     async def _release(self) -> None:
+        if self._is_released:
+            return
+        self._is_released = True
         self._answer.on_end()
         self.on_end()
         await self._answer.batches.aclose()

@@ -105,7 +105,7 @@ class ChatSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 async def resume(call: SourceCall, params: ResumeParams) -> SourceResumed:
     """Open a session again; starts nothing."""
-    found = await call.sessions.describe(params.chat_session_id)
+    found = await call.invoke("session/get", session_id=params.chat_session_id)
     model = _model(found, params.provider, params.model)
     resumed: Resumed = await call.invoke(
         "session/resume", session_id=found.id, carry_on=False, **({"model": model} if model else {})
