@@ -123,6 +123,7 @@ async def test_owners_and_scopes_are_checked_for_every_method(tmp_path: Any) -> 
         params: dict[str, Any] = {
             "session_id": session_id,
             "approval_id": "apr_1",
+            "share_id": "shr_1",
             "content": "hi",
             "decision": "allow_once",
         }
@@ -135,10 +136,7 @@ async def test_owners_and_scopes_are_checked_for_every_method(tmp_path: Any) -> 
                 code, name, _ = await failure("READER", operation.rpc)
                 assert (code, name) == (-32012, "SCOPE_MISSING"), operation.rpc
             if "{session_id}" in operation.path:
-                named = {
-                    "session_id",
-                    *({"approval_id"} if "approval_id" in operation.path else ()),
-                }
+                named = {name for name in params if f"{{{name}}}" in operation.path}
                 needed = {"message/send": {"content"}, "approval/answer": {"decision"}}
                 named |= needed.get(operation.rpc, set())
                 given = {key: params[key] for key in named}

@@ -83,6 +83,11 @@ SEQUENCE: list[tuple[str, dict[str, Any]]] = [
     ("session/import", {"content": "EXPORTED", "name": "copy"}),
     ("session/fork", {**SESSION, "name": "branch"}),
     ("session/rewind", {**SESSION, "message_id": "M"}),
+    ("share/create", SESSION),
+    ("share/list", SESSION),
+    ("share/read", {"token": "T"}),
+    ("share/page", {"token": "T"}),
+    ("share/revoke", {**SESSION, "share_id": "H"}),
     ("session/delete", SESSION),
     ("session/get", SESSION),
 ]
@@ -123,6 +128,8 @@ class Script:
             self.known["A"] = told["data"][0]["id"]
         if name == "message/list":
             self.known["M"] = told["data"][-1]["message"]["id"]
+        if name == "share/create":
+            self.known |= {"T": told["token"], "H": told["id"]}
         if name == "session/export":
             self.known["EXPORTED"] = told["content"]
 
@@ -161,9 +168,10 @@ class Script:
         return told
 
     async def _result(self, operation: Operation, headers: Any, content: bytes) -> Any:
-        if operation.rpc != "session/export":
+        if operation.rpc not in {"session/export", "share/page"}:
             return json.loads(content) if content else None
-        name = headers["content-disposition"].partition('"')[2].rstrip('"')
+        told = headers.get("content-disposition", '"session.html"')
+        name = told.partition('"')[2].rstrip('"')
         media = headers["content-type"]
         return {"name": name, "media_type": media, "content": content.decode()}
 
@@ -181,6 +189,7 @@ def _alike(told: Any) -> str:
     """Return a result without what differs from run to run."""
     text = json.dumps(told, sort_keys=True)
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UUID", text)
+    text = re.sub(r"[0-9A-Za-z_-]{40,}", "TOKEN", text)
     text = re.sub(r"sha256:[0-9a-f]+|[0-9a-f]{64}", "HASH", text)
     return re.sub(r"\b([a-z]{2,4})_[0-9a-zA-Z]{16,}", r"\1_ID", text)
 
