@@ -61,7 +61,9 @@ async def _status(served: Served, headers: dict[str, str]) -> int:
         return error.status
 
 
-async def test_a_websocket_needs_a_credential_and_the_right_host_and_origin() -> None:
+async def test_a_websocket_needs_a_credential_and_the_right_host_and_origin(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     agent, _ = make_agent([])
     access, made = _access()
     settings = ServerSettings(origins=frozenset({"https://app.example"}), failures_per_second=1e6)
@@ -72,6 +74,7 @@ async def test_a_websocket_needs_a_credential_and_the_right_host_and_origin() ->
             for name, value in made.items():
                 headers = {key: each.replace(name, value) for key, each in headers.items()}
             assert await _status(served, headers) == expected, given
+    assert caplog.records == []  # a refusal is no error of the server
 
 
 async def test_a_cookie_opens_no_websocket_for_a_page_of_another_origin() -> None:

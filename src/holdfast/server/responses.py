@@ -1,5 +1,6 @@
 """Responses: what operations answer, as HTTP sends it."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 import msgspec
@@ -70,6 +71,10 @@ async def refuse_websocket(websocket: WebSocket, problem: ProblemError) -> None:
     await websocket.receive()
     if "websocket.http.response" in websocket.scope.get("extensions", {}):
         await websocket.send_denial_response(problem_response(problem))
+        # uvicorn logs an error unless the connection is over, which is one step of the loop away.
+        is_over = asyncio.Event()
+        asyncio.get_running_loop().call_soon(is_over.set)
+        await is_over.wait()
     else:
         await websocket.close(1008, problem.body.detail)
 

@@ -61,6 +61,7 @@ async def serve_stdio(agent: Agent, operations: Sequence[Operation]) -> None:
             await hub.close()
             with contextlib.suppress(TimeoutError):  # the client does not read what is left
                 async with asyncio.timeout(_DRAIN_SECONDS):
+                    await connection.subscriptions_ended()
                     await connection.close()
 
 
