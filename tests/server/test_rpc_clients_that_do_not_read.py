@@ -22,7 +22,7 @@ class SlowReader:
     """A client that takes messages only while it is let."""
 
     def __init__(self, agent: Agent, **settings: Any) -> None:
-        self.hub = Hub({agent.owner: agent}.get, ServerSettings(**settings))
+        self.hub = Hub({agent.owner: agent}.get, ServerSettings(**settings), owners=(agent.owner,))
         server = Server(self.hub, Access(None, owner=agent.owner), OPERATIONS)
         principal = Principal(owner=agent.owner)
         self.connection = RpcConnection(

@@ -12,7 +12,7 @@ from holdfast.sync import Agent
 from holdfast.sync.sessions import AgentSessions
 from holdfast.testing import FakeClock, ScriptedProvider, says
 
-INTERNAL = {"record", "folded", "is_native", "announce"}
+INTERNAL = {"record", "folded", "announce"}
 
 
 def make_agent(*answers: str) -> Agent:

@@ -158,7 +158,7 @@ class Server:
         self._rate.take(principal.owner)
 
     def check_open(self) -> None:
-        """Refuse a call while the server shuts down.
+        """Refuse a call while the server shuts down, or its store does not answer.
 
         Raises:
             ProblemError: 503.
@@ -168,6 +168,7 @@ class Server:
             raise ProblemError(
                 503, "SHUTTING_DOWN", "the server shuts down", retryable=True, retry_after=1.0
             )
+        self.hub.health.refuse()
 
     def count_failure(self, client: str) -> None:
         """Count a request with a wrong credential.

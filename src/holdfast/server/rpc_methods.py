@@ -77,7 +77,6 @@ class RpcMethods:
             AgentError: what the library refuses.
 
         """
-        self.server.check_open()
         if name in SOURCE_METHODS:
             return await self._call_source(name, params, principal)
         operation = self._operations.get(name)
@@ -85,6 +84,7 @@ class RpcMethods:
             raise rpc_error(UNKNOWN_METHOD, "METHOD_UNKNOWN", f"there is no method {name[:60]!r}")
         if operation.scope is not None:
             self.server.authorise(operation, principal)
+            self.server.check_open()
         call = self._call_of(operation, params, principal)
         if (operation.media == (SSE,) or call.wants_stream) and not can_stream:
             told = "events need a connection that stays open: WebSocket or `holdfast rpc`"

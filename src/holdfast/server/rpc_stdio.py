@@ -34,8 +34,9 @@ async def serve_stdio(agent: Agent, operations: Sequence[Operation]) -> None:
 
     Then calls in flight and running queries may end.
     """
-    settings = ServerSettings(requests_per_second=_UNLIMITED)
-    hub = Hub({agent.owner: agent}.get, settings)
+    # It is started for one client: it carries on nothing that the client did not ask for.
+    settings = ServerSettings(requests_per_second=_UNLIMITED, resume=False)
+    hub = Hub({agent.owner: agent}.get, settings, owners=(agent.owner,))
     server = Server(hub, Access(None, owner=agent.owner), operations)
     principal = Principal(owner=agent.owner)
     stopped = asyncio.Event()

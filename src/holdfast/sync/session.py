@@ -279,6 +279,16 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         return self._access.call(self._inner.diff(turn))
 
     @property
+    def taken_over(self) -> bool:
+        """Whether another process has taken the session: nothing more can be written here."""
+        return self._inner.taken_over
+
+    @property
+    def is_native(self) -> bool:
+        """Whether its model is run by an agent that keeps a session of its own."""
+        return self._inner.is_native
+
+    @property
     def context_files(self) -> tuple[ContextFile, ...]:
         """The instruction files that the model is told, as the last query found them."""
         return self._inner.context_files
