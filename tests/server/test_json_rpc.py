@@ -194,6 +194,7 @@ def _alike(told: Any) -> str:
     return re.sub(r"\b([a-z]{2,4})_[0-9a-zA-Z]{16,}", r"\1_ID", text)
 
 
+@pytest.mark.slow
 async def test_every_operation_answers_the_same_by_its_name_and_by_its_route() -> None:
     script = [says("hi"), calls(("remove", {})), says("kept"), says("Nothing."), says("A summary.")]
     told: dict[str, list[str]] = {}
@@ -247,18 +248,17 @@ ERRORS: list[tuple[Any, int, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("content", "code", "name", "number"), ERRORS)
-async def test_what_is_wrong_has_the_code_of_the_protocol(
-    content: Any, code: int, name: str, number: Any
-) -> None:
+async def test_what_is_wrong_has_the_code_of_the_protocol() -> None:
     agent, _ = make_agent([])
     async with serving(agent) as served:
-        status, told = await post(served, content)
-    assert status == 200
-    assert (told["jsonrpc"], told["id"]) == ("2.0", number)
-    assert (told["error"]["code"], told["error"]["data"]["code"]) == (code, name)
-    assert told["error"]["message"] == told["error"]["data"]["detail"]
-    assert told["error"]["data"]["retryable"] is False
+        for content, code, name, number in ERRORS:
+            status, told = await post(served, content)
+            assert status == 200, content
+            assert (told["jsonrpc"], told["id"]) == ("2.0", number), content
+            error = told["error"]
+            assert (error["code"], error["data"]["code"]) == (code, name), content
+            assert error["message"] == error["data"]["detail"]
+            assert error["data"]["retryable"] is False
 
 
 _VALUES = st.recursive(
@@ -415,6 +415,7 @@ async def _follow(client: RpcClient, subscription: str, *, most: int = 1000) -> 
     return found
 
 
+@pytest.mark.slow
 async def test_events_cut_anywhere_and_gone_on_with_are_those_of_the_log() -> None:
     agent, _ = make_agent([says("a", "b"), says("c")])
     async with serving(agent) as served:

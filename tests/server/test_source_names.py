@@ -123,6 +123,7 @@ async def test_a_session_that_is_replayed_says_what_was_loaded() -> None:
             assert (told["provider"], told["model"]) == ("scripted", model), given
 
 
+@pytest.mark.slow
 async def test_a_session_that_an_agent_keeps_goes_on_there_and_nothing_is_loaded(
     tmp_path: Path,
 ) -> None:
