@@ -170,8 +170,13 @@ async def _streamed(call: Call, admitted: Admitted, feed: SessionFeed) -> EventA
         if is_left and call.body.on_disconnect == "abort" and session is not None:
             session.abort("the client disconnected", query_id=admitted.query_id)
 
-    batches = stream.batches(hub, owner, is_allowed=call.is_allowed)
-    return EventAnswer(batches=batches, on_end=end, value=admitted)
+    return EventAnswer(
+        batches=stream.batches(hub, owner, is_allowed=call.is_allowed),
+        on_end=end,
+        value=admitted,
+        session_id=admitted.session_id,
+        after=admitted.seq,
+    )
 
 
 async def _wait(
@@ -247,13 +252,13 @@ async def resume_session(call: Call) -> Answer:
         if body.model is not None:
             await session.configure(model=body.model)
         left = session.unfinished
-        told = await _facts(session)
+        native = session.native_session_id if session.is_native else None
+        told = {} if native is not None else await _facts(session)
         if not body.carry_on:
             call.server.hub.resuming.leave(session)
         elif (left.query_id or left.inputs) and not left.approvals:
             call.server.hub.resuming.carry_on(session)
     view = session.snapshot()
-    native = session.native_session_id
     return Answer(
         Resumed(
             session_id=found.id,
@@ -269,9 +274,7 @@ async def resume_session(call: Call) -> Answer:
 
 
 async def _facts(session: AgentSession) -> dict[str, Any]:
-    """Return what replaying the conversation comes to; nothing where the provider keeps it."""
-    if session.native_session_id is not None:
-        return {}
+    """Return what replaying the conversation comes to."""
     tokens: int | None = None
     try:
         tokens = (await session.count_tokens()).tokens
