@@ -22,7 +22,8 @@ class _Scrubbing(logging.Filter):
         return True
 
 
-_SCRUBBING = _Scrubbing()
+SCRUBBING = _Scrubbing()
+"""For handlers that get records of other packages, too."""
 
 
 def scrubbed_logger(name: str) -> logging.Logger:
@@ -31,5 +32,5 @@ def scrubbed_logger(name: str) -> logging.Logger:
     Filters of a logger are not asked about the records of its children, so each has this one.
     """
     logger = logging.getLogger(name)
-    logger.addFilter(_SCRUBBING)
+    logger.addFilter(SCRUBBING)
     return logger

@@ -12,6 +12,7 @@ import click
 from holdfast import Agent
 from holdfast.administration import state_folder
 from holdfast.administration.configured import command_line_store
+from holdfast.administration.failure_log import log_to_stderr
 from holdfast.server.access import Access, ApiKey, Scope, digest_of, new_token
 from holdfast.server.app import OPERATIONS, create_app
 from holdfast.server.key_file import KeyFile, add_key, read_keys, remove_key
@@ -51,6 +52,7 @@ def serve(**flags: object) -> None:
 
     A second signal aborts the queries.
     """
+    log_to_stderr()
     asyncio.run(_serve(flags))
 
 
@@ -68,6 +70,7 @@ token is needed: the caller is the user who starts it. Messages for people go to
 @click.option("--store", help="Where sessions are kept; by default as for the command line.")
 def rpc(**flags: object) -> None:
     """Answer until the input ends, or SIGINT or SIGTERM comes."""
+    log_to_stderr()
     asyncio.run(_rpc(flags))
 
 

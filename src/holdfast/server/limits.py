@@ -20,6 +20,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     origins: frozenset[str] = frozenset()
     """Origins of pages of other sites that may call, such as `https://app.example`."""
     body_bytes: int = 4 * 1024 * 1024
+    body_seconds: float = 30.0
+    """How long a client may stop in the middle of a body."""
     import_bytes: int = 64 * 1024 * 1024
     """The largest file that may be imported."""
     requests_per_second: float = 100.0

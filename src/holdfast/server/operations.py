@@ -6,6 +6,7 @@ the check of access, the OpenAPI document. What is not declared is not served, a
 without a scope is public, which a test compares with the list of public routes.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -18,6 +19,7 @@ from holdfast.server.problems import ProblemError
 from holdfast.server.sessions import Hub, OwnerSessions
 
 JSON = "application/json"
+HTML = "text/html"
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,6 +53,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """How many seconds to wait for the end of a query; None: not at all."""
     wants_stream: bool = False
     """Whether the answer is to be events as they happen."""
+    left: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set when the client has gone: nothing is waited for on its behalf any more."""
 
     @property
     def sessions(self) -> OwnerSessions:

@@ -40,6 +40,7 @@ _TITLES = {
     403: "Forbidden",
     404: "Not found",
     405: "Method not allowed",
+    408: "Request timeout",
     409: "Conflict",
     410: "Gone",
     412: "Precondition failed",

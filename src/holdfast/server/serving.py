@@ -6,19 +6,23 @@ import ipaddress
 import os
 import signal
 import socket
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import msgspec
 import uvicorn
 
 from holdfast import ConfigError, ErrorCode
 from holdfast.server.app import HoldfastApp
+from holdfast.server.connections import HttpConnection, abort_stalled
 
 STATE_FILE = "server.json"
 _DRAIN_SECONDS = 20
 _STREAM_SECONDS = 2
+_LOOK_SECONDS = 1
+"""Between two looks at clients that a server which shuts down waits for."""
 _BACKLOG = 2048
 _STALLED_SECONDS = 30.0
 
@@ -55,13 +59,14 @@ class HttpServer(uvicorn.Server):
                 lifespan="on",
                 ws_max_size=app.hub.settings.body_bytes,
                 ws_per_message_deflate=False,
-                h11_max_incomplete_event_size=64 * 1024,
+                http=HttpConnection,
                 timeout_graceful_shutdown=_DRAIN_SECONDS,
                 ssl_certfile=tls.certificate if tls else None,
                 ssl_keyfile=tls.key if tls else None,
             )
         )
         self._app = app
+        self._next_look: asyncio.TimerHandle | None = None
         self.ready = asyncio.Event()
         """Set when it listens."""
 
@@ -99,9 +104,20 @@ class HttpServer(uvicorn.Server):
         with contextlib.suppress(TimeoutError):  # clients that read are told where to go on
             async with asyncio.timeout(_STREAM_SECONDS):
                 await self._app.hub.streams.all_ended()
-        await super().shutdown(sockets)
+        self._abort_stalled({})
+        try:
+            await super().shutdown(sockets)
+        finally:
+            if self._next_look is not None:
+                self._next_look.cancel()
         if self.force_exit:  # uvicorn leaves the application as it is then; the log needs its end
             await self.lifespan.shutdown()
+
+    def _abort_stalled(self, before: Mapping[Any, int]) -> None:
+        """Wait for requests that work, but not for clients that neither read nor send."""
+        found = abort_stalled(tuple(self.server_state.connections), before)
+        loop = asyncio.get_running_loop()
+        self._next_look = loop.call_later(_LOOK_SECONDS, self._abort_stalled, found)
 
 
 def listen(

@@ -17,6 +17,7 @@ from holdfast import (
     SessionDescription,
 )
 from holdfast.administration.descriptions import SessionEvent
+from holdfast.administration.failure_log import FailureLog
 from holdfast.administration.pool import CloseReason, PoolLimits, SessionPool
 from holdfast.administration.unowned import LeftQueries
 from holdfast.administration.worker import is_running
@@ -28,6 +29,11 @@ from holdfast.server.store_health import StoreHealth
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import parse_session_id
 
+_failures = FailureLog(
+    __name__,
+    message="the agent of an owner could not be made",
+    expects=(AgentError, ProblemError),
+)
 Door: TypeAlias = AgentSession | AgentRemote
 """A session to talk to: open here, or reached through the inbox of the process that holds it."""
 Told: TypeAlias = tuple[str, Event] | SessionEvent
@@ -88,7 +94,7 @@ class Hub:
         """Return the sessions of an owner, for a request.
 
         Raises:
-            ProblemError: 403 when no agent serves this owner.
+            ProblemError: 403 when no agent serves this owner, 500 when making it failed.
 
         """
         self.start()
@@ -96,11 +102,24 @@ class Hub:
 
     def _owner(self, owner: str) -> "OwnerSessions":
         if owner not in self._owners:
+            agent = self._agent_of(owner)
+            self._owners[owner] = OwnerSessions(self, agent, pool=self._pool, owner=owner)
+        return self._owners[owner]
+
+    def _agent_of(self, owner: str) -> Agent:
+        """Ask the program for the agent of an owner; what it fails with concerns this owner only.
+
+        Raises:
+            ProblemError: 403 when there is none, 500 when the program failed.
+            AgentError: when the agent cannot be made.
+
+        """
+        with _failures:
             agent = self._agents(owner)
             if agent is None:
                 raise ProblemError(403, "OWNER_UNKNOWN", "this server has no agent for this owner")
-            self._owners[owner] = OwnerSessions(self, agent, pool=self._pool, owner=owner)
-        return self._owners[owner]
+            return agent
+        raise ProblemError(500, "INTERNAL", "the server failed; its log says why")
 
     def end_streams(self) -> None:
         """End every stream and begin no other: the server shuts down."""
