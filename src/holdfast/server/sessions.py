@@ -294,8 +294,10 @@ class OwnerSessions:
         async with self._pool.use(session_id, owner=self.owner) as used:
             yield used
 
-    async def discard(self, session_id: str) -> None:
-        """Close a session that is open here."""
+    async def discard(self, session_id: str, *, force: bool = False) -> None:
+        """Close a session that is open here; by force, its query does not end by itself."""
+        if force and (session := self.hub.open_here(self.owner, session_id)) is not None:
+            await session.close(force=True)
         await self._pool.discard(session_id, owner=self.owner)
 
     def feed(self, session_id: str, *, after: int) -> SessionFeed:
