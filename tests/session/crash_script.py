@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from holdfast import Agent, AgentSession, ApprovalRequest
-from holdfast.agent.verbs import AgentRemote
+from holdfast.agent.remote import AgentRemote
 from holdfast.ports.session_store import Store
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.testing.promises import require_same

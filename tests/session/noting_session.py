@@ -11,7 +11,7 @@ from typing import Literal, Self
 import msgspec
 
 from holdfast import AgentSession
-from holdfast.agent.verbs import AgentRemote
+from holdfast.agent.remote import AgentRemote
 from holdfast.testing.promises import (
     require,
     require_error,

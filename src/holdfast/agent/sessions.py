@@ -25,7 +25,7 @@ from holdfast.administration.maintenance import (
     rebuild_index,
 )
 from holdfast.administration.transfer import write_pieces
-from holdfast.agent.session import AgentSession
+from holdfast.agent.session import AgentSession, open_fork
 from holdfast.vocabulary.entries import InputQueued, QueryStarted, SessionOpened
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import SessionId
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.session.session_descriptions import SessionRequest
 
 SessionFactory = Callable[["Composition", "SessionRequest"], AgentSession]
-"""Makes the sessions that `create` and `switch_to` return."""
+"""Makes the sessions that `create`, `fork` and `switch_to` return."""
 
 
 class AgentSessions(NotedSessions):
@@ -48,8 +48,8 @@ class AgentSessions(NotedSessions):
         super().__init__(composition, owner=request.owner, project=request.project)
         self._request = request
         self.factory: SessionFactory = AgentSession
-        """What makes the sessions that `create` and `switch_to` open: set it to a subclass of
-        `AgentSession`, or to a function that returns one."""
+        """What makes the sessions that `create`, `fork` and `switch_to` open: set it to a subclass
+        of `AgentSession`, or to a function that returns one."""
         self._active: AgentSession | None = None
 
     @property
@@ -96,6 +96,25 @@ class AgentSessions(NotedSessions):
             await before.close()
         self._active = session
         self.announce("switched", record.id)
+        return session
+
+    async def fork(
+        self, reference: str, *, after: str | None = None, name: str | None = None
+    ) -> AgentSession:
+        """Go on from a message (itself included) in a new session, which the caller closes.
+
+        Only the stored log is read: whichever process holds the session, it goes on undisturbed.
+
+        Raises:
+            SessionError: NOT_FOUND, MESSAGE_NOT_FOUND when there is no such message.
+            StoreError: CONFLICT when the name is taken.
+
+        """
+        record = await self.record(reference)
+        fork = await self._composition.read_fork(record.id, after)
+        request = replace(self._request, project=record.project)
+        session = await open_fork(self._composition, request, fork, name=name, make=self.factory)
+        self.announce("created", session.session_id or SessionId(""))
         return session
 
     def export(

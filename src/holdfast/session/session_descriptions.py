@@ -191,9 +191,13 @@ class SessionGlimpse(msgspec.Struct, frozen=True, kw_only=True):
     pending: tuple[ApprovalRequest, ...]
     """Approvals without an answer, also none that waits to be taken in."""
     status: SessionStatus
+    view: SessionView
+    unfinished: "Unfinished"
 
 
-def glimpse_of(fold: "SessionFold", commands: Sequence[Command]) -> SessionGlimpse:
+def glimpse_of(
+    session_id: SessionId, fold: "SessionFold", commands: Sequence[Command]
+) -> SessionGlimpse:
     """Look at a session by its log and by what waits to be taken in."""
     answered = {item.approval_id for item in commands if isinstance(item, ApproveCall | DenyCall)}
     pending = tuple(item for item in fold.pending_approvals() if item.id not in answered)
@@ -202,6 +206,8 @@ def glimpse_of(fold: "SessionFold", commands: Sequence[Command]) -> SessionGlimp
         messages=fold.messages(),
         pending=pending,
         status=_status_of(fold, Idle(approvals=len(pending), waiting=len(fold.inputs) + prompts)),
+        view=view_of(session_id, fold),
+        unfinished=find_unfinished(fold),
     )
 
 

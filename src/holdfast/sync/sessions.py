@@ -149,6 +149,13 @@ class AgentSessions(ChangedSessions):
         """Make a new session, open, with a name, title, tags or metadata; the caller closes it."""
         return AgentSession(self._access.call(self._inner.create(**fields)), self._access)
 
+    def fork(
+        self, reference: str, *, after: str | None = None, name: str | None = None
+    ) -> AgentSession:
+        """Go on from a message (itself included) in a new session, which the caller closes."""
+        forking = self._inner.fork(reference, after=after, name=name)
+        return AgentSession(self._access.call(forking), self._access)
+
     def switch_to(self, reference: str) -> AgentSession:
         """Open a session that exists and make it the active one; the one before is closed."""
         return AgentSession(self._access.call(self._inner.switch_to(reference)), self._access)
