@@ -1,7 +1,8 @@
 """Index records as rows: what entries change in them, and how a row is read.
 
 A holder does not know the record that its append changes, so an append says what changes: values of
-columns, values inside the JSON column `details`, and keys of the metadata, which are merged.
+columns, values inside the JSON column `details`, and keys of the metadata, which are merged. Links
+to the session and its notes are keys of `details`, one for each, so that adding one needs no other.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,8 @@ from holdfast.stores.append_rules import (
 from holdfast.stores.postgresql.database import from_text, to_text
 from holdfast.vocabulary.entries import Entry, QueryEnded, QueryStarted, SessionOpened
 from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.shares import StoredShare
 
 COLUMNS = (
     "id, owner, project, name, title, model, parent, native_session_id,"
@@ -29,6 +31,8 @@ COLUMNS = (
 """What `record_of` reads."""
 _TEXTS = ("id", "owner", "project", "name", "title", "model", "parent", "native_session_id")
 _KEPT = ("owner", "project", "name", "title", "model", "parent", "native_session_id", "created")
+_SHARE, _NOTE = "share ", "note "
+"""The beginnings of such keys."""
 _UNKNOWN = SessionRecord(id=SessionId(""), owner="", project="")
 
 
@@ -47,6 +51,7 @@ def record_changes(entries: Sequence[Entry]) -> tuple[dict[str, Any] | None, int
             continue
         changed = changed_fields(_UNKNOWN, entry)
         changed.pop("metadata", None)
+        details |= _keyed(changed, getattr(entry, "changes", {}))
         patch = getattr(entry, "changes", {}).get("metadata")
         metadata |= patch if isinstance(patch, dict) else {}
         columns |= {name: value for name, value in changed.items() if name in _KEPT}
@@ -77,8 +82,8 @@ def record_of(row: Sequence[Any]) -> SessionRecord:
         name: from_text(text) for name, text in zip(_TEXTS, texts, strict=True)
     }
     record = SessionRecord(**known, created=created, updated=updated, head=head)
-    stored = msgspec.json.encode(_restored(msgspec.json.decode(details)))
-    return with_details(record, stored) or record
+    stored = _with_lists(_restored(msgspec.json.decode(details)))
+    return with_details(record, msgspec.json.encode(stored)) or record
 
 
 def open_work(entries: Sequence[Entry]) -> tuple[bool, bool, int]:
@@ -93,7 +98,40 @@ def open_work(entries: Sequence[Entry]) -> tuple[bool, bool, int]:
 
 def _details_of(record: SessionRecord) -> dict[str, Any]:
     details: dict[str, Any] = msgspec.json.decode(encode_details(record))
-    return details
+    del details["shares"], details["notes"]
+    return details | _keyed({"shares": record.shares, "notes": record.notes}, {})
+
+
+def _keyed(changed: dict[str, Any], changes: JsonObject) -> dict[str, Any]:
+    """Take links and notes out of changed fields, and return them as keys of `details`.
+
+    One that was revoked or forgotten is null there.
+    """
+    shares: Sequence[StoredShare] = changed.pop("shares", ())
+    notes: Sequence[int] = changed.pop("notes", ())
+    ended = [f"{_SHARE}{each}" for each in _listed(changes, "unshared")]
+    ended += [f"{_NOTE}{each}" for each in _listed(changes, "forgotten_notes")]
+    keyed: dict[str, Any] = dict.fromkeys(ended)
+    keyed |= {f"{_SHARE}{each.id}": msgspec.to_builtins(each) for each in shares}
+    return keyed | {f"{_NOTE}{seq}": seq for seq in notes}
+
+
+def _listed(changes: JsonObject, name: str) -> list[Json]:
+    return value if isinstance(value := changes.get(name), list) else []
+
+
+def _with_lists(details: dict[str, Any]) -> dict[str, Any]:
+    """Return details with the links and the notes in one field each, the first made first.
+
+    Rows of earlier versions have notes in such a field already.
+    """
+    shares = [details.pop(key) for key in sorted(details) if key.startswith(_SHARE)]
+    notes = {f"{_NOTE}{seq}": seq for seq in details.get("notes", ())}
+    notes |= {key: details.pop(key) for key in sorted(details) if key.startswith(_NOTE)}
+    return details | {
+        "shares": [each for each in shares if each is not None],
+        "notes": sorted(seq for seq in notes.values() if seq is not None),
+    }
 
 
 def _keepable(value: Json) -> Json:
