@@ -1,7 +1,7 @@
 """What one process does to a session that another holds, on any store: two agents, two stores."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ LONG = "word " * 340
 NAME = "shared"
 
 
-def new_agent(store: Store, steps: list[Step], **options: Any) -> Agent:
+def new_agent(store: Store, steps: Sequence[Step], **options: Any) -> Agent:
     """Make an agent on a store, with a script."""
     return Agent(
         "scripted/one",
@@ -36,7 +36,7 @@ def new_agent(store: Store, steps: list[Step], **options: Any) -> Agent:
 
 @asynccontextmanager
 async def held(
-    open_store: OpenStore, steps: list[Step], **options: Any
+    open_store: OpenStore, steps: Sequence[Step], **options: Any
 ) -> AsyncIterator[tuple[AgentSession, AgentRemote]]:
     """Hold a session in one agent, and reach it from another one on a store of its own."""
     mine, theirs = open_store(), open_store()

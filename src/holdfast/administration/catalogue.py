@@ -15,10 +15,12 @@ from holdfast.administration.descriptions import (
     SessionChanges,
     SessionDescription,
     SessionEvent,
+    SessionStats,
     SessionSummary,
     describe,
 )
 from holdfast.administration.finding import SessionFinder, refuse_unknown
+from holdfast.administration.history import usage_of
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionFilter, SessionRecord
 from holdfast.session.notes import ProjectNote, project_notes
@@ -214,7 +216,18 @@ class Catalogue(SessionFinder):
 
 
 class NotedSessions(Catalogue):
-    """The notes of a project, beside its sessions."""
+    """What is kept and counted beside the sessions of a project: its notes, and usage."""
+
+    async def usage(
+        self, reference: str, *, by: Literal["day", "model"] = "day"
+    ) -> dict[str, SessionStats]:
+        """Add up what a session used for each day (UTC, such as 2026-05-17), or for each model.
+
+        A query, its tools and a compaction count for the model of the turn before their end.
+        """
+        record = await self.record(reference)
+        entries = await self._composition.store.log.read(record.id)
+        return usage_of(entries, by, model=record.model)
 
     async def notes(self) -> tuple[ProjectNote, ...]:
         """List the notes of this project, the oldest first; a text comes once."""

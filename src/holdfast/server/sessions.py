@@ -202,18 +202,6 @@ class OwnerSessions:
                 door = await self.agent.remote(session_id)
             yield door
 
-    @contextlib.asynccontextmanager
-    async def held(self, session_id: str) -> AsyncGenerator[AgentSession, None]:
-        """Open a session here.
-
-        Raises:
-            SessionError: BUSY when another process holds it.
-
-        """
-        await self.describe(session_id)
-        async with self._pool.use(session_id, owner=self.owner) as session:
-            yield session
-
     async def discard(self, session_id: str) -> None:
         """Close a session that is open here."""
         await self._pool.discard(session_id, owner=self.owner)

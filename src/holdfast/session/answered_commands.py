@@ -279,7 +279,7 @@ class AnsweredCommands:
         self, consumed: Sequence[CommandId], report: RewindReport | None = None
     ) -> list[Entry]:
         """Return the end of each command that is carried out; a call of this process has none."""
-        result = msgspec.to_builtins(report) if report is not None else None
+        result = msgspec.to_builtins(report.writable()) if report is not None else None
         return [
             CommandEnded(**self._live.stamp(), command_id=each, result=result) for each in consumed
         ]

@@ -142,6 +142,8 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """The paths of the instruction files that the model is told."""
     skills: tuple[str, ...] = ()
     """The names of the skills that it can load."""
+    native_session_id: str | None = None
+    """The id of the session that a native agent keeps for this one; None without one."""
 
 
 def view_of(session_id: SessionId, fold: "SessionFold") -> SessionView:
@@ -164,6 +166,7 @@ def view_of(session_id: SessionId, fold: "SessionFold") -> SessionView:
         context_files=tuple(file.path for file in fold.context.files) if fold.context else (),
         skills=tuple(skill.name for skill in fold.context.skills) if fold.context else (),
         head=fold.head,
+        native_session_id=fold.native.session_id,
     )
 
 

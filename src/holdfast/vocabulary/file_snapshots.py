@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import MessageId
+from holdfast.vocabulary.json_types import writable
 
 SnapshotMoment: TypeAlias = Literal["before", "after", "before_rewind", "after_rewind"]
 """Before or after the tools of a turn, or a rewind, could change files."""
@@ -55,3 +56,9 @@ class RewindReport(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it was done; False for a dry run."""
     messages: tuple[MessageId, ...] = ()
     """Of a dry run: the messages that would leave the conversation."""
+
+    def writable(self) -> "RewindReport":
+        """Return it with paths that JSON can hold."""
+        changes = [msgspec.structs.replace(each, path=writable(each.path)) for each in self.changes]
+        conflicts = tuple(map(writable, self.conflicts))
+        return msgspec.structs.replace(self, changes=tuple(changes), conflicts=conflicts)
