@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from holdfast.administration import transfer
 from holdfast.administration.catalogue import changes_of
 from holdfast.administration.descriptions import (
-    FoundPrompt,
     SessionChanges,
     SessionDescription,
     describe,
@@ -26,13 +25,15 @@ from holdfast.administration.maintenance import (
 )
 from holdfast.administration.sharing import SharedSessions
 from holdfast.administration.transfer import write_pieces
+from holdfast.administration.unowned import unowned_queries
 from holdfast.agent.session import AgentSession, open_fork
-from holdfast.vocabulary.entries import InputQueued, QueryStarted, SessionOpened
+from holdfast.vocabulary.entries import SessionOpened
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import SessionId
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
+    from holdfast.ports.session_store import UnownedQueries
     from holdfast.session.session_descriptions import SessionRequest
 
 SessionFactory = Callable[["Composition", "SessionRequest"], AgentSession]
@@ -52,6 +53,23 @@ class AgentSessions(SharedSessions):
         """What makes the sessions that `create`, `fork` and `switch_to` open: set it to a subclass
         of `AgentSession`, or to a function that returns one."""
         self._active: AgentSession | None = None
+        self._unowned: UnownedQueries | None = None
+
+    @property
+    def unowned(self) -> "UnownedQueries":
+        """The queries that no process carries on, for a `SessionWorker`.
+
+        They are of this project. Of a PostgreSQL store those whose holder has gone, at any time; of
+        other stores those that earlier processes left in the last 24 hours, each once.
+        """
+        if self._unowned is None:
+            self._unowned = unowned_queries(
+                self._composition.store,
+                owner=self._owner,
+                project=self._project,
+                clock=self._composition.clock,
+            )
+        return self._unowned
 
     @property
     def active(self) -> AgentSession | None:
@@ -167,17 +185,6 @@ class AgentSessions(SharedSessions):
             imported = await self._import(source, of, opening)
         self.announce("created", imported.session.id)
         return imported
-
-    async def find_prompt(self, reference: str, message_id: str) -> FoundPrompt | None:
-        """Find a prompt that was sent with an id of its sender's choice; None without one."""
-        record = await self.record(reference)
-        for entry in await self._composition.store.log.read(record.id):
-            if isinstance(entry, InputQueued | QueryStarted):
-                message = entry.message
-                if message is not None and message.id == message_id:
-                    query_id = message.query_id or entry.query_id
-                    return FoundPrompt(seq=entry.seq, query_id=query_id, parts=message.parts)
-        return None
 
     async def verify(self, reference: str) -> SessionHealth:
         """Read a whole session and say what cannot be read, and whether it can be opened."""

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from holdfast import AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
+from holdfast.administration.descriptions import FoundPrompt
 from holdfast.administration.doctor import known_models
 from holdfast.server.event_stream import EventStream, QueryWatch
 from holdfast.server.feeds import SessionFeed
@@ -16,7 +18,7 @@ from holdfast.server.session_routes import Name, Strict, Text
 from holdfast.server.sessions import Door
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.errors import ErrorCode, SessionError
-from holdfast.vocabulary.parts import MediaPart, TextPart
+from holdfast.vocabulary.parts import MediaPart, Part, TextPart
 
 
 class NewMessage(Strict, frozen=True, kw_only=True):
@@ -109,7 +111,9 @@ async def send_message(call: Call) -> Answer | EventAnswer:
     if body.id is not None:
         sessions = call.sessions.agent.sessions
         before = await sessions.find_prompt(found.id, body.id)
-        seq = seq if before is None else before.seq - 1
+        if before is not None:
+            seq = before.seq - 1
+            _refuse_another(content, before)
     feed = call.sessions.feed(found.id, after=seq)
     async with call.sessions.door(found.id) as door:
         if call.wants_stream:
@@ -134,6 +138,21 @@ def _checked(parts: tuple[TextPart | MediaPart, ...]) -> list[TextPart | MediaPa
     if any(isinstance(part, MediaPart) and part.blob is not None for part in parts):
         raise ProblemError(400, "BODY_INVALID", "media is sent as `data` or `url`")
     return list(parts)
+
+
+def _refuse_another(content: str | list[TextPart | MediaPart], before: FoundPrompt) -> None:
+    """Refuse another text with the id of a message.
+
+    The session itself compares whole messages, but cannot tell the client of another server.
+    """
+    given = [content] if isinstance(content, str) else _texts(content)
+    if given != _texts(before.parts):
+        told = "the session has another message with this id"
+        raise ProblemError(409, ErrorCode.CONFLICT.value, told)
+
+
+def _texts(parts: Sequence[Part]) -> list[str]:
+    return [part.text for part in parts if isinstance(part, TextPart)]
 
 
 async def _streamed(call: Call, admitted: Admitted, feed: SessionFeed) -> EventAnswer:
@@ -236,9 +255,8 @@ async def resume_session(call: Call) -> Answer:
         else:
             left, view = await door.unfinished(), await door.snapshot()
         told = {} if view.native_session_id else await _replayed(door, head=view.head)
-        is_left = (left.query_id or left.inputs) and not left.approvals
-        if body.carry_on and is_left and isinstance(door, AgentSession):
-            call.server.hub.carry_on(door)
+        if isinstance(door, AgentSession):
+            _go_on(call, door)
     native = view.native_session_id
     if native is None:
         told["messages_loaded"] = len(view.messages)
@@ -255,6 +273,15 @@ async def resume_session(call: Call) -> Answer:
             **told,
         )
     )
+
+
+def _go_on(call: Call, session: AgentSession) -> None:
+    """Carry on what is unfinished in a session that is held here, or leave it as asked."""
+    left = session.unfinished
+    if not call.body.carry_on:
+        call.server.hub.resuming.leave(session)
+    elif (left.query_id or left.inputs) and not left.approvals:
+        call.server.hub.resuming.carry_on(session)
 
 
 async def _replayed(door: Door, *, head: int) -> dict[str, Any]:

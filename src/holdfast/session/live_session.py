@@ -35,13 +35,7 @@ from holdfast.session.session_descriptions import SessionBindings
 from holdfast.session.titles import MakeTitle, SessionTitle
 from holdfast.vocabulary.approvals import Decision
 from holdfast.vocabulary.commands import CommandId
-from holdfast.vocabulary.entries import (
-    ChangeOrigin,
-    Entry,
-    PartStarted,
-    QueryEnded,
-    SessionChanged,
-)
+from holdfast.vocabulary.entries import ChangeOrigin, PartStarted, QueryEnded, SessionChanged
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.events import (
     Event,
@@ -113,7 +107,7 @@ class LiveSession:
         self.stamp = Stamp(resources.clock)
         """The stamp of entries that belong to no query."""
         self._status: SessionStatus = Idle()
-        self.closed = self._forced = False
+        self.closed = self._forced = self.taken_over = False
         self.channel = ControlChannel(limit=resources.runtime.buffer_size)
         self._tasks = OwnedTasks()
         self.recorder = SessionRecorder(
@@ -214,6 +208,7 @@ class LiveSession:
     async def _watch_lease(self, leases: WatchedLeases) -> None:
         """Stop the query, and with it its tools, when another process has taken the session."""
         await leases.lost(self._lease)
+        self.taken_over = True
         self.recorder.close(
             lambda: StoreError(ErrorCode.FENCED, f"session {self.session_id} was taken over")
         )
@@ -304,7 +299,7 @@ class LiveSession:
         *,
         origin: ChangeOrigin = "configure",
         consumed: Sequence[CommandId] = (),
-        also: Sequence[Entry] = (),
+        also: Sequence[Event] = (),
     ) -> None:
         """Change settings or facts of the session, from the next turn on."""
         self.check_open()
@@ -313,9 +308,11 @@ class LiveSession:
         await self.recorder.commit([changed, *also], consumed=consumed)
 
     def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
-        """Stop the running query, from any thread; with an id, only if it is that one."""
+        """Stop the running query, from any thread; with an id, only if it is or resumes that."""
         current = self.queue.current
-        if current is not None and query_id in {None, current.query.query_id}:
+        if current is None:
+            return
+        if query_id in {None, current.query.query_id, current.query.resumes}:
             current.abort(reason)
 
     def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
