@@ -14,7 +14,7 @@ from holdfast.testing.scripted_provider import Step
 from holdfast.vocabulary.commands import CommandEnded
 from tests.agent.test_native_sessions import turn
 from tests.providers.claude_agent.children import FIRST, Child, agent_of
-from tests.scripted_agents import HeldWork, live_of, log_of, make_agent
+from tests.scripted_agents import HeldWork, live_of, log_of, make_agent, texts_in
 from tests.server.serving import Served, serving
 
 LONG = "word " * 340
@@ -105,6 +105,22 @@ async def test_a_session_is_compacted_by_its_holder_and_resumed_without_its_leas
         assert (told["compactions_applied"], told["auto_compacted"]) == (1, False)
         assert told["context_tokens"] > 0
         assert (await live_of(session)).closed is False
+
+
+async def test_a_message_after_a_rewind_is_answered_and_nothing_else() -> None:
+    agent, provider = make_agent([says("one"), says("two"), says("three")])
+    async with serving(agent) as served:
+        path = f"/api/v1/sessions/{await served.new_session()}"
+        wait = {"prefer": "wait=30"}
+        for text in ("a", "b"):
+            await served.call("POST", f"{path}/messages", {"content": text}, headers=wait)
+        _, page = await served.call("GET", f"{path}/messages")
+        to = {"message_id": page["data"][2]["message"]["id"]}
+        assert (await served.call("POST", f"{path}/rewind", to))[0] == 200
+        _, ended = await served.call("POST", f"{path}/messages", {"content": "c"}, headers=wait)
+        assert ended["text"] == "three"
+    provider.check()
+    assert [texts_in(request)[-1] for request in provider.requests] == ["a", "b", "bc"]
 
 
 @pytest.mark.parametrize("body", [{"files": True}, {"dry_run": True}])

@@ -90,7 +90,7 @@ async def rewind_session(call: Call) -> Answer:
     body: RewindBody = call.body
     if body.message_id is None and (body.files or body.dry_run):
         raise ProblemError(400, "BODY_INVALID", "`files` and `dry_run` need a `message_id`")
-    async with call.sessions.door(call.path["session_id"]) as door:
+    async with call.sessions.door(call.path["session_id"], carries_on=False) as door:
         report = await _rewound(door, body)
     found = await call.sessions.describe(call.path["session_id"])
     return Answer(RewoundSession(**msgspec.structs.asdict(found), rewind=report.writable()))
@@ -110,7 +110,7 @@ async def _rewound(door: Door, body: RewindBody) -> RewindReport:
 async def compact_session(call: Call) -> Answer:
     """Replace the earlier messages by a summary in what is sent to the model."""
     body: CompactBody = call.body
-    async with call.sessions.door(call.path["session_id"]) as door:
+    async with call.sessions.door(call.path["session_id"], carries_on=False) as door:
         return Answer(await door.compact(body.instructions))
 
 

@@ -247,7 +247,7 @@ async def resume_session(call: Call) -> Answer:
     """
     body: ResumeBody = call.body
     found = await call.sessions.describe(call.path["session_id"])
-    async with call.sessions.door(found.id) as door:
+    async with call.sessions.door(found.id, carries_on=False) as door:
         if body.model is not None:
             await door.configure(model=body.model)
         if isinstance(door, AgentSession):

@@ -244,14 +244,18 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
     """Prompts that wait. Behind a query that rests they start when it is resumed, or when a new
     prompt is sent, which makes the approvals void."""
     resting: bool = False
-    """Whether the query rests on approvals; otherwise it was cut off."""
+    """Whether the query rests on approvals; otherwise it was cut off, or `rewound`."""
+    rewound: bool = False
+    """Whether the query had ended, and the conversation went back to a point before its end."""
 
 
 def find_unfinished(fold: "SessionFold") -> Unfinished:
     """Name what is unfinished, call by call."""
     partial = fold.open_turn.message() if fold.open_turn else None
+    is_open = fold.open_query is not None
     return Unfinished(
         query_id=fold.unfinished_query(),
+        rewound=is_open and fold.unfinished_query() not in fold.unended,
         calls=tuple(
             UnfinishedCall(
                 call_id=call.part.call_id,
