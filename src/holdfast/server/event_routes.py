@@ -60,7 +60,8 @@ async def stream_events(call: Call) -> EventAnswer:
         types=frozenset((query.types or "").split(",")) - {""},
         follow=query.follow,
     )
-    return EventAnswer(batches=stream.batches(hub, owner), on_end=hub.streams.begin(owner))
+    batches = stream.batches(hub, owner, is_allowed=call.is_allowed)
+    return EventAnswer(batches=batches, on_end=hub.streams.begin(owner))
 
 
 async def stream_all(call: Call) -> EventAnswer:
@@ -80,6 +81,8 @@ async def _all_events(call: Call) -> AsyncGenerator[list[SentEvent], None]:
             yield []
             while not hub.is_closing:
                 taken = await funnel.take(hub.settings.ping_seconds)
+                if not call.is_allowed():
+                    return
                 if taken is None:
                     yield [event_of("ping", {})]
                 elif taken:

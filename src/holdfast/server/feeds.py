@@ -78,11 +78,15 @@ class Funnel(Generic[ItemT]):
         self._room.set()
         return taken
 
+    def stop(self, *, but: asyncio.Task[None] | None = None) -> None:
+        """Let the generators be closed, all `but` one, without waiting for it."""
+        for task in self._tasks - {but}:
+            task.cancel()
+
     async def close(self) -> None:
         """Stop reading."""
+        self.stop()
         tasks, self._tasks = self._tasks, set()
-        for task in tasks:
-            task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._items.clear()
         self.failure = None
@@ -118,17 +122,38 @@ class SessionFeed:
         self._is_stopped = True
         self._funnel.wake()
 
-    def move(self) -> None:
-        """Look again where the events come from: the session was opened here."""
-        self._is_moved = True
-        self._funnel.wake()
+    async def move(self) -> None:
+        """Observe the session, which was opened here, before anything happens in it.
+
+        What waits to be taken stays; what the log and the session both have is delivered once.
+        """
+        if not self._funnel.is_reading:  # it is about to begin, perhaps with the log
+            self._is_moved = True
+            self._funnel.wake()
+            return
+        with contextlib.suppress(AgentError):  # the session was closed again: the log goes on
+            self._funnel.stop(but=await self._read_on())
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it reads."""
+        return self._funnel.is_reading
+
+    def abandon(self) -> None:
+        """Stop reading, without waiting for it: the client left before it took anything."""
+        self._is_stopped = True
+        self._funnel.stop()
 
     async def begin(self) -> None:
         """Read from now on, so that nothing live is missed; `batches` or `close` must follow."""
         self._is_moved = False
+        await self._read_on()
+
+    async def _read_on(self) -> asyncio.Task[None]:
         source, self._is_live = await self._open_source(self.seen)
         reading = self._funnel.add(source)
         await asyncio.wait({reading}, timeout=0)  # it observes the session from its first step on
+        return reading
 
     async def close(self) -> None:
         """Stop reading."""

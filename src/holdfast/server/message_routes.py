@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast import AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
+from holdfast import AgentError, AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
 from holdfast.administration.descriptions import FoundPrompt
 from holdfast.administration.doctor import known_models
 from holdfast.server.event_stream import EventStream, QueryWatch
@@ -17,7 +17,7 @@ from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import Name, Strict, Text
 from holdfast.server.sessions import Door
 from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.parts import MediaPart, Part, TextPart
 
 
@@ -167,12 +167,14 @@ async def _streamed(call: Call, admitted: Admitted, feed: SessionFeed) -> EventA
 
     def end() -> None:
         release()
+        feed.abandon()
         is_left = not (stream.is_over or hub.is_closing)
         session = hub.open_here(owner, admitted.session_id)
         if is_left and call.body.on_disconnect == "abort" and session is not None:
             session.abort("the client disconnected", query_id=admitted.query_id)
 
-    return EventAnswer(batches=stream.batches(hub, owner), on_end=end, value=admitted)
+    batches = stream.batches(hub, owner, is_allowed=call.is_allowed)
+    return EventAnswer(batches=batches, on_end=end, value=admitted)
 
 
 async def _wait(
@@ -286,12 +288,12 @@ def _go_on(call: Call, session: AgentSession) -> None:
 
 async def _replayed(door: Door, *, head: int) -> dict[str, Any]:
     """Return what replaying the conversation comes to, where no provider keeps it."""
+    tokens: int | None = None
     try:
         tokens = (await door.count_tokens()).tokens
-    except SessionError as error:
-        if error.code is not ErrorCode.NOTHING_TO_SEND:
-            raise
-        tokens = 0
+    except AgentError as error:  # a session can be resumed while its provider cannot count
+        if error.code is ErrorCode.NOTHING_TO_SEND:
+            tokens = 0
     return {
         "context_tokens": tokens,
         "compactions_applied": await _compactions(door, head=head),

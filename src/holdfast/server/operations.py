@@ -57,6 +57,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         """The sessions of the caller."""
         return self.server.hub.owner(self.principal.owner)
 
+    def is_allowed(self) -> bool:
+        """Whether the caller's credential still holds; a stream may outlive it."""
+        return self.server.access.is_valid(self.principal)
+
 
 class Answer(msgspec.Struct, frozen=True):
     """A value as the answer of an operation."""

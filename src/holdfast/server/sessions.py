@@ -1,5 +1,6 @@
 """The sessions of owners as routes use them: open in this process, or held by another one."""
 
+import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
@@ -37,7 +38,7 @@ class Hub:
     """Keeps sessions open for all owners, and tells feeds where sessions are open.
 
     Owns the pool, the feeds and what carries queries on. It ends them when it is closed; the agents
-    belong to the caller. The first of the `owners` is the server's own.
+    belong to the caller. The first of the `owners`, which may change, is the server's own.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Hub:
         agents: Callable[[str], Agent | None],
         settings: ServerSettings,
         *,
-        owners: Sequence[str],
+        owners: Callable[[], Sequence[str]],
     ) -> None:
         self._agents = agents
         self._known_owners = owners
@@ -61,6 +62,7 @@ class Hub:
         self._pages: dict[str, set[Funnel[Told]]] = defaultdict(set)
         self.resuming = Resuming(self._pool, self._open, settings)
         self.health = StoreHealth(self._ask_store, settings)
+        self._aborting: list[asyncio.Task[None]] = []
         self._is_started = False
         self.is_closing = False
 
@@ -104,12 +106,19 @@ class Hub:
             for funnel in funnels:
                 funnel.wake()
 
+    def abort_queries(self) -> None:
+        """Close the sessions by force: their queries end now, as aborted in the log."""
+        self.end_streams()
+        loop = asyncio.get_running_loop()
+        self._aborting += [loop.create_task(_close_now(each)) for each in self._open.values()]
+
     async def close(self) -> None:
         """End streams, then close the sessions: running queries may end by themselves."""
         self.end_streams()
         await self.health.close()
         await self.resuming.stop()
         await self._pool.close()
+        await asyncio.gather(*self._aborting)
         await self.resuming.close()
 
     def open_here(self, owner: str, session_id: str) -> AgentSession | None:
@@ -150,20 +159,20 @@ class Hub:
     def _stores(self) -> list[AgentSessions]:
         """Return the sessions of every owner that has an agent."""
         found: list[AgentSessions] = []
-        for owner in self._known_owners:
+        for owner in self._known_owners():
             with contextlib.suppress(ProblemError, AgentError):  # its requests get it, too
                 found.append(self._owner(owner).agent.sessions)
         return found
 
     async def _ask_store(self) -> None:
-        await self._owner(self._known_owners[0]).agent.sessions.list(limit=1)
+        await self._owner(self._known_owners()[0]).agent.sessions.list(limit=1)
 
     async def _open_session(self, owner: str, session_id: str) -> AgentSession:
         session = await self._owner(owner).agent.session(session_id, must_exist=True).open()
         self._open[owner, session_id] = session
         session.on(ApprovalSettled, lambda _: self._after_approval(session))
-        for feed in self._feeds.get((owner, session_id), ()):
-            feed.move()
+        for feed in tuple(self._feeds.get((owner, session_id), ())):
+            await feed.move()
         if self._pages[owner]:
             head = (await self._owner(owner).describe(session_id)).head
             for funnel in self._pages[owner]:
@@ -179,6 +188,11 @@ class Hub:
     def _note_closed(self, owner: str, session_id: str, reason: CloseReason) -> None:
         del reason
         self._open.pop((owner, session_id), None)
+
+
+async def _close_now(session: AgentSession) -> None:
+    with contextlib.suppress(AgentError):  # the pool closes it as well, and says what failed
+        await session.close(force=True)
 
 
 async def named_events(
