@@ -5,12 +5,20 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from holdfast.stores import stored_records
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import says
 from holdfast.testing.clocks import SeededLoop
-from holdfast.vocabulary.commands import CommandEnded, CompactSession, ConfigureSession
+from holdfast.vocabulary.commands import (
+    AbortQuery,
+    Command,
+    CommandEnded,
+    CompactSession,
+    ConfigureSession,
+)
 from holdfast.vocabulary.commands import new_command_id as new_id
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.ids import SessionId
@@ -122,3 +130,30 @@ async def _delete_while_asked() -> None:
         assert (await failure_of(asked)).code is ErrorCode.NOT_FOUND
         await store.leases.release(lease)
         assert (await failure_of(remote.fork())).code is ErrorCode.NOT_FOUND
+
+
+class LaterCommand(AbortQuery, frozen=True, kw_only=True, tag="later.invention"):
+    """A command of a version that this one does not know."""
+
+
+@pytest.mark.parametrize("kind", DURABLE)
+async def test_a_command_of_an_unknown_kind_stays_for_a_holder_that_knows_it(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = STORE_FACTORIES[kind](tmp_path)()
+    async with new_agent(store, [says("one")]) as agent:
+        async with agent.session(NAME) as session:
+            session_id = SessionId(str(session.session_id))
+            later = LaterCommand(id=new_id())
+            await store.inbox.put(session_id, later)
+            await (await agent.remote(NAME)).configure(temperature=0.5)
+            await session.chat("a")
+            assert session.settings.temperature == 0.5
+        async with agent.session(NAME) as session:
+            assert len(session.messages) == 2
+        assert list(await store.inbox.pending(session_id)) == []
+        monkeypatch.setattr(
+            stored_records, "_command_decoder", msgspec.json.Decoder(Command | LaterCommand)
+        )
+        assert list(await store.inbox.pending(session_id)) == [later]
+    await store.close()
