@@ -81,6 +81,11 @@ class RemoteSession(SessionVerbs):
         """Read what has no recorded end: a query that runs elsewhere, too."""
         return (await self._composition.look_at(self._session_id)).unfinished
 
+    async def is_native(self) -> bool:
+        """Read whether its model is run by an agent that keeps a session of its own."""
+        fold = await self._composition.read_fold(self._session_id)
+        return self._composition.clients.is_native(fold.settings.model)
+
     async def count_tokens(self) -> TokenCount:
         """Count the tokens that the next request would hold, with the tools of this agent.
 

@@ -22,6 +22,7 @@ from holdfast.server.limits import ServerSettings
 from holdfast.server.operations import Server
 from holdfast.server.problems import ProblemError
 from holdfast.server.responses import problem_response
+from holdfast.server.rpc_routes import rpc_routes
 from holdfast.server.server_routes import SERVER_OPERATIONS
 from holdfast.server.session_routes import SESSION_OPERATIONS
 from holdfast.server.sessions import Hub
@@ -119,7 +120,7 @@ def create_app(
             await hub.close()
 
     inner = Starlette(
-        routes=routes_of(server),
+        routes=[*routes_of(server), *rpc_routes(server)],
         middleware=_cors(settings),
         exception_handlers={HTTPException: _refused, Exception: _failed},
         lifespan=lifespan,

@@ -1,4 +1,4 @@
-"""`holdfast serve` and `holdfast keys`: a server of this user's sessions, and keys for others."""
+"""`holdfast serve`, `rpc` and `keys`: this user's sessions for programs, and keys for others."""
 
 import asyncio
 import os
@@ -13,9 +13,10 @@ from holdfast import Agent
 from holdfast.administration import state_folder
 from holdfast.administration.configured import command_line_store
 from holdfast.server.access import Access, ApiKey, Scope, digest_of, new_token
-from holdfast.server.app import create_app
+from holdfast.server.app import OPERATIONS, create_app
 from holdfast.server.key_file import KeyFile, add_key, read_keys, remove_key
 from holdfast.server.limits import ServerSettings
+from holdfast.server.rpc_stdio import serve_stdio
 from holdfast.server.serving import (
     Certificate,
     HttpServer,
@@ -51,6 +52,28 @@ def serve(**flags: object) -> None:
     A second signal aborts the queries.
     """
     asyncio.run(_serve(flags))
+
+
+@click.command(
+    help="""Answer JSON-RPC 2.0 on standard input and output, one message per line.
+
+\b
+echo '{"jsonrpc":"2.0","id":1,"method":"session/list"}' | holdfast rpc
+
+The end of the input ends the command, after running queries. Nothing listens on a port, and no
+token is needed: the caller is the user who starts it. Messages for people go to standard error.
+"""
+)
+@click.option("--model", "-m", help="The model of new sessions, as `provider/model`.")
+@click.option("--store", help="Where sessions are kept; by default as for the command line.")
+def rpc(**flags: object) -> None:
+    """Answer until the input ends, or SIGINT or SIGTERM comes."""
+    asyncio.run(_rpc(flags))
+
+
+async def _rpc(flags: dict[str, Any]) -> None:
+    async with _agent_maker(flags)(None, has_tools=True) as agent:
+        await serve_stdio(agent, OPERATIONS)
 
 
 async def _serve(flags: dict[str, Any]) -> None:

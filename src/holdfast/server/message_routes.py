@@ -173,8 +173,13 @@ async def _streamed(call: Call, admitted: Admitted, feed: SessionFeed) -> EventA
         if is_left and call.body.on_disconnect == "abort" and session is not None:
             session.abort("the client disconnected", query_id=admitted.query_id)
 
-    batches = stream.batches(hub, owner, is_allowed=call.is_allowed)
-    return EventAnswer(batches=batches, on_end=end, value=admitted)
+    return EventAnswer(
+        batches=stream.batches(hub, owner, is_allowed=call.is_allowed),
+        on_end=end,
+        value=admitted,
+        session_id=admitted.session_id,
+        after=admitted.seq,
+    )
 
 
 async def _wait(
@@ -253,13 +258,14 @@ async def resume_session(call: Call) -> Answer:
         if body.model is not None:
             await door.configure(model=body.model)
         if isinstance(door, AgentSession):
-            left, view = door.unfinished, door.snapshot()
+            left, view, is_native = door.unfinished, door.snapshot(), door.is_native
         else:
             left, view = await door.unfinished(), await door.snapshot()
-        told = {} if view.native_session_id else await _replayed(door, head=view.head)
+            is_native = await door.is_native()
+        native = view.native_session_id if is_native else None
+        told = {} if native is not None else await _replayed(door, head=view.head)
         if isinstance(door, AgentSession):
             _go_on(call, door)
-    native = view.native_session_id
     if native is None:
         told["messages_loaded"] = len(view.messages)
         told["context_window"] = await _window(f"{view.provider}/{view.model}")

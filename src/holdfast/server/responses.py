@@ -1,10 +1,12 @@
 """Responses: what operations answer, as HTTP sends it."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from holdfast.server.event_stream import SSE, SentEvent
 from holdfast.server.operations import JSON, AnyAnswer, EventAnswer, FileAnswer
@@ -62,6 +64,19 @@ async def _frames(batches: AsyncGenerator[list[SentEvent], None]) -> AsyncGenera
     async for batch in batches:
         yield before + b"".join([event.frame for event in batch])
         before = b""
+
+
+async def refuse_websocket(websocket: WebSocket, problem: ProblemError) -> None:
+    """Refuse a connection with the response that HTTP has, where the ASGI server can send it."""
+    await websocket.receive()
+    if "websocket.http.response" in websocket.scope.get("extensions", {}):
+        await websocket.send_denial_response(problem_response(problem))
+        # uvicorn logs an error unless the connection is over, which is one step of the loop away.
+        is_over = asyncio.Event()
+        asyncio.get_running_loop().call_soon(is_over.set)
+        await is_over.wait()
+    else:
+        await websocket.close(1008, problem.body.detail)
 
 
 def problem_response(problem: ProblemError, **headers: str) -> Response:

@@ -18,6 +18,7 @@ from holdfast.server.app import HoldfastApp
 
 STATE_FILE = "server.json"
 _DRAIN_SECONDS = 20
+_STREAM_SECONDS = 2
 _BACKLOG = 2048
 _STALLED_SECONDS = 30.0
 
@@ -52,6 +53,8 @@ class HttpServer(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 lifespan="on",
+                ws_max_size=app.hub.settings.body_bytes,
+                ws_per_message_deflate=False,
                 h11_max_incomplete_event_size=64 * 1024,
                 timeout_graceful_shutdown=_DRAIN_SECONDS,
                 ssl_certfile=tls.certificate if tls else None,
@@ -93,6 +96,9 @@ class HttpServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End streams, then wait for requests and sessions."""
         self._app.end_streams()
+        with contextlib.suppress(TimeoutError):  # clients that read are told where to go on
+            async with asyncio.timeout(_STREAM_SECONDS):
+                await self._app.hub.streams.all_ended()
         await super().shutdown(sockets)
         if self.force_exit:  # uvicorn leaves the application as it is then; the log needs its end
             await self.lifespan.shutdown()

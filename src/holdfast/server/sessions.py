@@ -64,7 +64,13 @@ class Hub:
         self.health = StoreHealth(self._ask_store, settings)
         self._aborting: list[asyncio.Task[None]] = []
         self._is_started = False
-        self.is_closing = False
+        self.closing = asyncio.Event()
+        """Set when the server shuts down."""
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the server shuts down."""
+        return self.closing.is_set()
 
     def start(self) -> None:
         """Carry on what was cut off, and watch the store.
@@ -98,7 +104,7 @@ class Hub:
 
     def end_streams(self) -> None:
         """End every stream and begin no other: the server shuts down."""
-        self.is_closing = True
+        self.closing.set()
         for feeds in self._feeds.values():
             for feed in feeds:
                 feed.stop()
