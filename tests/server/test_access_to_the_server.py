@@ -376,6 +376,28 @@ async def test_requests_failures_and_streams_are_limited() -> None:
         assert statuses[-1] == 429
 
 
+async def test_an_owner_whose_agent_cannot_be_made_does_not_harm_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    key = new_token()
+    access = Access(TOKEN, keys=[ApiKey(digest=digest_of(key), owner="ana")])
+    agent, _ = make_agent([says("hi")])
+
+    def agents(owner: str) -> Agent:
+        raise KeyError(f"{owner} {TOKEN}")
+
+    async with serving(agent, access=access, agents=agents) as served:
+        path = f"/api/v1/sessions/{await served.new_session()}/messages"
+        wait = {"prefer": "wait=30"}
+        assert (await served.call("POST", path, {"content": "go"}, headers=wait))[0] == 200
+        hers = {"authorization": f"Bearer {key}"}
+        status, problem = await served.call("GET", "/api/v1/sessions", headers=hers)
+        assert (status, problem["code"]) == (500, "INTERNAL")
+    told = {record.getMessage() for record in caplog.records}
+    assert told == {"the agent of an owner could not be made"}
+    assert TOKEN not in caplog.text
+
+
 async def test_no_response_and_no_error_shows_a_secret() -> None:
     secret = "sk-ant-api03-" + "x" * 40
     agent, _ = make_agent([])

@@ -35,6 +35,25 @@ def test_the_guide_with_curl_runs_as_it_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_server_logs_to_standard_error_at_the_level_that_was_configured(
+    tmp_path: Path,
+) -> None:
+    for level, expected in (("debug", ["INFO", "DEBUG"]), ("warning", [])):
+        with scripted_server(Turn("Paris.")) as model:
+            place = Place(tmp_path, model, variables={"HOLDFAST_LOG": level})
+            with running(place) as server:
+                session_id = server.json("POST", "/api/v1/sessions", {})["id"]
+                path = f"/api/v1/sessions/{session_id}/messages"
+                server.json("POST", path, {"content": "go"}, prefer="wait=30")
+            printed = b"".join(server.printed).decode()
+        assert bool(printed) == bool(expected)
+        assert all(f" {each} holdfast." in printed for each in expected)
+        assert "go" not in printed.split()
+        for secret in ("sk-made-up", server.state["token"]):
+            assert secret not in printed
+
+
+@pytest.mark.slow
 def test_the_example_client_finds_the_server_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
