@@ -205,7 +205,7 @@ def test_slash_commands_say_what_they_did(place: Place) -> None:
         shown.say("/new")
         shown.wait_for("a new session")
         shown.say("/resume greeting")
-        shown.wait_for(lambda text: text.count("> hello") == 2)
+        shown.wait_for(lambda text: text.count("> hello") == 2 and "15 tokens" in text)
         shown.say("/nonsense")
         shown.wait_for("there is no command /nonsense")
         shown.say("/exit")

@@ -10,8 +10,9 @@ from holdfast import Agent, ConfigError, ErrorCode
 from holdfast.server import Access, ApiKey, ServerSettings, create_app, new_token
 from holdfast.server.access import digest_of
 from holdfast.server.app import OPERATIONS
+from holdfast.server.endpoint import Endpoint
 from holdfast.server.limits import RateLimit
-from holdfast.server.operations import Endpoint, Operation
+from holdfast.server.operations import Operation
 from holdfast.server.problems import ProblemError
 from holdfast.testing import says
 from holdfast.vocabulary.ids import new_session_id

@@ -13,12 +13,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import Agent, ConfigError, ErrorCode
 from holdfast.server.access import Access
+from holdfast.server.endpoint import routes_of
 from holdfast.server.event_routes import MESSAGE_OPERATIONS
 from holdfast.server.gate import Gate
 from holdfast.server.history_routes import HISTORY_OPERATIONS
 from holdfast.server.limits import ServerSettings
 from holdfast.server.operations import Server
 from holdfast.server.problems import ProblemError
+from holdfast.server.responses import problem_response
 from holdfast.server.server_routes import SERVER_OPERATIONS
 from holdfast.server.session_routes import SESSION_OPERATIONS
 from holdfast.server.sessions import Hub
@@ -100,7 +102,7 @@ def create_app(
             await hub.close()
 
     inner = Starlette(
-        routes=server.routes(),
+        routes=routes_of(server),
         middleware=_cors(settings),
         exception_handlers={HTTPException: _refused, Exception: _failed},
         lifespan=lifespan,
@@ -132,10 +134,11 @@ async def _refused(request: Request, error: Exception) -> Response:
     problem = ProblemError(
         status, _CODES.get(status, "BAD_REQUEST"), _DETAILS.get(status, "refused")
     )
-    return problem.answer(**headers)
+    return problem_response(problem, **headers)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
     """Answer what nobody foresaw, without saying what it was: the log of the server has it."""
     del request, error
-    return ProblemError(500, "INTERNAL", "the server failed; its log says why").answer()
+    problem = ProblemError(500, "INTERNAL", "the server failed; its log says why")
+    return problem_response(problem)

@@ -1,21 +1,18 @@
 """Routes that stream events, and the operations of messages: what a client follows a session by."""
 
-import contextlib
 from collections.abc import AsyncGenerator
 from typing import Annotated
 
 import msgspec
-from starlette.responses import Response
 
 from holdfast.administration.descriptions import SessionEvent
 from holdfast.server.event_stream import (
-    RETRY,
     SSE,
     EventStream,
-    StreamAnswer,
-    frame_of,
+    SentEvent,
+    event_of,
     resume_point,
-    told_frame,
+    told_event,
 )
 from holdfast.server.feeds import Funnel
 from holdfast.server.message_routes import (
@@ -32,7 +29,7 @@ from holdfast.server.message_routes import (
     resume_session,
     send_message,
 )
-from holdfast.server.operations import JSON, Call, Operation
+from holdfast.server.operations import JSON, Call, EventAnswer, Operation
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import ONE_SESSION
 from holdfast.server.sessions import Told, named_events
@@ -47,11 +44,11 @@ class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Kinds of events, separated by commas; all without it."""
 
 
-async def stream_events(call: Call) -> Response:
+async def stream_events(call: Call) -> EventAnswer:
     """Replay events from a `seq` on, then follow."""
     query: EventsQuery = call.query
     found = await call.sessions.describe(call.path["session_id"])
-    after = resume_point(call.request, query.after)
+    after = resume_point(call.last_event_id, query.after)
     if after > found.head:
         raise ProblemError(410, "SEQ_UNKNOWN", f"the log ends at {found.head}", head=found.head)
     hub, owner = call.server.hub, call.principal.owner
@@ -63,25 +60,16 @@ async def stream_events(call: Call) -> Response:
         types=frozenset((query.types or "").split(",")) - {""},
         follow=query.follow,
     )
-
-    async def frames() -> AsyncGenerator[bytes, None]:
-        with hub.feeding(owner, feed):
-            source = stream.frames(ping_seconds=hub.settings.ping_seconds)
-            async with contextlib.aclosing(source):
-                async for frame in source:
-                    yield frame
-
-    return StreamAnswer(frames(), on_end=hub.streams.begin(owner))
+    return EventAnswer(batches=stream.batches(hub, owner), on_end=hub.streams.begin(owner))
 
 
-async def stream_all(call: Call) -> Response:
+async def stream_all(call: Call) -> EventAnswer:
     """Send what happens in every session of the caller that is open in this process."""
-    return StreamAnswer(
-        _all_frames(call), on_end=call.server.hub.streams.begin(call.principal.owner)
-    )
+    end = call.server.hub.streams.begin(call.principal.owner)
+    return EventAnswer(batches=_all_events(call), on_end=end)
 
 
-async def _all_frames(call: Call) -> AsyncGenerator[bytes, None]:
+async def _all_events(call: Call) -> AsyncGenerator[list[SentEvent], None]:
     hub, owner = call.server.hub, call.principal.owner
     funnel: Funnel[Told] = Funnel()
     forget = call.sessions.agent.sessions.on(funnel.offer)
@@ -89,22 +77,22 @@ async def _all_frames(call: Call) -> AsyncGenerator[bytes, None]:
         with hub.showing(owner, funnel):
             for session_id, session in hub.sessions_open(owner).items():
                 funnel.add(named_events(session_id, session, after=session.snapshot().head))
-            yield RETRY
+            yield []
             while not hub.is_closing:
                 taken = await funnel.take(hub.settings.ping_seconds)
                 if taken is None:
-                    yield frame_of("ping", {})
+                    yield [event_of("ping", {})]
                 elif taken:
-                    yield b"".join(_frame(call, told) for told in taken)
+                    yield [_sent(call, told) for told in taken]
     finally:
         forget()
         await funnel.close()
 
 
-def _frame(call: Call, told: Told) -> bytes:
+def _sent(call: Call, told: Told) -> SentEvent:
     if isinstance(told, SessionEvent):
-        return frame_of(f"session.{told.kind}", {"session_id": told.session_id})
-    return told_frame(call.server.encoder, *told)
+        return event_of(f"session.{told.kind}", {"session_id": told.session_id})
+    return told_event(call.server.encoder, *told)
 
 
 MESSAGE_OPERATIONS = (

@@ -1,56 +1,62 @@
-"""Events as server-sent events: replayed from a `seq`, then followed, without gap or duplicate.
+"""Events as clients get them: replayed from a `seq`, then followed, without gap or duplicate.
 
-`id:` is the `seq` of an entry. Live-only events have none, so a client that reconnects with
-`Last-Event-ID` gets every entry once. An event is encoded once, however many clients get it.
+Live-only events have no `seq`, so a client that goes on after the last `seq` that it got gets every
+entry once. An event is encoded once, however many clients get it.
 """
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from holdfast import Event, QueryEnded
 from holdfast.server.feeds import SessionFeed
 from holdfast.server.problems import ProblemError
+from holdfast.server.sessions import Hub
 from holdfast.vocabulary.entries import Entry, InputDrained, InputPromoted, InputQueued
 
 SSE = "text/event-stream"
-RETRY = b"retry: 1000\n\n"
-_HEADERS = {
-    "content-type": SSE,
-    "cache-control": "no-cache, no-transform",
-    "x-accel-buffering": "no",
-}
 _KEPT = 512
 _LONGEST_SEQ = 15
 
 
+class SentEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event as it is sent, shared by all clients that get it."""
+
+    kind: str
+    seq: int
+    """0: the event is not stored."""
+    data: bytes
+    """The event as JSON."""
+    frame: bytes
+    """The event as a server-sent event."""
+
+
 class EventEncoder:
-    """Encodes events as frames, and keeps the last ones for the other clients that get them."""
+    """Encodes events, and keeps the last ones for the other clients that get them."""
 
     def __init__(self) -> None:
-        self._frames: OrderedDict[int, tuple[Event, bytes]] = OrderedDict()
+        self._known: OrderedDict[int, tuple[Event, SentEvent]] = OrderedDict()
 
-    def frame(self, event: Event) -> bytes:
-        """Return the frame of an event; the same object is encoded once."""
-        known = self._frames.get(id(event))
+    def encode(self, event: Event) -> SentEvent:
+        """Return an event as it is sent; the same object is encoded once."""
+        known = self._known.get(id(event))
         if known is not None and known[0] is event:
             return known[1]
-        made = frame_of(event.kind, event, seq=event.seq if isinstance(event, Entry) else 0)
-        self._frames[id(event)] = (event, made)  # holds the event, so that its id stays its own
-        if len(self._frames) > _KEPT:
-            self._frames.popitem(last=False)
+        made = event_of(event.kind, event, seq=event.seq if isinstance(event, Entry) else 0)
+        self._known[id(event)] = (event, made)  # holds the event, so that its id stays its own
+        if len(self._known) > _KEPT:
+            self._known.popitem(last=False)
         return made
 
 
-def frame_of(kind: str, value: object, *, seq: int = 0) -> bytes:
-    """Return one server-sent event; only one with a `seq` can be resumed from."""
+def event_of(kind: str, value: object, *, seq: int = 0) -> SentEvent:
+    """Encode an event; only one with a `seq` can be resumed from."""
+    data = msgspec.json.encode(value)
     number = b"id: %d\n" % seq if seq else b""
-    return b"%sevent: %s\ndata: %s\n\n" % (number, kind.encode(), msgspec.json.encode(value))
+    frame = b"%sevent: %s\ndata: %s\n\n" % (number, kind.encode(), data)
+    return SentEvent(kind, seq, data, frame)
 
 
 class QueryWatch:
@@ -78,7 +84,7 @@ class QueryWatch:
 
 
 class EventStream:
-    """The frames of one streamed response."""
+    """The events that one client gets of a session."""
 
     def __init__(
         self,
@@ -100,70 +106,52 @@ class EventStream:
         self.is_over = False
         """Whether the query that it watches has ended."""
 
-    async def frames(self, *, ping_seconds: float) -> AsyncGenerator[bytes, None]:
-        """Yield frames, all that are ready at once; a `ping` where nothing happens."""
-        yield RETRY + self._synced(self._feed.seen)
+    async def batches(self, hub: Hub, owner: str) -> AsyncGenerator[list[SentEvent], None]:
+        """Yield what is ready, at once as an empty list or `log.synced`; a `ping` in silence."""
+        yield self._synced(self._feed.seen)
         if self._is_synced and not self._follow:
             return
-        batches = self._feed.batches(ping_seconds=ping_seconds)
-        async with contextlib.aclosing(batches):
-            async for batch in batches:
-                yield b"".join(self._encoded(batch)) if batch else self._silence()
-                if self.is_over or (self._is_synced and not self._follow):
-                    return
+        batches = self._feed.batches(ping_seconds=hub.settings.ping_seconds)
+        with hub.feeding(owner, self._feed):
+            async with contextlib.aclosing(batches):
+                async for batch in batches:
+                    yield self._encoded(batch) if batch else self._silence()
+                    if self.is_over or (self._is_synced and not self._follow):
+                        return
 
-    def _encoded(self, batch: list[Event]) -> list[bytes]:
-        frames: list[bytes] = []
+    def _encoded(self, batch: list[Event]) -> list[SentEvent]:
+        sent: list[SentEvent] = []
         for event in batch:
             if not self._types or event.kind in self._types:
-                frames.append(self._encoder.frame(event))
-            if isinstance(event, Entry):
-                frames.append(self._synced(event.seq))
+                sent.append(self._encoder.encode(event))
+            if not self._is_synced and isinstance(event, Entry):
+                sent += self._synced(event.seq)
             if self._watch is not None and self._watch.is_end(event):
                 self.is_over = True
             if self.is_over or (self._is_synced and not self._follow):
                 break
-        return frames
+        return sent
 
-    def _synced(self, seen: int) -> bytes:
+    def _synced(self, seen: int) -> list[SentEvent]:
         """Return the mark that what was stored when the stream began has been sent, once."""
         if self._is_synced or seen < self._head:
-            return b""
+            return []
         self._is_synced = True
-        return frame_of("log.synced", {"seq": seen})
+        return [event_of("log.synced", {"seq": seen})]
 
-    def _silence(self) -> bytes:
+    def _silence(self) -> list[SentEvent]:
         # Entries at the end of a damaged log cannot be read: what can be, was sent.
-        return self._synced(self._head) + frame_of("ping", {})
+        return [*self._synced(self._head), event_of("ping", {})]
 
 
-class StreamAnswer(StreamingResponse):
-    """A streamed response that gives back what it holds, also when it is never begun."""
-
-    def __init__(
-        self, frames: AsyncGenerator[bytes, None], *, on_end: Callable[[], object]
-    ) -> None:
-        super().__init__(frames, headers=_HEADERS)
-        self._frames = frames
-        self._on_end = on_end
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the frames until they end or the client goes away."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._on_end()
-            await self._frames.aclose()
-
-
-def resume_point(request: Request, after: int | None) -> int:
+def resume_point(last_event_id: str | None, after: int | None) -> int:
     """Return the `seq` to go on from: what a browser says by itself wins over the query.
 
     Raises:
         ProblemError: 400 when it is no number.
 
     """
-    told = request.headers.get("last-event-id", "").strip()
+    told = (last_event_id or "").strip()
     if not told:
         return after or 0
     if not (told.isascii() and told.isdecimal() and len(told) <= _LONGEST_SEQ):
@@ -171,13 +159,7 @@ def resume_point(request: Request, after: int | None) -> int:
     return int(told)
 
 
-def is_streamed(request: Request) -> bool:
-    """Whether the client asks for a stream as the response."""
-    return SSE in request.headers.get("accept", "")
-
-
-def told_frame(encoder: EventEncoder, session_id: str, event: Event) -> bytes:
-    """Return the frame of an event on the stream of all sessions: it names its session."""
-    data = encoder.frame(event).partition(b"data: ")[2].rstrip(b"\n")
-    told = b'{"session_id":"%s","event":%s}' % (session_id.encode(), data)
-    return b"event: %s\ndata: %s\n\n" % (event.kind.encode(), told)
+def told_event(encoder: EventEncoder, session_id: str, event: Event) -> SentEvent:
+    """Return an event on the stream of all sessions: it names its session."""
+    told = {"session_id": session_id, "event": msgspec.Raw(encoder.encode(event).data)}
+    return event_of(event.kind, told)

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.server.limits import ServerSettings
 from holdfast.server.problems import ProblemError
+from holdfast.server.responses import problem_response
 
 _NAMES = ("127.0.0.1", "localhost", "[::1]")
 _HOST = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
@@ -24,10 +25,6 @@ _SECURE_HEADERS = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
-
-
-class BodyTooLargeError(Exception):
-    """A body without a content length turned out to be too long."""
 
 
 class Gate:
@@ -53,7 +50,7 @@ class Gate:
         elif problem is None:
             await self._app(scope, _bounded(receive, limit), _hardened(send))
         else:
-            await problem.answer()(scope, receive, _hardened(send))
+            await problem_response(problem)(scope, receive, _hardened(send))
 
     def _limit_of(self, scope: Scope) -> int:
         """Return how large a body may be; only an import may be larger. Grants nothing else."""
@@ -73,7 +70,7 @@ class Gate:
         if len(lengths) > 1 or any(not each.isdecimal() for each in lengths):
             return ProblemError(400, "BAD_REQUEST", "the content length is not valid")
         if lengths and int(lengths[0]) > limit:
-            return ProblemError(413, "TOO_LARGE", f"a body has at most {limit} bytes")
+            return _too_large(limit)
         return None
 
     def _knows_host(self, host: str, scope: Scope) -> bool:
@@ -101,6 +98,10 @@ class Gate:
         mode = _all(headers, b"sec-fetch-mode")
         is_navigation = scope.get("method") in _SAFE and mode == ["navigate"]
         return any(each not in {"same-origin", "none"} for each in site) and not is_navigation
+
+
+def _too_large(limit: int) -> ProblemError:
+    return ProblemError(413, "TOO_LARGE", f"a body has at most {limit} bytes")
 
 
 def _default_port(scope: Scope) -> int:
@@ -135,7 +136,7 @@ def _bounded(receive: Receive, limit: int) -> Receive:
         message = await receive()
         seen += len(message.get("body", b""))
         if seen > limit:
-            raise BodyTooLargeError
+            raise _too_large(limit)
         return message
 
     return count

@@ -6,14 +6,12 @@ from collections.abc import AsyncGenerator
 from typing import Annotated, BinaryIO
 
 import msgspec
-from starlette.responses import Response, StreamingResponse
 
 from holdfast import SessionDescription
 from holdfast.administration.descriptions import SessionStats
 from holdfast.administration.transfer import Imported
 from holdfast.serialization.exchange.formats import ARCHIVE, FORMATS
-from holdfast.server.operations import Call, Operation, json_answer
-from holdfast.server.problems import ProblemError
+from holdfast.server.operations import Answer, Call, FileAnswer, Operation
 from holdfast.server.session_routes import ONE_SESSION, Name, Strict
 from holdfast.vocabulary.compactions import Compaction
 
@@ -61,17 +59,17 @@ class ImportQuery(msgspec.Struct, frozen=True, kw_only=True):
     name: Name | None = None
 
 
-async def fork_session(call: Call) -> Response:
+async def fork_session(call: Call) -> Answer:
     """Copy a session, up to a message or as a whole."""
     body: ForkBody = call.body
     async with call.sessions.held(call.path["session_id"]) as session:
         forked = await session.fork(after=body.at_message_id, name=body.name)
         await forked.close()
     made = await call.sessions.describe(forked.session_id or "")
-    return json_answer(made, status=201, location=f"/api/v1/sessions/{made.id}")
+    return Answer(made, headers={"location": f"/api/v1/sessions/{made.id}"})
 
 
-async def rewind_session(call: Call) -> Response:
+async def rewind_session(call: Call) -> Answer:
     """Make a message the last one, or take the last rewind back."""
     body: RewindBody = call.body
     async with call.sessions.held(call.path["session_id"]) as session:
@@ -79,28 +77,27 @@ async def rewind_session(call: Call) -> Response:
             await session.undo_rewind()
         else:
             await session.rewind(to=body.message_id)
-    return json_answer(await call.sessions.describe(call.path["session_id"]))
+    return Answer(await call.sessions.describe(call.path["session_id"]))
 
 
-async def compact_session(call: Call) -> Response:
+async def compact_session(call: Call) -> Answer:
     """Replace the earlier messages by a summary in what is sent to the model."""
     body: CompactBody = call.body
     async with call.sessions.held(call.path["session_id"]) as session:
-        return json_answer(await session.compact(body.instructions))
+        return Answer(await session.compact(body.instructions))
 
 
-async def export_session(call: Call) -> Response:
+async def export_session(call: Call) -> FileAnswer:
     """Return a session as a file of Holdfast or of another program."""
     query: ExportQuery = call.query
     found = await call.sessions.describe(call.path["session_id"])
     pieces = call.sessions.agent.sessions.export(found.id, to=query.format, redact=query.redact)
     media, suffix = _FORMATS[query.format]
-    headers = {
-        "content-disposition": f'attachment; filename="{found.id}{suffix}"',
-        "content-type": media,
-        "content-security-policy": "sandbox",
-    }
-    return StreamingResponse(_started(pieces, await anext(pieces, b"")), headers=headers)
+    return FileAnswer(
+        name=f"{found.id}{suffix}",
+        media_type=media,
+        pieces=_started(pieces, await anext(pieces, b"")),
+    )
 
 
 async def _started(
@@ -112,19 +109,15 @@ async def _started(
         yield piece
 
 
-async def import_session(call: Call) -> Response:
+async def import_session(call: Call) -> Answer:
     """Make a session from a file of Holdfast or of another program."""
     query: ImportQuery = call.query
-    told = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if told != "application/octet-stream":
-        raise ProblemError(415, "CONTENT_TYPE", "a file is application/octet-stream")
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
-        async for piece in call.request.stream():
+        async for piece in call.file:
             await asyncio.to_thread(file.write, piece)
         file.seek(0)
         imported = await _imported(call, file, query)  # type: ignore[arg-type]  # it is binary
-    location = f"/api/v1/sessions/{imported.session.id}"
-    return json_answer(imported, status=201, location=location)
+    return Answer(imported, headers={"location": f"/api/v1/sessions/{imported.session.id}"})
 
 
 async def _imported(call: Call, file: BinaryIO, query: ImportQuery) -> Imported:
@@ -132,10 +125,10 @@ async def _imported(call: Call, file: BinaryIO, query: ImportQuery) -> Imported:
     return await sessions.import_from(file, of=query.format, name=query.name)
 
 
-async def session_usage(call: Call) -> Response:
+async def session_usage(call: Call) -> Answer:
     """Add up the tokens, cost and time of a session."""
     found = await call.sessions.describe(call.path["session_id"])
-    return json_answer(await call.sessions.agent.sessions.stats(found.id))
+    return Answer(await call.sessions.agent.sessions.stats(found.id))
 
 
 HISTORY_OPERATIONS = (

@@ -2,25 +2,20 @@
 
 import asyncio
 import contextlib
-import re
-from collections.abc import AsyncGenerator
 from typing import Annotated, Any, Literal
 
 import msgspec
-from starlette.responses import Response
 
 from holdfast import AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
 from holdfast.administration.doctor import known_models
-from holdfast.server.event_stream import EventStream, QueryWatch, StreamAnswer, is_streamed
+from holdfast.server.event_stream import EventStream, QueryWatch
 from holdfast.server.feeds import SessionFeed
-from holdfast.server.operations import Call, json_answer
+from holdfast.server.operations import Answer, Call, EventAnswer
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import Name, Strict, Text
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.parts import MediaPart, TextPart
-
-_WAIT = re.compile(r"\bwait=(\d{1,4})\b")
 
 
 class NewMessage(Strict, frozen=True, kw_only=True):
@@ -102,7 +97,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     auto_compacted: bool | None = None
 
 
-async def send_message(call: Call) -> Response:
+async def send_message(call: Call) -> Answer | EventAnswer:
     """Store a prompt, then answer at once, stream, or wait for its end."""
     body: NewMessage = call.body
     found = await call.sessions.describe(call.path["session_id"])
@@ -114,7 +109,7 @@ async def send_message(call: Call) -> Response:
         seq = seq if before is None else before.seq - 1
     feed = call.sessions.feed(found.id, after=seq)
     async with call.sessions.door(found.id) as door:
-        if is_streamed(call.request):
+        if call.wants_stream:
             await feed.begin()
         try:
             query_id = await door.send(content, delivery=body.delivery, message_id=body.id)
@@ -122,13 +117,13 @@ async def send_message(call: Call) -> Response:
             await feed.close()
             raise
     admitted = Admitted(session_id=found.id, query_id=query_id, seq=seq)
-    if is_streamed(call.request):
+    if call.wants_stream:
         return await _streamed(call, admitted, feed)
-    if waited := _WAIT.search(call.request.headers.get("prefer", "")):
-        seconds = min(int(waited[1]), call.server.hub.settings.wait_seconds)
+    if call.wait is not None:
+        seconds = min(call.wait, call.server.hub.settings.wait_seconds)
         if (ended := await _wait(call, admitted, feed, seconds=seconds)) is not None:
-            return json_answer(ended, preference_applied=f"wait={seconds}")
-    return json_answer(admitted, status=202)
+            return Answer(ended, status=200, headers={"preference-applied": f"wait={seconds}"})
+    return Answer(admitted)
 
 
 def _checked(parts: tuple[TextPart | MediaPart, ...]) -> list[TextPart | MediaPart]:
@@ -138,7 +133,7 @@ def _checked(parts: tuple[TextPart | MediaPart, ...]) -> list[TextPart | MediaPa
     return list(parts)
 
 
-async def _streamed(call: Call, admitted: Admitted, feed: SessionFeed) -> Response:
+async def _streamed(call: Call, admitted: Admitted, feed: SessionFeed) -> EventAnswer:
     hub, owner = call.server.hub, call.principal.owner
     try:
         release = hub.streams.begin(owner)
@@ -148,13 +143,6 @@ async def _streamed(call: Call, admitted: Admitted, feed: SessionFeed) -> Respon
     watch = QueryWatch(admitted.query_id)
     stream = EventStream(feed, call.server.encoder, head=admitted.seq, watch=watch)
 
-    async def frames() -> AsyncGenerator[bytes, None]:
-        with hub.feeding(owner, feed):
-            source = stream.frames(ping_seconds=hub.settings.ping_seconds)
-            async with contextlib.aclosing(source):
-                async for frame in source:
-                    yield frame
-
     def end() -> None:
         release()
         is_left = not (stream.is_over or hub.is_closing)
@@ -162,7 +150,7 @@ async def _streamed(call: Call, admitted: Admitted, feed: SessionFeed) -> Respon
         if is_left and call.body.on_disconnect == "abort" and session is not None:
             session.abort("the client disconnected", query_id=admitted.query_id)
 
-    return StreamAnswer(frames(), on_end=end)
+    return EventAnswer(batches=stream.batches(hub, owner), on_end=end, value=admitted)
 
 
 async def _wait(
@@ -194,7 +182,7 @@ async def _wait(
     return None
 
 
-async def cancel_query(call: Call) -> Response:
+async def cancel_query(call: Call) -> Answer:
     """Stop the running query; what was said is kept."""
     body: CancelBody = call.body
     async with call.sessions.door(call.path["session_id"]) as door:
@@ -202,17 +190,17 @@ async def cancel_query(call: Call) -> Response:
             door.abort(body.reason, query_id=body.query_id)
         else:
             await door.abort(body.reason, query_id=body.query_id)
-    return Response(status_code=202)
+    return Answer()
 
 
-async def list_approvals(call: Call) -> Response:
+async def list_approvals(call: Call) -> Answer:
     """List the tool calls that wait for an answer."""
     found = await call.sessions.describe(call.path["session_id"])
     remote = await call.sessions.agent.remote(found.id)
-    return json_answer(Pending(data=await remote.pending()))
+    return Answer(Pending(data=await remote.pending()))
 
 
-async def answer_approval(call: Call) -> Response:
+async def answer_approval(call: Call) -> Answer:
     """Answer a question about a tool call; a query that rests on it is carried on."""
     body: ApprovalAnswer = call.body
     approval_id, by = call.path["approval_id"], call.principal.owner
@@ -227,10 +215,10 @@ async def answer_approval(call: Call) -> Response:
                 by=by,
                 feedback=body.message,
             )
-    return Response(status_code=202)
+    return Answer()
 
 
-async def resume_session(call: Call) -> Response:
+async def resume_session(call: Call) -> Answer:
     """Open a session again, and carry on the query that was cut off or rests."""
     body: ResumeBody = call.body
     found = await call.sessions.describe(call.path["session_id"])
@@ -243,7 +231,7 @@ async def resume_session(call: Call) -> Response:
             call.server.hub.carry_on(session)
     view = session.snapshot()
     native = session.native_session_id
-    return json_answer(
+    return Answer(
         Resumed(
             session_id=found.id,
             resumed=native is not None or left.query_id is not None,

@@ -1,7 +1,6 @@
 """Problems: every failure of a request as RFC 9457 `application/problem+json`."""
 
 import msgspec
-from starlette.responses import Response
 
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from holdfast.vocabulary.secrets import scrub
@@ -35,7 +34,6 @@ _STATUS = {
     ErrorCode.FULL: 507,
 }
 _FROM_PROVIDER = 502
-_UNAUTHORISED = 401
 _TITLES = {
     400: "Invalid request",
     401: "Token required",
@@ -99,16 +97,6 @@ class ProblemError(Exception):
             retry_after=retry_after,
             head=head,
         )
-
-    def answer(self, **headers: str) -> Response:
-        """Return the response to the request."""
-        headers |= {"content-type": PROBLEM_TYPE}
-        if self.body.retry_after is not None:
-            headers["retry-after"] = str(max(1, round(self.body.retry_after)))
-        if self.body.status == _UNAUTHORISED:
-            headers["www-authenticate"] = 'Bearer realm="holdfast"'
-        content = msgspec.json.encode(self.body)
-        return Response(content, status_code=self.body.status, headers=headers)
 
 
 def problem_of(error: AgentError) -> ProblemError:

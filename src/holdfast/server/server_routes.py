@@ -5,14 +5,13 @@ from functools import cache
 from typing import Annotated, Any
 
 import msgspec
-from starlette.responses import Response
 
 from holdfast import __version__
 from holdfast.administration.descriptions import SessionStats
 from holdfast.administration.doctor import KnownModel, known_models
 from holdfast.server.access import COOKIE, COOKIE_SECONDS
 from holdfast.server.openapi import document
-from holdfast.server.operations import Call, Operation, json_answer
+from holdfast.server.operations import Answer, Call, Operation
 from holdfast.server.problems import ProblemError
 from holdfast.vocabulary.tools import ToolSpec
 
@@ -74,59 +73,54 @@ class Login(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     token: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 
 
-async def health(call: Call) -> Response:
+async def health(call: Call) -> Answer:
     """Say that the server answers."""
     del call
-    return json_answer(Health(status="ok"))
+    return Answer(Health(status="ok"))
 
 
-async def readiness(call: Call) -> Response:
+async def readiness(call: Call) -> Answer:
     """Say whether the server takes requests; not while it shuts down."""
     if call.server.hub.is_closing:
         raise ProblemError(503, "SHUTTING_DOWN", "the server shuts down", retryable=True)
-    return json_answer(Health(status="ready"))
+    return Answer(Health(status="ready"))
 
 
-async def openapi(call: Call) -> Response:
+async def openapi(call: Call) -> Answer:
     """Return the OpenAPI document."""
-    return Response(_encoded_document(call.server.operations), media_type="application/json")
+    return Answer(_encoded_document(call.server.operations))
 
 
 @cache
-def _encoded_document(operations: tuple[Operation, ...]) -> bytes:
-    return msgspec.json.encode(document(operations))
+def _encoded_document(operations: tuple[Operation, ...]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(document(operations)))
 
 
-async def log_in(call: Call) -> Response:
+async def log_in(call: Call) -> Answer:
     """Exchange a token for a cookie that scripts of a page cannot read."""
     body: Login = call.body
     cookie = call.server.access.log_in(body.token)
     if cookie is None:
-        call.server.count_failure(call.request)
+        call.server.count_failure(call.client)
         raise ProblemError(401, "TOKEN_REQUIRED", "this token is not valid")
-    answer = Response(status_code=204)
-    answer.set_cookie(
-        COOKIE,
-        cookie,
-        max_age=COOKIE_SECONDS,
-        httponly=True,
-        samesite="strict",
-        secure=call.request.url.scheme == "https",
-    )
-    return answer
+    return Answer(headers={"set-cookie": _cookie(call, cookie, seconds=COOKIE_SECONDS)})
 
 
-async def log_out(call: Call) -> Response:
+async def log_out(call: Call) -> Answer:
     """Make the cookie worthless."""
-    call.server.access.log_out(call.request.cookies.get(COOKIE))
-    answer = Response(status_code=204)
-    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
-    return answer
+    call.server.access.log_out(call.cookie)
+    return Answer(headers={"set-cookie": _cookie(call, "", seconds=0)})
 
 
-async def describe_server(call: Call) -> Response:
+def _cookie(call: Call, value: str, *, seconds: int) -> str:
+    """Return the header that sets the cookie; with no time left, a browser forgets it."""
+    secure = "; Secure" if call.is_secure else ""
+    return f"{COOKIE}={value}; HttpOnly; Max-Age={seconds}; Path=/; SameSite=strict{secure}"
+
+
+async def describe_server(call: Call) -> Answer:
     """Describe the server."""
-    return json_answer(
+    return Answer(
         ServerDescription(
             version=__version__,
             owner=call.principal.owner,
@@ -136,19 +130,19 @@ async def describe_server(call: Call) -> Response:
     )
 
 
-async def list_models(call: Call) -> Response:
+async def list_models(call: Call) -> Answer:
     """List the models of providers whose key the server has."""
     known = await asyncio.to_thread(known_models)
     usable = tuple(each for each in known if each.has_key)
-    return json_answer(ModelList(default=call.sessions.agent.settings.model, data=usable))
+    return Answer(ModelList(default=call.sessions.agent.settings.model, data=usable))
 
 
-async def list_tools(call: Call) -> Response:
+async def list_tools(call: Call) -> Answer:
     """List the tools of new sessions."""
-    return json_answer(ToolList(data=call.sessions.agent.tools))
+    return Answer(ToolList(data=call.sessions.agent.tools))
 
 
-async def usage(call: Call) -> Response:
+async def usage(call: Call) -> Answer:
     """Return the tokens, cost and time of a page of sessions."""
     query: UsageQuery = call.query
     sessions = call.sessions.agent.sessions
@@ -163,7 +157,7 @@ async def usage(call: Call) -> Response:
         ]
     )
     is_full = len(page) == query.limit
-    return json_answer(UsagePage(data=data, next_cursor=page[-1].id if is_full else None))
+    return Answer(UsagePage(data=data, next_cursor=page[-1].id if is_full else None))
 
 
 SERVER_OPERATIONS = (

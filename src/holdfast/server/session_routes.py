@@ -3,11 +3,10 @@
 from typing import Annotated, Any
 
 import msgspec
-from starlette.responses import Response
 
 from holdfast import AgentError, SessionDescription
 from holdfast.administration.descriptions import ListOptions, MessageDescription, SessionChanges
-from holdfast.server.operations import Call, Operation, json_answer
+from holdfast.server.operations import Answer, Call, Operation
 from holdfast.server.problems import ProblemError
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.ids import parse_session_id
@@ -85,14 +84,14 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     """The `seq` they reach to: `events?after=` this has no gap and no duplicate."""
 
 
-async def list_sessions(call: Call) -> Response:
+async def list_sessions(call: Call) -> Answer:
     """List sessions, or find those in which something was said."""
     query: ListQuery = call.query
     sessions = call.sessions.agent.sessions
     if query.q is not None:
         hits = await sessions.search(query.q, limit=query.limit, everywhere=True)
         found = {hit.session.id: hit.session for hit in hits}
-        return json_answer(SessionPage(data=tuple(found.values())))
+        return Answer(SessionPage(data=tuple(found.values())))
     wanted: ListOptions = {"limit": query.limit, "everywhere": True}
     wanted["archived"] = None if query.archived else False
     if query.after is not None:
@@ -103,10 +102,10 @@ async def list_sessions(call: Call) -> Response:
         wanted["parent"] = query.parent_id
     page = await sessions.list(**wanted)
     is_full = len(page) == query.limit
-    return json_answer(SessionPage(data=page, next_cursor=page[-1].id if is_full else None))
+    return Answer(SessionPage(data=page, next_cursor=page[-1].id if is_full else None))
 
 
-async def create_session(call: Call) -> Response:
+async def create_session(call: Call) -> Answer:
     """Make a session; with an id of the client's choice, once."""
     body: NewSession = call.body
     sessions = call.sessions.agent.sessions
@@ -127,7 +126,7 @@ async def create_session(call: Call) -> Response:
             raise
     made = await call.sessions.describe(session_id)
     sessions.announce("created", made.id)
-    return json_answer(made, status=201, location=f"/api/v1/sessions/{session_id}")
+    return Answer(made, headers={"location": f"/api/v1/sessions/{session_id}"})
 
 
 async def _session_there(call: Call, session_id: str) -> SessionDescription | None:
@@ -141,13 +140,13 @@ async def _session_there(call: Call, session_id: str) -> SessionDescription | No
     return None
 
 
-def _repeated(found: SessionDescription, body: NewSession) -> Response:
+def _repeated(found: SessionDescription, body: NewSession) -> Answer:
     """Answer a repeated request; another session with the same id is a conflict."""
     wanted = {**_changes(body), **({"model": body.model} if body.model else {})}
     for field, value in wanted.items():
         if getattr(found, field) != value:
             raise ProblemError(409, "CONFLICT", f"session {found.id} exists with another {field}")
-    return json_answer(found, location=f"/api/v1/sessions/{found.id}")
+    return Answer(found, status=200, headers={"location": f"/api/v1/sessions/{found.id}"})
 
 
 def _changes(body: NewSession | Changed) -> SessionChanges:
@@ -164,18 +163,17 @@ def _changes(body: NewSession | Changed) -> SessionChanges:
     return changes
 
 
-async def get_session(call: Call) -> Response:
+async def get_session(call: Call) -> Answer:
     """Describe a session."""
     found = await call.sessions.describe(call.path["session_id"])
-    return json_answer(found, etag=f'"{found.head}"')
+    return Answer(found, headers={"etag": f'"{found.head}"'})
 
 
-async def change_session(call: Call) -> Response:
+async def change_session(call: Call) -> Answer:
     """Change a session's name, title, tags, metadata, model, or whether it is archived."""
     session_id, body = call.path["session_id"], call.body
     found = await call.sessions.describe(session_id)
-    expected = call.request.headers.get("if-match")
-    if expected is not None and expected != f'"{found.head}"':
+    if call.if_match is not None and call.if_match != f'"{found.head}"':
         raise ProblemError(412, "CHANGED", "the session has changed since it was read")
     sessions = call.sessions.agent.sessions
     if body.model is not msgspec.UNSET:
@@ -186,25 +184,25 @@ async def change_session(call: Call) -> Response:
     if body.archived is not msgspec.UNSET:
         await sessions.archive(session_id, undo=not body.archived)
     changed = await call.sessions.describe(session_id)
-    return json_answer(changed, etag=f'"{changed.head}"')
+    return Answer(changed, headers={"etag": f'"{changed.head}"'})
 
 
-async def delete_session(call: Call) -> Response:
+async def delete_session(call: Call) -> Answer:
     """Delete a session for good."""
     found = await call.sessions.describe(call.path["session_id"])
     await call.sessions.discard(found.id)
     await call.sessions.agent.sessions.delete(found.id)
-    return Response(status_code=204)
+    return Answer()
 
 
-async def list_messages(call: Call) -> Response:
+async def list_messages(call: Call) -> Answer:
     """Return messages with the `seq` that they reach to."""
     query: MessagesQuery = call.query
     found = await call.sessions.describe(call.path["session_id"])
     page = await call.sessions.agent.sessions.messages(
         found.id, limit=query.limit, before=query.before, after=query.after
     )
-    return json_answer(MessagePage(data=page, watermark=found.head))
+    return Answer(MessagePage(data=page, watermark=found.head))
 
 
 SESSION_OPERATIONS = (

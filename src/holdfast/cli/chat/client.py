@@ -116,7 +116,9 @@ class Chat:
         if session is not self.session:
             await self.session.close()
         self.session = session
-        head = (await self.agent.sessions.get(session.session_id or "")).head
+        session_id = session.session_id or ""
+        head = (await self.agent.sessions.get(session_id)).head
+        self.screen.count_from(await self.agent.sessions.stats(session_id))
         self._following = self._tasks.create_task(self._watch(session, head))
 
     async def say(self, text: str, *, delivery: str = "steer") -> None:

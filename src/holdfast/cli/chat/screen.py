@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from holdfast.administration.descriptions import SessionStats
 from holdfast.cli.chat.markdown import MarkdownBlocks, Renderer
 from holdfast.cli.shared import compaction_line
 from holdfast.cli.terminal import Sanitiser, safe, safe_line
@@ -200,6 +201,11 @@ class Screen:
         if ended.context_window:
             self.counts.context_used = ended.usage.total
             self.counts.context_window = ended.context_window
+
+    def count_from(self, stats: SessionStats) -> None:
+        """Begin the status line with what a session has come to."""
+        known = stats.cost is not None
+        self.counts = Counts(usage=stats.usage, is_cost_whole=known, cost=float(stats.cost or 0))
 
     def _tool_line(self, tool: RunningTool, now: float) -> str:
         elapsed = f"{now - tool.started:.0f} s"

@@ -1,0 +1,190 @@
+"""Endpoints: operations as routes of HTTP. Checks a request, calls the handler, answers."""
+
+import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import HTTPConnection, Request
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from holdfast import AgentError
+from holdfast.server.access import COOKIE, Access, Principal
+from holdfast.server.event_stream import SSE
+from holdfast.server.operations import JSON, AnyAnswer, Call, Operation, Server
+from holdfast.server.problems import ProblemError, problem_of
+from holdfast.server.responses import problem_response, response_of
+
+BodyT = TypeVar("BodyT")
+QueryT = TypeVar("QueryT", bound=msgspec.Struct)
+_FILE = "application/octet-stream"
+_WAIT = re.compile(r"\bwait=(\d{1,4})\b")
+_DEEPEST = 64
+_NOBODY = Principal(owner="", scopes=frozenset())
+
+
+def routes_of(server: Server) -> list[Route]:
+    """Return one route for each path of the operations."""
+    by_path: dict[str, dict[str, Operation]] = {}
+    for operation in server.operations:
+        by_path.setdefault(operation.path, {})[operation.method] = operation
+    return [Endpoint.route(server, path, methods) for path, methods in by_path.items()]
+
+
+class Endpoint:
+    """Answers the requests to one path."""
+
+    def __init__(self, server: Server, operations: Mapping[str, Operation]) -> None:
+        self._server = server
+        self.operations = operations
+
+    @classmethod
+    def route(cls, server: Server, path: str, operations: Mapping[str, Operation]) -> Route:
+        """Return the route of a path."""
+        route = Route(path, cls(server, operations), methods=list(operations))
+        route.methods = set(operations)  # a HEAD of a stream would never end
+        return route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request = Request(scope, receive)
+        operation = self.operations[request.method]
+        try:
+            response = response_of(await self._call(operation, request), status=operation.status)
+        except ProblemError as problem:
+            response = problem_response(problem)
+        except AgentError as error:
+            response = problem_response(problem_of(error))
+        await response(scope, receive, send)
+
+    async def _call(self, operation: Operation, request: Request) -> AnyAnswer:
+        principal = _NOBODY
+        if operation.scope is not None:
+            principal = authenticated(self._server, request)
+            self._server.authorise(operation, principal)
+            if principal.by_cookie and operation.method != "GET":
+                _check_same_site(request.headers)
+            self._server.check_open()
+        headers = request.headers
+        waited = _WAIT.search(headers.get("prefer", ""))
+        query = _query_of(request, operation.query)
+        if operation.body is bytes and _content_type(request) != _FILE:
+            raise ProblemError(415, "CONTENT_TYPE", f"a file is {_FILE}")
+        has_json = operation.body not in {None, bytes}
+        call = Call(
+            principal=principal,
+            server=self._server,
+            path=request.path_params,
+            query=query,
+            body=await _body_of(request, operation.body) if has_json and operation.body else None,
+            file=request.stream(),
+            client=client_of(request),
+            is_secure=request.url.scheme == "https",
+            cookie=request.cookies.get(COOKIE),
+            if_match=headers.get("if-match"),
+            last_event_id=headers.get("last-event-id"),
+            wait=int(waited[1]) if waited else None,
+            wants_stream=SSE in headers.get("accept", ""),
+        )
+        return await operation.handler(call)
+
+
+def authenticated(server: Server, connection: HTTPConnection) -> Principal:
+    """Return whose credential a request carries.
+
+    Raises:
+        ProblemError: 401, or 429 after too many wrong ones.
+
+    """
+    principal = _principal_of(server.access, connection)
+    if principal is None:
+        server.count_failure(client_of(connection))
+        raise ProblemError(401, "TOKEN_REQUIRED", "send a valid token as `Authorization: Bearer`")
+    return principal
+
+
+def client_of(connection: HTTPConnection) -> str:
+    """Return the network address of a client."""
+    return connection.client.host if connection.client else ""
+
+
+def _principal_of(access: Access, connection: HTTPConnection) -> Principal | None:
+    told = connection.headers.get("authorization")
+    if told is not None:
+        kind, _, token = told.partition(" ")
+        return access.principal_of(token.strip()) if kind.lower() == "bearer" else None
+    if (key := connection.headers.get("x-api-key")) is not None:
+        return access.principal_of(key)
+    return access.principal_of_cookie(connection.cookies.get(COOKIE))
+
+
+def _check_same_site(headers: Mapping[str, str]) -> None:
+    """Refuse a change that a browser could have sent by itself.
+
+    Raises:
+        ProblemError: 403.
+
+    """
+    if headers.get("x-csrf") != "1" or "origin" not in headers:
+        raise ProblemError(
+            403, "CSRF_REFUSED", "with a cookie, a change needs Origin and the header X-CSRF: 1"
+        )
+
+
+def _content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def _body_of(request: Request, kind: type[BodyT]) -> BodyT:
+    """Read and check a JSON body; an absent one is an empty object.
+
+    Raises:
+        ProblemError: 400 or 415.
+
+    """
+    content = await request.body()
+    if content and _content_type(request) != JSON:
+        raise ProblemError(415, "CONTENT_TYPE", f"a body is {JSON}")
+    check_depth(content)
+    try:
+        return msgspec.json.decode(content or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise ProblemError(400, "BODY_INVALID", f"the body is not valid: {error}") from error
+
+
+def _query_of(request: Request, kind: type[QueryT]) -> QueryT:
+    """Check the query string: unknown and repeated names are refused, not ignored."""
+    given: dict[str, str] = {}
+    known = {field.encode_name for field in msgspec.structs.fields(kind)}
+    for name, value in request.query_params.multi_items():
+        if name not in known or name in given:
+            raise ProblemError(400, "QUERY_INVALID", f"there is no parameter {name[:60]!r} here")
+        given[name] = value
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ProblemError(400, "QUERY_INVALID", f"the query is not valid: {error}") from error
+
+
+def check_depth(content: bytes) -> None:
+    """Refuse JSON that is nested deeper than any request needs.
+
+    Raises:
+        ProblemError: 400.
+
+    """
+    if content.count(b"[") + content.count(b"{") > _DEEPEST and _depth(content) > _DEEPEST:
+        raise ProblemError(400, "TOO_DEEP", f"a body is nested at most {_DEEPEST} deep")
+
+
+def _depth(content: bytes) -> int:
+    """Return how deep brackets are nested; brackets in strings count, so it is an upper bound."""
+    deepest = depth = 0
+    for byte in content:
+        if byte in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"]}":
+            depth -= 1
+    return deepest

@@ -1,0 +1,75 @@
+"""Responses: what operations answer, as HTTP sends it."""
+
+from collections.abc import AsyncGenerator
+
+import msgspec
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from holdfast.server.event_stream import SSE, SentEvent
+from holdfast.server.operations import JSON, AnyAnswer, EventAnswer, FileAnswer
+from holdfast.server.problems import PROBLEM_TYPE, ProblemError
+
+_RETRY = b"retry: 1000\n\n"
+_UNAUTHORISED = 401
+_STREAM_HEADERS = {
+    "content-type": SSE,
+    "cache-control": "no-cache, no-transform",
+    "x-accel-buffering": "no",
+}
+
+
+def response_of(answer: AnyAnswer, *, status: int) -> Response:
+    """Return the response to a request; `status` is that of the operation."""
+    match answer:
+        case EventAnswer():
+            return EventResponse(answer)
+        case FileAnswer():
+            headers = {
+                "content-disposition": f'attachment; filename="{answer.name}"',
+                "content-type": answer.media_type,
+                "content-security-policy": "sandbox",
+            }
+            return StreamingResponse(answer.pieces, headers=headers)
+    content, headers = b"", dict(answer.headers)
+    if answer.value is not None:
+        content, headers["content-type"] = msgspec.json.encode(answer.value), JSON
+    return Response(content, status_code=answer.status or status, headers=headers)
+
+
+class EventResponse(StreamingResponse):
+    """A stream of server-sent events, which gives back what it holds also when it never begins.
+
+    `id:` is the `seq` of an entry, so that a browser goes on from there with `Last-Event-ID`.
+    """
+
+    def __init__(self, answer: EventAnswer) -> None:
+        super().__init__(_frames(answer.batches), headers=_STREAM_HEADERS)
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events until they end or the client goes away."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._answer.on_end()
+            await self._answer.batches.aclose()
+
+
+async def _frames(batches: AsyncGenerator[list[SentEvent], None]) -> AsyncGenerator[bytes, None]:
+    """Yield one piece for each batch: the connection writes it at once."""
+    before = _RETRY
+    async for batch in batches:
+        yield before + b"".join([event.frame for event in batch])
+        before = b""
+
+
+def problem_response(problem: ProblemError, **headers: str) -> Response:
+    """Return a problem as RFC 9457 says it."""
+    body = problem.body
+    headers |= {"content-type": PROBLEM_TYPE}
+    if body.retry_after is not None:
+        headers["retry-after"] = str(max(1, round(body.retry_after)))
+    if body.status == _UNAUTHORISED:
+        headers["www-authenticate"] = 'Bearer realm="holdfast"'
+    return Response(msgspec.json.encode(body), status_code=body.status, headers=headers)
