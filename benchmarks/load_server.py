@@ -212,7 +212,6 @@ async def _obey(schedule: Schedule) -> None:
     while line := await reader.readline():
         if line.strip() == b"begin":
             schedule.begun.set()
-            schedule.begun = asyncio.Event()
 
 
 def main(kind: str, folder: str, loop: str) -> None:
