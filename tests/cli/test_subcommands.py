@@ -123,6 +123,50 @@ def test_a_page_to_share_has_no_path_of_this_machine(run: Run, session: str, pla
     assert str(place.project) not in page
 
 
+def test_a_link_is_made_listed_and_revoked(run: Run, session: str) -> None:
+    made = run("sessions", "share", session, "--link", "--days", "1", "--live")
+    path = made.out.strip()
+    assert re.fullmatch(r"/s/[\w-]{44}", path)
+    assert "holdfast serve" in made.err
+    share_id = re.findall(r"shr_\w+", made.err)[0]
+    (listed,) = json.loads(run("sessions", "shares", session, "--format", "json").out)
+    assert (listed["id"], listed["live"], listed["redact"]) == (share_id, True, True)
+    assert listed["expires"] - listed["created"] == 24 * 3600 * 1000
+    assert "as it goes on, masked" in run("sessions", "shares", session).out
+    assert path[3:] not in run("sessions", "shares", session, "--format", "json").out
+    assert "revoked" in run("sessions", "unshare", session, share_id).out
+    assert "no link" in run("sessions", "shares", session).err
+    assert run("sessions", "unshare", session, share_id).code == 4
+
+
+def test_a_link_has_the_url_of_a_server_that_listens(run: Run, session: str, place: Place) -> None:
+    assert place.server is not None
+    state = Path(place.environment["HOME"]) / ".local" / "state" / "holdfast"
+    state.mkdir(parents=True)
+    known = {"url": place.server.url.rstrip("/"), "pid": 1, "token": "t" * 20}
+    (state / "server.json").write_text(json.dumps(known))
+    made = run("sessions", "share", session, "--link")
+    assert made.out.startswith(f"{known['url']}/s/")
+    (state / "server.json").write_text("{")
+    assert run("sessions", "share", session, "--link").out.startswith("/s/")
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--days", "3"],
+        ["--live"],
+        ["--link", "-o", "x"],
+        ["--link", "--days", "0"],
+        ["--link", "--days", "366"],
+    ],
+)
+def test_flags_of_a_share_that_contradict_each_other_are_refused(
+    run: Run, session: str, flags: list[str]
+) -> None:
+    assert run("sessions", "share", session, *flags).code == 2
+
+
 def test_a_sound_session_is_verified_and_the_index_repaired(run: Run, session: str) -> None:
     assert run("sessions", "verify", session).code == 0
     assert "1 sessions" in run("sessions", "repair").out

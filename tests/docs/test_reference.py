@@ -7,13 +7,22 @@ from pathlib import Path
 
 import pytest
 
+import holdfast.server
 import holdfast.sync
 import holdfast.testing
 from holdfast import building_blocks, hooks
 from holdfast.testing import contracts
 
 _ROOT = Path(__file__).parents[2]
-_MODULES = (holdfast, holdfast.sync, building_blocks, hooks, holdfast.testing, contracts)
+_MODULES = (
+    holdfast,
+    holdfast.sync,
+    building_blocks,
+    hooks,
+    holdfast.server,
+    holdfast.testing,
+    contracts,
+)
 _PUBLIC = {f"{module.__name__}.{name}" for module in _MODULES for name in module.__all__}
 
 

@@ -120,3 +120,14 @@ async def test_an_old_state_is_restored(unpacked: Path, kind: str) -> None:
     agent, _ = agent_on(unpacked, kind)
     async with agent, agent.session(restore=state) as session:
         assert [seen(message) for message in session.messages] == expected["talk"]["messages"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_old_session_can_be_shared(unpacked: Path, kind: str) -> None:
+    agent, _ = agent_on(unpacked, kind)
+    async with agent:
+        assert await agent.sessions.shares("talk") == ()
+        share = await agent.sessions.share("talk", redact=False)
+        shown = await agent.sessions.shared(share.token or "")
+        described = await agent.sessions.messages("talk")
+    assert [seen(each) for each in shown.messages] == [seen(each.message) for each in described]

@@ -118,19 +118,24 @@ def _try(
 
 
 def _follow(url: str, session_id: str, reached: dict[str, set[int]]) -> None:
-    """Try what a generated request cannot: a session to delete, and a stream that ends."""
+    """Try what a generated request cannot: a stream that ends, a link, a session to delete."""
     headers = {"authorization": f"Bearer {TOKEN}"}
     with httpx.Client(base_url=url, headers=headers) as client:
         path = f"/api/v1/sessions/{session_id}"
         answer = client.get(f"{path}/events?follow=false")
         reached["stream_events"].add(answer.status_code)
+        made = client.post(f"{path}/shares").json()
+        for name, shown in (("session", f"{made['path']}.json"), ("page", made["path"])):
+            reached[f"read_shared_{name}"].add(client.get(shown).status_code)
+        reached["revoke_share"].add(client.delete(f"{path}/shares/{made['id']}").status_code)
         reached["delete_session"].add(client.delete(path).status_code)
 
 
 def test_without_a_token_only_public_routes_answer() -> None:
     with served_elsewhere() as (url, session_id), httpx.Client(base_url=url) as client:
         for operation in OPERATIONS:
-            path = operation.path.format(session_id=session_id, approval_id="apr_1")
+            named = {"approval_id": "apr_1", "share_id": "shr_1", "token": "A" * 44}
+            path = operation.path.format(session_id=session_id, **named)
             answer = client.request(operation.method, path)
             assert answer.is_success == (path in PUBLIC - {"/api/v1/login"}), operation.name
             assert answer.status_code < 500

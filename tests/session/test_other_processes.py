@@ -236,3 +236,18 @@ async def test_a_holder_that_was_taken_over_ends_its_query_as_fenced(
             holder.send("chat", "hello")
             assert await holder.until("error") == "FENCED"
             assert session.messages[-1].text == "echo mine now"
+
+
+async def test_a_session_that_another_process_holds_is_shared_by_it(
+    kind: str, tmp_path: Path
+) -> None:
+    async with _held(kind, tmp_path) as (holder, agent, _):
+        share = await agent.sessions.share(NAME)
+        assert share.token is not None
+        assert (await agent.sessions.shared(share.token)).messages == ()
+        await holder.until("event session.changed")
+        await agent.sessions.unshare(NAME, share.id)
+        await holder.until("event session.changed")
+        with pytest.raises(SessionError) as caught:
+            await agent.sessions.shared(share.token)
+        assert caught.value.code is ErrorCode.NOT_FOUND

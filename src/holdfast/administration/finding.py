@@ -179,10 +179,17 @@ class SessionFinder:
             raise await self._not_found(reference)
         return found
 
-    async def folded(self, session_id: SessionId) -> tuple[SessionFold, Sequence[Entry]]:
-        """Return a session as its log leaves it, and its entries with those that it inherits."""
+    async def folded(
+        self, session_id: SessionId, *, through: int | None = None
+    ) -> tuple[SessionFold, Sequence[Entry]]:
+        """Return a session as its log leaves it, and its entries with those that it inherits.
+
+        With `through` as it was after this `seq`.
+        """
         log = self._composition.store.log
-        entries = await log.read(session_id)
+        entries = await log.read(session_id, limit=through)
+        if through is not None:  # a log may have gaps
+            entries = [entry for entry in entries if entry.seq <= through]
         inherited = await inherited_entries(log, entries[0] if entries else None)
         return await fold_log(log, entries), (*inherited, *entries)
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.administration.descriptions import MessageDescription, SessionDescription, describe
 from holdfast.administration.history import described_messages
+from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionRecord
 from holdfast.serialization.entries import encode_entry
@@ -94,9 +95,24 @@ async def export_session(
         async for piece in pieces:
             yield piece
         return
-    fold, entries = await finder.folded(record.id)
+    folded = await finder.folded(record.id)
+    export = await conversation_of(composition, record, folded, has_media=not redact)
+    export = redacted(export, redactor) if redactor else export
+    for piece in format_named(format_name).write(export):
+        yield piece
+
+
+async def conversation_of(
+    composition: "Composition",
+    record: SessionRecord,
+    folded: tuple[SessionFold, Sequence[Entry]],
+    *,
+    has_media: bool,
+) -> SessionExport:
+    """Return a session as other formats than the archive need it."""
+    fold, entries = folded
     described = described_messages(fold.messages(), entries, folder=record.project)
-    export = SessionExport(
+    return SessionExport(
         session_id=record.id,
         messages=tuple(map(_timed, described)),
         title=record.title,
@@ -107,11 +123,8 @@ async def export_session(
         updated=record.updated,
         usage=fold.usage,
         cost=fold.cost,
-        contents={} if redact else await _contents(composition, record.id, described),
+        contents=await _contents(composition, record.id, described) if has_media else {},
     )
-    export = redacted(export, redactor) if redactor else export
-    for piece in format_named(format_name).write(export):
-        yield piece
 
 
 async def import_session(

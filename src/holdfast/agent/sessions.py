@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, Unpack
 from msgspec.structs import replace
 
 from holdfast.administration import transfer
-from holdfast.administration.catalogue import NotedSessions, changes_of
+from holdfast.administration.catalogue import changes_of
 from holdfast.administration.descriptions import (
     FoundPrompt,
     SessionChanges,
@@ -24,6 +24,7 @@ from holdfast.administration.maintenance import (
     prune_sessions,
     rebuild_index,
 )
+from holdfast.administration.sharing import SharedSessions
 from holdfast.administration.transfer import write_pieces
 from holdfast.agent.session import AgentSession
 from holdfast.vocabulary.entries import InputQueued, QueryStarted, SessionOpened
@@ -38,8 +39,8 @@ SessionFactory = Callable[["Composition", "SessionRequest"], AgentSession]
 """Makes the sessions that `create` and `switch_to` return."""
 
 
-class AgentSessions(NotedSessions):
-    """The sessions of one owner and project: lists, changes, exports, imports and deletes them.
+class AgentSessions(SharedSessions):
+    """The sessions of one owner and project: lists, changes, shares, exports, deletes them.
 
     Made by `agent.sessions`. A session is named by its id or its name.
     """

@@ -3,7 +3,6 @@
 import contextlib
 import sys
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import BinaryIO, cast
 
 import click
@@ -14,6 +13,7 @@ from holdfast.administration.descriptions import ListOptions, MessageDescription
 from holdfast.cli.choices import find_session
 from holdfast.cli.outcomes import Exit
 from holdfast.cli.session_texts import shown_part, shown_title, shown_titles, shown_value
+from holdfast.cli.share_commands import share, shares, unshare
 from holdfast.cli.shared import (
     compaction_line,
     confirm,
@@ -43,6 +43,10 @@ def command(context: click.Context, /, store: str | None) -> None:
     """Work with stored sessions. A session is named by its id, its name or words in it."""
     if store is not None:
         context.obj = type(context.obj)(store=store).over(context.obj)
+
+
+for _each in (share, shares, unshare):
+    command.add_command(_each)
 
 
 @command.command("list")
@@ -286,26 +290,6 @@ def export(
         with_agent(context, work)
     except FileExistsError as error:
         raise click.UsageError(f"{path} exists already; it is not overwritten") from error
-
-
-@command.command()
-@_REFERENCE
-@click.option("-o", "--output", "path", type=click.Path(), help="A new file.")
-@click.option("--no-redact", is_flag=True, help="Leave secrets, paths and media as they are.")
-@click.pass_context
-def share(context: click.Context, /, *, reference: str, path: str | None, no_redact: bool) -> None:
-    """Write a session as one HTML page to show to others; secrets and paths are masked."""
-
-    async def work(agent: Agent) -> Path:
-        session_id = await find_session(agent, reference)
-        target = Path(path or f"session-{session_id[-12:]}.html")
-        await agent.sessions.export_to(target, session_id, to="html", redact=not no_redact)
-        return target
-
-    try:
-        Output().line(str(with_agent(context, work)))
-    except FileExistsError as error:
-        raise click.UsageError(f"{error.filename} exists already; it is not overwritten") from error
 
 
 @command.command("import")

@@ -14,6 +14,7 @@ from holdfast.vocabulary.commands import Command, CommandId
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.ids import MessageId, PartId, SessionId
 from holdfast.vocabulary.json_types import JsonObject
+from holdfast.vocabulary.shares import StoredShare
 
 SessionPhase: TypeAlias = Literal["idle", "running", "waiting", "failed"]
 """What the log says of the last query: it ended, has no end yet, waits for an approval, failed."""
@@ -68,6 +69,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     compacted: tuple[int, int] | None = None
     """The `seq` of the last compaction, and the first `seq` that has to be read to go on from it;
     None when all entries have to be read."""
+    shares: tuple[StoredShare, ...] = ()
+    """The links under which others may read it; some of them may have expired."""
 
 
 class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):

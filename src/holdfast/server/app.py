@@ -24,12 +24,14 @@ from holdfast.server.responses import problem_response
 from holdfast.server.server_routes import SERVER_OPERATIONS
 from holdfast.server.session_routes import SESSION_OPERATIONS
 from holdfast.server.sessions import Hub
+from holdfast.server.share_routes import SHARE_OPERATIONS
 
 OPERATIONS = (
     *SERVER_OPERATIONS,
     *SESSION_OPERATIONS,
     *HISTORY_OPERATIONS,
     *MESSAGE_OPERATIONS,
+    *SHARE_OPERATIONS,
 )
 _CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 _DETAILS = {404: "there is no such route", 405: "this route does not have this method"}

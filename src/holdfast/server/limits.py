@@ -25,7 +25,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_second: float = 100.0
     """How many requests one owner may make, after a burst of twice as many."""
     failures_per_second: float = 5.0
-    """How many requests with a wrong credential are looked at."""
+    """How many requests with a wrong credential, or a wrong link, are answered for one client."""
+    readings_per_second: float = 10.0
+    """How many requests one link to a session may get."""
     streams_per_owner: int = 100
     streams: int = 1000
     ping_seconds: float = 12.0

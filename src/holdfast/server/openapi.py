@@ -15,6 +15,8 @@ _PATH_NAME = re.compile(r"\{([a-z_]+)\}")
 _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
     "session_id": {"type": "string", "format": "uuid"},
     "approval_id": {"type": "string", "minLength": 1, "maxLength": 128},
+    "share_id": {"type": "string", "minLength": 1, "maxLength": 128},
+    "token": {"type": "string", "pattern": "^[A-Za-z0-9_-]{44}$"},
 }
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"cookie": []}]
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.server.access import Access, Principal, Scope
+from holdfast.server.access import Access, Principal, Scope, digest_of
 from holdfast.server.event_stream import EventEncoder, SentEvent
 from holdfast.server.limits import RateLimit
 from holdfast.server.problems import ProblemError
@@ -74,6 +74,8 @@ class FileAnswer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     media_type: str
     pieces: AsyncGenerator[bytes, None]
+    headers: Mapping[str, str] | None = None
+    """More headers of HTTP; None: those of a file to save, which no browser shows."""
 
 
 class EventAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +125,7 @@ class Server:
         self.encoder = EventEncoder()
         self._rate = RateLimit(hub.settings.requests_per_second)
         self._failures = RateLimit(hub.settings.failures_per_second)
+        self._readings = RateLimit(hub.settings.readings_per_second)
 
     def authorise(self, operation: Operation, principal: Principal) -> None:
         """Check that a caller may use an operation.
@@ -156,3 +159,12 @@ class Server:
 
         """
         self._failures.take(client)
+
+    def count_reading(self, token: str) -> None:
+        """Count a request with the token of a link, whether it is right or wrong.
+
+        Raises:
+            ProblemError: 429 when there are too many with this one.
+
+        """
+        self._readings.take(digest_of(token))

@@ -25,11 +25,11 @@ def response_of(answer: AnyAnswer, *, status: int) -> Response:
         case EventAnswer():
             return EventResponse(answer)
         case FileAnswer():
-            headers = {
+            more = answer.headers or {
                 "content-disposition": f'attachment; filename="{answer.name}"',
-                "content-type": answer.media_type,
                 "content-security-policy": "sandbox",
             }
+            headers = {"content-type": answer.media_type, **more}
             return StreamingResponse(answer.pieces, headers=headers)
     content, headers = b"", dict(answer.headers)
     if answer.value is not None:

@@ -23,6 +23,7 @@ from holdfast.vocabulary.entries import (
 )
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import EntryId, SessionId
+from holdfast.vocabulary.shares import shares_after
 
 _CHANGEABLE = {
     "name": str | None,
@@ -39,7 +40,7 @@ RECORDED = _DESCRIBING + _OF_QUERIES
 """The kinds that change more of a record than its time and head."""
 _DETAILS = (
     *("spawned_by", "tags", "archived", "deleted", "metadata", "status", "error", "notes"),
-    "compacted",
+    *("compacted", "shares"),
 )
 """The fields of a record that stores keep together, as JSON: nothing is looked up by them."""
 
@@ -143,7 +144,12 @@ def changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:
         return {"compacted": (entry.seq, entry.reads_from)} if entry.reads_from else {}
     if isinstance(entry, ContextNoted):
         return {"notes": (*record.notes, entry.seq)} if entry.source is None else {}
-    changes = entry.changes if isinstance(entry, SessionChanged) else {}
+    return _named_fields(record, entry) if isinstance(entry, SessionChanged) else {}
+
+
+def _named_fields(record: SessionRecord, entry: SessionChanged) -> dict[str, Any]:
+    """Return the fields of a record that a change of the session names."""
+    changes = entry.changes
     named: dict[str, Any] = {}
     for name, kind in _CHANGEABLE.items():
         # A value that no version of this program writes changes nothing.
@@ -155,6 +161,8 @@ def changed_fields(record: SessionRecord, entry: Entry) -> dict[str, Any]:
         named["metadata"] = {key: value for key, value in merged.items() if value is not None}
     if isinstance(forgotten := changes.get("forgotten_notes"), list):
         named["notes"] = tuple(seq for seq in record.notes if seq not in forgotten)
+    if "shared" in changes or "unshared" in changes:
+        named["shares"] = shares_after(record.shares, changes, time=entry.time)
     if "model" in (settings := changes.get("settings") or {}):
         named["model"] = settings["model"]
     return named

@@ -18,6 +18,7 @@ from holdfast.administration.descriptions import (
     SessionTree,
 )
 from holdfast.administration.maintenance import SessionHealth
+from holdfast.administration.sharing import Share, SharedSession
 from holdfast.administration.transfer import Imported
 from holdfast.agent.sessions import AgentSessions as AsyncAgentSessions
 from holdfast.session.notes import ProjectNote
@@ -136,7 +137,29 @@ class ChangedSessions(FoundSessions):
         return self._inner.on(handler)
 
 
-class AgentSessions(ChangedSessions):
+class SharedSessions(ChangedSessions):
+    """The blocking face of the links of `agent.sessions`; see `holdfast.AgentSessions`."""
+
+    def share(
+        self, reference: str, *, days: float = 7, redact: bool = True, live: bool = False
+    ) -> Share:
+        """Make a link under which others may read a session; the result has its token, once."""
+        return self._access.call(self._inner.share(reference, days=days, redact=redact, live=live))
+
+    def unshare(self, reference: str, share_id: str) -> None:
+        """Revoke a link, for good. It shows nothing any more when this returns."""
+        self._access.call(self._inner.unshare(reference, share_id))
+
+    def shares(self, reference: str) -> tuple[Share, ...]:
+        """List the valid links to a session, the first made first; without their tokens."""
+        return self._access.call(self._inner.shares(reference))
+
+    def shared(self, token: str) -> SharedSession:
+        """Return what a link shows."""
+        return self._access.call(self._inner.shared(token))
+
+
+class AgentSessions(SharedSessions):
     """The blocking face of `agent.sessions`; see `holdfast.AgentSessions`."""
 
     @property

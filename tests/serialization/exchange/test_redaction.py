@@ -80,6 +80,25 @@ def test_what_is_no_absolute_path_stays(text: str) -> None:
     assert Redactor().text(text) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("![x](data:image/png;base64,iVBORw0KGgo=) here", "![x]([image/png: left out]) here"),
+        (
+            '<img src="data:image/svg+xml;charset=utf-8,%3Csvg/%3E">',
+            '<img src="[image/svg+xml: left out]">',
+        ),
+        ("data:;base64,AAAA", "[data: left out]"),
+        ("the data: 1/2, or 3", "the data: 1/2, or 3"),
+        ("data:" + "a" * 100_000 + "/" + "b" * 100_000, None),
+        ("data:a/b;" * 100_000, None),
+    ],
+)
+def test_a_url_that_holds_its_content_is_left_out(text: str, expected: str | None) -> None:
+    shown = Redactor().text(text)
+    assert shown == expected if expected is not None else shown
+
+
 def test_the_same_path_has_the_same_number_in_all_of_an_export() -> None:
     redactor = Redactor()
     assert redactor.text("mv /tmp/a/b /tmp/a/c") == "mv [path-1] [path-2]"

@@ -83,6 +83,7 @@ class ModelProcess:
         self._child: subprocess.Popen[str] | None = None
         self._is_stopping = False
         self._log: deque[str] = deque(maxlen=_LOG_LINES)
+        self._refusal: str | None = None
         self._ended = threading.Event()
         self.started: Future[ProcessEndpoint] = Future()
         """The endpoint once the model is loaded, or the error."""
@@ -146,7 +147,7 @@ class ModelProcess:
             while not self._is_reaped(child):
                 self._ended.wait(_REAP_INTERVAL)
         if not self.started.done():
-            self._fail(self._startup_error(child.returncode))
+            self._fail(self._failure(child.returncode))
         self._ended.set()
 
     def _spawn(self) -> subprocess.Popen[str]:
@@ -195,7 +196,7 @@ class ModelProcess:
                 )
             )
         else:
-            self._fail(self._load_error(message["message"]))
+            self._refusal = message["message"]  # its log may still be on its way
 
     def _is_reaped(self, child: subprocess.Popen[str]) -> bool:
         with self._lock:
@@ -204,15 +205,14 @@ class ModelProcess:
     def _fail(self, error: AgentError) -> None:
         self.started.set_exception(error)
 
-    def _load_error(self, reason: str) -> ConfigError:
-        return ConfigError(
-            ErrorCode.CONFIG_INVALID,
-            f"the model {self._parameters.weights!r} cannot be loaded: {reason.rstrip('.')}. "
-            f"The last lines of its log:\n{self.log}",
-            provider="local",
-        )
-
-    def _startup_error(self, code: int) -> ProviderError:
+    def _failure(self, code: int) -> AgentError:
+        if self._refusal is not None:
+            return ConfigError(
+                ErrorCode.CONFIG_INVALID,
+                f"the model {self._parameters.weights!r} cannot be loaded: "
+                f"{self._refusal.rstrip('.')}. The last lines of its log:\n{self.log}",
+                provider="local",
+            )
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         return ProviderError(
             ErrorCode.SERVER_ERROR,

@@ -51,7 +51,7 @@ def main() -> None:
         server = llama.Server(_server_parameters(llama, parameters))
     except _LOAD_ERRORS as error:
         _tell({"failed": "load", "message": str(error)})
-        os._exit(1)
+        sys.exit(1)  # not at once: llama.cpp writes its log from a thread of its own
     _tell({"url": server.listening_address})
     sys.stdin.read()
     # Without the library's destructors, which wait for answers that no client reads any more.

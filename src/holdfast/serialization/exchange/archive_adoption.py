@@ -55,7 +55,8 @@ _OURS = re.compile(r"(?P<own>(?P<prefix>[a-z]{2,5})_[0-9a-f]{16}[0-9A-Za-z]{10})
 _GRANTING = frozenset({"approval.settled", "session.changed"})
 """Kinds that could grant something; one that only a later version understands is left out."""
 _OF_THE_PLACE = ("owner", "project", "name", "spawned_by", "spawned_by_call")
-_NOT_ADOPTED = frozenset({*_OF_THE_PLACE, "native_session_id", "native_parent", "native_through"})
+_NATIVE = ("native_session_id", "native_parent", "native_through")
+_NOT_ADOPTED = frozenset({*_OF_THE_PLACE, *_NATIVE, "shared", "unshared"})
 
 Renamed = Callable[[Json, "IdMap"], Json]
 

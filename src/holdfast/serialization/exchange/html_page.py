@@ -42,6 +42,13 @@ from holdfast.vocabulary.parts import (
 
 FORMAT = "html"
 
+_STYLE_DIGEST = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+PAGE_POLICY = (
+    f"default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""The Content-Security-Policy of a page."""
+
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufeff]")
 """Control characters, and those that turn the direction of writing around."""
@@ -81,14 +88,9 @@ def write_html(export: SessionExport) -> Iterator[bytes]:
 
 
 def _head(title: str) -> str:
-    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(PAGE_POLICY)}">\n'
         '<meta name="referrer" content="no-referrer">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{_text(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"

@@ -37,6 +37,12 @@ _PATH = re.compile(
     rf"|(?<![\w\\])\\\\{_NAME}+(?:\\{_NAME}+)+"
 )
 """Absolute paths: of Unix from two names on, those in home folders, of Windows, of its network."""
+_WORD = r"[\w.+-]{1,64}"
+_DATA_URL = re.compile(
+    rf"data:(?:(?P<mime>{_WORD}/{_WORD})(?:;[\w=.+-]{{1,64}}){{0,8}}|;base64),[^\s\"'<>)\\]*",
+    re.ASCII,
+)
+"""URLs that hold their content; the bounds keep the search linear in the length of a text."""
 _MOST_PATHS = 100_000
 _SEALED = frozenset({"text", "reasoning", "tool_call", "compaction"})
 """Parts to which providers attach things of their own; a seal does not fit what was masked."""
@@ -57,7 +63,9 @@ class Redactor:
         self._roots = re.compile("|".join(re.escape(root) + ends for root in named) or r"(?!)")
 
     def text(self, text: str) -> str:
-        """Return a text without secrets and paths."""
+        """Return a text without secrets, paths and media."""
+        if "data:" in text:
+            text = _DATA_URL.sub(lambda found: f"[{found['mime'] or 'data'}: left out]", text)
         if "/" not in text and "\\" not in text:
             return scrub(text)
         return _PATH.sub(self._mask, self._roots.sub(self._mask, scrub(text)))

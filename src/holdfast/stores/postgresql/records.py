@@ -1,7 +1,8 @@
 """Index records as rows: what entries change in them, and how a row is read.
 
 A holder does not know the record that its append changes, so an append says what changes: values of
-columns, values inside the JSON column `details`, and keys of the metadata, which are merged.
+columns, values inside the JSON column `details`, and keys of the metadata, which are merged. Links
+to the session are keys of `details`, one for each, so that adding one needs no other.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,8 @@ from holdfast.stores.append_rules import (
 from holdfast.stores.postgresql.database import from_text, to_text
 from holdfast.vocabulary.entries import Entry, QueryEnded, QueryStarted, SessionOpened
 from holdfast.vocabulary.ids import SessionId
-from holdfast.vocabulary.json_types import Json
+from holdfast.vocabulary.json_types import Json, JsonObject
+from holdfast.vocabulary.shares import StoredShare
 
 COLUMNS = (
     "id, owner, project, name, title, model, parent, native_session_id,"
@@ -29,6 +31,7 @@ COLUMNS = (
 """What `record_of` reads."""
 _TEXTS = ("id", "owner", "project", "name", "title", "model", "parent", "native_session_id")
 _KEPT = ("owner", "project", "name", "title", "model", "parent", "native_session_id", "created")
+_SHARE = "share "
 _UNKNOWN = SessionRecord(id=SessionId(""), owner="", project="")
 
 
@@ -47,6 +50,7 @@ def record_changes(entries: Sequence[Entry]) -> tuple[dict[str, Any] | None, int
             continue
         changed = changed_fields(_UNKNOWN, entry)
         changed.pop("metadata", None)
+        details |= _keyed_shares(changed.pop("shares", ()), getattr(entry, "changes", {}))
         patch = getattr(entry, "changes", {}).get("metadata")
         metadata |= patch if isinstance(patch, dict) else {}
         columns |= {name: value for name, value in changed.items() if name in _KEPT}
@@ -77,8 +81,8 @@ def record_of(row: Sequence[Any]) -> SessionRecord:
         name: from_text(text) for name, text in zip(_TEXTS, texts, strict=True)
     }
     record = SessionRecord(**known, created=created, updated=updated, head=head)
-    stored = msgspec.json.encode(_restored(msgspec.json.decode(details)))
-    return with_details(record, stored) or record
+    stored = _with_shares(_restored(msgspec.json.decode(details)))
+    return with_details(record, msgspec.json.encode(stored)) or record
 
 
 def open_work(entries: Sequence[Entry]) -> tuple[bool, bool, int]:
@@ -93,7 +97,24 @@ def open_work(entries: Sequence[Entry]) -> tuple[bool, bool, int]:
 
 def _details_of(record: SessionRecord) -> dict[str, Any]:
     details: dict[str, Any] = msgspec.json.decode(encode_details(record))
-    return details
+    del details["shares"]
+    return details | _keyed_shares(record.shares, {})
+
+
+def _keyed_shares(shares: Sequence[StoredShare], changes: JsonObject) -> dict[str, Any]:
+    """Return links to a session as keys of `details`; one that was revoked is null there."""
+    ended = changes.get("unshared")
+    keyed: dict[str, Any] = {
+        f"{_SHARE}{each}": None for each in (ended if isinstance(ended, list) else ())
+    }
+    return keyed | {_SHARE + each.id: msgspec.to_builtins(each) for each in shares}
+
+
+def _with_shares(details: dict[str, Any]) -> dict[str, Any]:
+    """Return details with the links to the session in one field, the first made first."""
+    keys = sorted(key for key in details if key.startswith(_SHARE))
+    shares = [details.pop(key) for key in keys]
+    return details | {"shares": [each for each in shares if each is not None]}
 
 
 def _keepable(value: Json) -> Json:

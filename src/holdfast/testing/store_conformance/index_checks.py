@@ -21,6 +21,7 @@ from holdfast.testing.store_conformance.samples import (
 from holdfast.vocabulary.entries import ContextNoted, QueryEnded, QueryStarted
 from holdfast.vocabulary.errors import ErrorCode, ErrorReport
 from holdfast.vocabulary.ids import EntryId, new_entry_id, new_session_id
+from holdfast.vocabulary.shares import ShareId, StoredShare, sharing, unsharing
 
 
 async def check_a_session_is_found_by_id_and_by_name(open_store: OpenStore) -> None:
@@ -256,6 +257,44 @@ async def check_sessions_with_notes_for_their_project_are_listed(open_store: Ope
         require(not await other.index.browse(OWNER, PROJECT, matching=wanted), "taken back")
 
 
+async def check_links_to_a_session_are_in_its_record(open_store: OpenStore) -> None:
+    """A link is there until it is revoked; one that has expired may be there or not."""
+    async with opened(open_store) as store, opened(open_store) as other:
+        lease = await new_session(store)
+        links = [
+            StoredShare(
+                id=ShareId(f"shr_{number}"),
+                digest=f"{number:064x}",
+                created=number,
+                expires=number * 10,
+                through=number % 2 or None,
+                redact=bool(number % 3),
+            )
+            for number in (1, 2, 3)
+        ]
+
+        async def shown() -> tuple[StoredShare, ...] | None:
+            found = await other.index.find(OWNER, PROJECT, session_id=lease.session_id)
+            return (
+                tuple(each for each in found.shares if each.expires > found.updated)
+                if found
+                else None
+            )
+
+        require_same(await shown(), (), "before any link")
+        added = [change(seq, **sharing(link)) for seq, link in enumerate(links, start=2)]
+        await store.log.append(lease, added)
+        require_same(await shown(), tuple(links), "with three links")
+        await store.log.append(lease, [change(5, title="changed"), change(6, shared={"id": 1})])
+        require_same(await shown(), tuple(links), "after other changes, and one without sense")
+        await other.index.rebuild()
+        require_same(await shown(), tuple(links), "rebuilt")
+        await store.log.append(lease, [change(7, **unsharing(links[1].id))])
+        require_same(await shown(), (links[0], links[2]), "revoked")
+        await store.log.append(lease, [change(8), change(9), change(10), change(11, unshared=[])])
+        require_same(await shown(), (links[2],), "expired")
+
+
 INDEX_CHECKS = (
     check_a_session_is_found_by_id_and_by_name,
     check_owners_and_projects_are_kept_apart,
@@ -268,4 +307,5 @@ INDEX_CHECKS = (
     check_a_deleted_session_is_hidden,
     check_the_record_says_how_the_last_query_went,
     check_sessions_with_notes_for_their_project_are_listed,
+    check_links_to_a_session_are_in_its_record,
 )

@@ -1,0 +1,177 @@
+"""Routes about links to sessions: make, list and revoke them, and what a link shows to others.
+
+The last two routes are public: their credential is the token in the path. A link that is wrong, has
+expired or was revoked gets one and the same answer, after about the same work, and is counted like
+a wrong credential.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Annotated
+
+import msgspec
+
+from holdfast.administration.sharing import LONGEST_DAYS, Share, SharedSession, owners_of
+from holdfast.serialization.exchange.html_page import PAGE_POLICY
+from holdfast.server.operations import Answer, Call, FileAnswer, Operation, Server
+from holdfast.server.problems import ProblemError
+from holdfast.server.session_routes import ONE_SESSION, Strict
+from holdfast.vocabulary.errors import AgentError, ErrorCode
+
+_HTML = "text/html; charset=utf-8"
+_NOT_INDEXED = {"x-robots-tag": "noindex, nofollow, noarchive"}
+_PAGE_HEADERS = {
+    **_NOT_INDEXED,
+    "content-security-policy": f"{PAGE_POLICY}; frame-ancestors 'none'",
+}
+
+
+class NewShare(Strict, frozen=True, kw_only=True):
+    """A link to make."""
+
+    days: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_DAYS)] = 7
+    redact: bool = True
+    """Whether secrets, paths, media and notes to the model are masked."""
+    live: bool = False
+    """Whether it shows the session as it is, and not as it was when it was shared."""
+
+
+class ShareList(msgspec.Struct, frozen=True, kw_only=True):
+    """The valid links to a session."""
+
+    data: tuple[Share, ...]
+
+
+async def share_session(call: Call) -> Answer:
+    """Make a link under which others may read a session."""
+    body: NewShare = call.body
+    found = await call.sessions.describe(call.path["session_id"])
+    made = await call.sessions.agent.sessions.share(
+        found.id, days=body.days, redact=body.redact, live=body.live
+    )
+    return Answer(made, headers={"location": made.path or ""})
+
+
+async def list_shares(call: Call) -> Answer:
+    """List the valid links to a session."""
+    found = await call.sessions.describe(call.path["session_id"])
+    return Answer(ShareList(data=await call.sessions.agent.sessions.shares(found.id)))
+
+
+async def revoke_share(call: Call) -> Answer:
+    """Revoke a link, for good."""
+    found = await call.sessions.describe(call.path["session_id"])
+    await call.sessions.agent.sessions.unshare(found.id, call.path["share_id"])
+    return Answer()
+
+
+async def read_shared_session(call: Call) -> Answer:
+    """Return the messages that a link shows."""
+    return Answer(await _shared(call), headers=_NOT_INDEXED)
+
+
+async def read_shared_page(call: Call) -> FileAnswer:
+    """Return what a link shows, as a page."""
+    page = await asyncio.to_thread((await _shared(call)).html)
+    return FileAnswer(
+        name="session.html", media_type=_HTML, pieces=_one_piece(page), headers=_PAGE_HEADERS
+    )
+
+
+async def _shared(call: Call) -> SharedSession:
+    """Find what a link shows, among the sessions of the owners that it may belong to.
+
+    Raises:
+        ProblemError: 404; 429 after too many requests with the link, or too many wrong links; 503.
+
+    """
+    token, server = call.path["token"], call.server
+    server.count_reading(token)
+    # An owner is asked in any case, so that the time of an answer does not say which there are.
+    for owner in owners_of(token, server.access.owners) or [server.access.owner]:
+        shown = await _shown_by(server, owner, token)
+        if shown is not None:
+            return shown
+    server.count_failure(call.client)
+    told = "this link is not valid; it may have expired or been revoked"
+    raise ProblemError(404, ErrorCode.NOT_FOUND.value, told)
+
+
+async def _shown_by(server: Server, owner: str, token: str) -> SharedSession | None:
+    """Return what a link shows; None when it is none of this owner.
+
+    Raises:
+        ProblemError: 503 when the session cannot be read, without saying why: errors of a store
+            name files and sessions.
+
+    """
+    try:
+        return await server.hub.owner(owner).agent.sessions.shared(token)
+    except ProblemError:
+        return None  # no agent serves this owner any more
+    except AgentError as error:
+        if error.code is ErrorCode.NOT_FOUND:
+            return None
+        told = "the session cannot be read now"
+        raise ProblemError(503, ErrorCode.UNAVAILABLE.value, told, retryable=True) from error
+
+
+async def _one_piece(content: bytes) -> AsyncGenerator[bytes, None]:
+    yield content
+
+
+SHARE_OPERATIONS = (
+    Operation(
+        method="POST",
+        path=f"{ONE_SESSION}/shares",
+        name="share_session",
+        summary="Make a link under which others may read a session; its token is shown once.",
+        handler=share_session,
+        scope="write",
+        body=NewShare,
+        status=201,
+        answer=Share,
+        tag="shares",
+    ),
+    Operation(
+        method="GET",
+        path=f"{ONE_SESSION}/shares",
+        name="list_shares",
+        summary="List the valid links to a session, without their tokens.",
+        handler=list_shares,
+        scope="read",
+        answer=ShareList,
+        tag="shares",
+    ),
+    Operation(
+        method="DELETE",
+        path=f"{ONE_SESSION}/shares/{{share_id}}",
+        name="revoke_share",
+        summary="Revoke a link, for good.",
+        handler=revoke_share,
+        scope="write",
+        status=204,
+        tag="shares",
+    ),
+    # Before the page: its path would match this one, too.
+    Operation(
+        method="GET",
+        path="/s/{token}.json",
+        name="read_shared_session",
+        summary="Return the messages that a link shows.",
+        handler=read_shared_session,
+        scope=None,
+        answer=SharedSession,
+        tag="shares",
+    ),
+    Operation(
+        method="GET",
+        path="/s/{token}",
+        name="read_shared_page",
+        summary="Return what a link shows, as a page.",
+        handler=read_shared_page,
+        scope=None,
+        media=("text/html",),
+        tag="shares",
+    ),
+)
