@@ -17,7 +17,7 @@ from holdfast import (
 )
 from holdfast.administration.descriptions import SessionEvent
 from holdfast.administration.pool import CloseReason, PoolLimits, SessionPool
-from holdfast.server.feeds import Funnel, SessionFeed
+from holdfast.server.feeds import Funnel, Relay, SessionFeed, Source
 from holdfast.server.limits import ServerSettings, StreamLimit
 from holdfast.server.problems import ProblemError
 from holdfast.vocabulary.errors import ErrorCode, SessionError
@@ -47,6 +47,7 @@ class Hub:
         )
         self._owners: dict[str, OwnerSessions] = {}
         self._open: dict[tuple[str, str], AgentSession] = {}
+        self._relays: dict[tuple[str, str], Relay] = {}
         self._feeds: dict[tuple[str, str], set[SessionFeed]] = defaultdict(set)
         self._pages: dict[str, set[Funnel[Told]]] = defaultdict(set)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -89,6 +90,16 @@ class Hub:
         """Return a session that is open in this process."""
         session = self._open.get((owner, session_id))
         return None if session is None or session.closed else session
+
+    def relay(self, owner: str, session_id: str) -> Relay | None:
+        """Return what passes on the events of a session that is open in this process."""
+        session = self.open_here(owner, session_id)
+        if session is None:
+            return None
+        relay = self._relays.get((owner, session_id))
+        if relay is None or relay.session is not session:
+            relay = self._relays[owner, session_id] = Relay(session)
+        return relay
 
     def sessions_open(self, owner: str) -> dict[str, AgentSession]:
         """Return the sessions of an owner that are open in this process."""
@@ -143,6 +154,9 @@ class Hub:
     def _note_closed(self, owner: str, session_id: str, reason: CloseReason) -> None:
         del reason
         self._open.pop((owner, session_id), None)
+        relay = self._relays.pop((owner, session_id), None)
+        if relay is not None:
+            relay.end()
 
 
 async def _carry_on(session: AgentSession) -> None:
@@ -221,10 +235,10 @@ class OwnerSessions:
     def feed(self, session_id: str, *, after: int) -> SessionFeed:
         """Return the events of a session after a `seq`; use it inside `hub.feeding`."""
 
-        async def open_source(seen: int) -> tuple[AsyncGenerator[Event, None], bool]:
-            live = self.hub.open_here(self.owner, session_id)
-            if live is not None:
-                return live.events(after=seen), True
-            return (await self.agent.remote(session_id)).events(after=seen), False
+        async def open_source(feed: SessionFeed) -> Source | None:
+            relay = self.hub.relay(self.owner, session_id)
+            if relay is not None:
+                return feed.follow(relay)
+            return (await self.agent.remote(session_id)).events(after=feed.seen)
 
         return SessionFeed(open_source, session_id=session_id, after=after)
