@@ -2,7 +2,7 @@
 
 A holder does not know the record that its append changes, so an append says what changes: values of
 columns, values inside the JSON column `details`, and keys of the metadata, which are merged. Links
-to the session are keys of `details`, one for each, so that adding one needs no other.
+to the session and its notes are keys of `details`, one for each, so that adding one needs no other.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,8 @@ COLUMNS = (
 """What `record_of` reads."""
 _TEXTS = ("id", "owner", "project", "name", "title", "model", "parent", "native_session_id")
 _KEPT = ("owner", "project", "name", "title", "model", "parent", "native_session_id", "created")
-_SHARE = "share "
+_SHARE, _NOTE = "share ", "note "
+"""The beginnings of such keys."""
 _UNKNOWN = SessionRecord(id=SessionId(""), owner="", project="")
 
 
@@ -50,7 +51,7 @@ def record_changes(entries: Sequence[Entry]) -> tuple[dict[str, Any] | None, int
             continue
         changed = changed_fields(_UNKNOWN, entry)
         changed.pop("metadata", None)
-        details |= _keyed_shares(changed.pop("shares", ()), getattr(entry, "changes", {}))
+        details |= _keyed(changed, getattr(entry, "changes", {}))
         patch = getattr(entry, "changes", {}).get("metadata")
         metadata |= patch if isinstance(patch, dict) else {}
         columns |= {name: value for name, value in changed.items() if name in _KEPT}
@@ -81,7 +82,7 @@ def record_of(row: Sequence[Any]) -> SessionRecord:
         name: from_text(text) for name, text in zip(_TEXTS, texts, strict=True)
     }
     record = SessionRecord(**known, created=created, updated=updated, head=head)
-    stored = _with_shares(_restored(msgspec.json.decode(details)))
+    stored = _with_lists(_restored(msgspec.json.decode(details)))
     return with_details(record, msgspec.json.encode(stored)) or record
 
 
@@ -97,24 +98,40 @@ def open_work(entries: Sequence[Entry]) -> tuple[bool, bool, int]:
 
 def _details_of(record: SessionRecord) -> dict[str, Any]:
     details: dict[str, Any] = msgspec.json.decode(encode_details(record))
-    del details["shares"]
-    return details | _keyed_shares(record.shares, {})
+    del details["shares"], details["notes"]
+    return details | _keyed({"shares": record.shares, "notes": record.notes}, {})
 
 
-def _keyed_shares(shares: Sequence[StoredShare], changes: JsonObject) -> dict[str, Any]:
-    """Return links to a session as keys of `details`; one that was revoked is null there."""
-    ended = changes.get("unshared")
-    keyed: dict[str, Any] = {
-        f"{_SHARE}{each}": None for each in (ended if isinstance(ended, list) else ())
+def _keyed(changed: dict[str, Any], changes: JsonObject) -> dict[str, Any]:
+    """Take links and notes out of changed fields, and return them as keys of `details`.
+
+    One that was revoked or forgotten is null there.
+    """
+    shares: Sequence[StoredShare] = changed.pop("shares", ())
+    notes: Sequence[int] = changed.pop("notes", ())
+    ended = [f"{_SHARE}{each}" for each in _listed(changes, "unshared")]
+    ended += [f"{_NOTE}{each}" for each in _listed(changes, "forgotten_notes")]
+    keyed: dict[str, Any] = dict.fromkeys(ended)
+    keyed |= {f"{_SHARE}{each.id}": msgspec.to_builtins(each) for each in shares}
+    return keyed | {f"{_NOTE}{seq}": seq for seq in notes}
+
+
+def _listed(changes: JsonObject, name: str) -> list[Json]:
+    return value if isinstance(value := changes.get(name), list) else []
+
+
+def _with_lists(details: dict[str, Any]) -> dict[str, Any]:
+    """Return details with the links and the notes in one field each, the first made first.
+
+    Rows of earlier versions have notes in such a field already.
+    """
+    shares = [details.pop(key) for key in sorted(details) if key.startswith(_SHARE)]
+    notes = {f"{_NOTE}{seq}": seq for seq in details.get("notes", ())}
+    notes |= {key: details.pop(key) for key in sorted(details) if key.startswith(_NOTE)}
+    return details | {
+        "shares": [each for each in shares if each is not None],
+        "notes": sorted(seq for seq in notes.values() if seq is not None),
     }
-    return keyed | {_SHARE + each.id: msgspec.to_builtins(each) for each in shares}
-
-
-def _with_shares(details: dict[str, Any]) -> dict[str, Any]:
-    """Return details with the links to the session in one field, the first made first."""
-    keys = sorted(key for key in details if key.startswith(_SHARE))
-    shares = [details.pop(key) for key in keys]
-    return details | {"shares": [each for each in shares if each is not None]}
 
 
 def _keepable(value: Json) -> Json:

@@ -245,15 +245,21 @@ async def check_sessions_with_notes_for_their_project_are_listed(open_store: Ope
         noted = ContextNoted(id=new_entry_id(), time=2, seq=2, text="Use tabs.")
         heard = ContextNoted(id=new_entry_id(), time=3, seq=3, text="Ask.", source=new_session_id())
         await store.log.append(lease, [noted, heard])
+        also = ContextNoted(id=new_entry_id(), time=4, seq=4, text="No emoji.")
+        await store.log.append(lease, [also])
         wanted = SessionFilter(noted=True)
         for project in (PROJECT, None):
             found = await other.index.browse(OWNER, project, matching=wanted)
-            require_same([(each.id, each.notes) for each in found], [(lease.session_id, (2,))], "")
+            shown = [(each.id, each.notes) for each in found]
+            require_same(shown, [(lease.session_id, (2, 4))], "with two notes")
         elsewhere = await store.index.browse(OWNER, "/elsewhere", matching=wanted)
         require(not elsewhere, "notes of another project are not listed")
         await other.index.rebuild()
         require(len(await store.index.browse(OWNER, PROJECT, matching=wanted)) == 1, "rebuilt")
-        await store.log.append(lease, [change(4, forgotten_notes=[2])])
+        await store.log.append(lease, [change(5, forgotten_notes=[2])])
+        (left,) = await other.index.browse(OWNER, PROJECT, matching=wanted)
+        require_same(left.notes, (4,), "one was taken back")
+        await store.log.append(lease, [change(6, forgotten_notes=[4])])
         require(not await other.index.browse(OWNER, PROJECT, matching=wanted), "taken back")
 
 
