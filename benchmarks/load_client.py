@@ -202,11 +202,10 @@ async def all_ended(followers: list[Follower], *, within: float) -> None:
 
 @contextlib.asynccontextmanager
 async def running(kind: str) -> AsyncIterator[Target]:
-    """Run a server process on the kind of event loop that this process has."""
-    loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    """Run a server process, as `holdfast serve` does."""
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "benchmarks.load_server", kind, folder, loop),
+            *(sys.executable, "-m", "benchmarks.load_server", kind, folder),
             cwd=_ROOT,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

@@ -1,6 +1,6 @@
 """The server process of the load benchmarks: Holdfast's server, or a bare ASGI application.
 
-python -m benchmarks.load_server holdfast|bare FOLDER LOOP
+python -m benchmarks.load_server holdfast|bare FOLDER
 
 Both play the `Script` that is in a prompt (as a model name), in the process itself: no provider is
 asked over HTTP. A script with a tag waits for the line `begin` on standard input, so that all its
@@ -22,7 +22,7 @@ import uvicorn
 from benchmarks.script import Script, parse_model
 from holdfast import Agent
 from holdfast.server import Access, ServerSettings, create_app
-from holdfast.server.serving import HttpServer, listen, url_of
+from holdfast.server.serving import HttpServer, listen, run_process, url_of
 from holdfast.vocabulary.parts import TextPart
 from holdfast.vocabulary.requests import ModelRequest, TokenCount
 from holdfast.vocabulary.stream_parts import (
@@ -51,7 +51,11 @@ class _Body(msgspec.Struct):
 
 
 class Schedule:
-    """When each delta of each script is due. Streams that begin together are spread evenly."""
+    """When each delta of each script is due.
+
+    Streams that wait for the same `begin` are spread evenly over a second, as independent ones are:
+    a session stores its text every second, and not all of them at the same moment.
+    """
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()
@@ -61,7 +65,7 @@ class Schedule:
         """Yield the deltas of one answer, each when it is due."""
         self._streams += 1
         delay = script.delay * 1000
-        shift = int(self._streams * _GOLDEN % 1 * delay)
+        shift = int(self._streams * _GOLDEN % 1 * 1e9) if delay else 0
         if script.tag is not None:
             await self.begun.wait()
         due = time.monotonic_ns() + shift
@@ -214,15 +218,5 @@ async def _obey(schedule: Schedule) -> None:
             schedule.begun.set()
 
 
-def main(kind: str, folder: str, loop: str) -> None:
-    """Serve on the loop that was asked for."""
-    if loop == "uvloop":
-        import uvloop
-
-        uvloop.run(serve(kind, folder))
-    else:
-        asyncio.run(serve(kind, folder))
-
-
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_process(serve(*sys.argv[1:]))

@@ -107,7 +107,7 @@ async def _streams(script: Script, size: int, kind: str) -> Trial:
 
 def _costs(meter: Meter) -> dict[str, float]:
     wall, used, own = meter.read()
-    return {"CPU %": used / wall * 100, "client CPU %": own / wall * 100}
+    return {"CPU s": used, "CPU %": used / wall * 100, "client CPU %": own / wall * 100}
 
 
 async def _warm_up(target: Target) -> None:

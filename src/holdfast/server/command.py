@@ -1,6 +1,5 @@
 """`holdfast serve` and `holdfast keys`: a server of this user's sessions, and keys for others."""
 
-import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from holdfast.server.serving import (
     announced,
     is_loopback,
     listen,
+    run_process,
     url_of,
 )
 
@@ -44,7 +44,7 @@ _DAY_MS = 24 * 3600 * 1000
 )
 def serve(**flags: object) -> None:
     """Listen until SIGINT or SIGTERM; then streams end, and running queries may end."""
-    asyncio.run(_serve(flags))
+    run_process(_serve(flags))
 
 
 async def _serve(flags: dict[str, Any]) -> None:

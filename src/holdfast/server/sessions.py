@@ -203,9 +203,13 @@ class OwnerSessions:
             raise SessionError(ErrorCode.NOT_FOUND, told) from None
 
     @contextlib.asynccontextmanager
-    async def door(self, session_id: str) -> AsyncGenerator[Door, None]:
-        """Open a session here, or reach it where another process holds it."""
-        await self.describe(session_id)
+    async def door(self, session_id: str, *, is_known: bool = False) -> AsyncGenerator[Door, None]:
+        """Open a session here, or reach it where another process holds it.
+
+        `is_known`: the caller has described it already, so that it is there and the owner's.
+        """
+        if not is_known:
+            await self.describe(session_id)
         async with contextlib.AsyncExitStack() as stack:
             door: Door
             try:
