@@ -1,6 +1,6 @@
 """The server process of the load benchmarks: Holdfast's server, or a bare ASGI application.
 
-python -m benchmarks.load_server holdfast|bare FOLDER
+python -m benchmarks.load_server holdfast|bare|stepwise FOLDER
 
 Both play the `Script` that is in a prompt (as a model name), in the process itself: no provider is
 asked over HTTP. A script with a tag waits for the line `begin` on standard input, so that all its
@@ -105,8 +105,14 @@ class PacedProvider:
 class BareApp:
     """The least that answers the same requests: it writes frames, and checks and stores nothing."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, *, is_stepwise: bool) -> None:
         self._schedule = schedule
+        self._is_stepwise = is_stepwise
+        self._burst: list[bytes] = []
+        self._written = 0
+        """How many frames of the burst there are so far, for all clients."""
+        self._step: asyncio.Future[None] = asyncio.Future()
+        """Done when there is the next one."""
         self._asked: dict[str, asyncio.Future[Script]] = {}
         """By the path of a session: the script of its first prompt."""
 
@@ -141,14 +147,38 @@ class BareApp:
             async for text in self._schedule.texts(script):
                 await _write(send, _frame(text))
         else:
-            frames = [_frame("~1~".ljust(script.size, "x")) for _ in range(script.deltas)]
-            if script.tag is not None:
-                await self._schedule.begun.wait()
-            for frame in frames:
-                await _write(send, frame)
+            await self._send_burst(script, send)
         await _write(send, b'event: query.ended\ndata: {"kind":"query.ended"}\n\n')
         while (await receive())["type"] != "http.disconnect":
             pass
+
+    async def _send_burst(self, script: Script, send: Send) -> None:
+        """Write prepared frames: all as fast as it goes, or each when it is there."""
+        frames = [_frame("~1~".ljust(script.size, "x"))] * script.deltas
+        if script.tag is not None:
+            await self._schedule.begun.wait()
+        if not self._is_stepwise or script.tag is None:
+            for frame in frames:
+                await _write(send, frame)
+            return
+        if not self._burst:
+            self._burst = frames
+            self._publishing = asyncio.ensure_future(self._publish())
+        sent = 0
+        while sent < len(frames):
+            if sent == self._written:
+                await self._step
+            there = self._written
+            await _write(send, b"".join(frames[sent:there]))
+            sent = there
+
+    async def _publish(self) -> None:
+        """Let one frame after the other be there, one in each pass of the event loop."""
+        for _ in self._burst:
+            self._written += 1
+            done, self._step = self._step, asyncio.Future()
+            done.set_result(None)
+            await asyncio.sleep(0)
 
 
 def _frame(text: str) -> bytes:
@@ -187,8 +217,8 @@ async def serve(kind: str, folder: str) -> None:
     sock = listen("127.0.0.1", 0, is_protected=False)
     async with contextlib.AsyncExitStack() as stack:
         server: uvicorn.Server
-        if kind == "bare":
-            app = BareApp(schedule)
+        if kind != "holdfast":
+            app = BareApp(schedule, is_stepwise=kind == "stepwise")
             server = uvicorn.Server(
                 uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
             )

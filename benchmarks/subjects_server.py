@@ -146,6 +146,11 @@ async def fan_out_bare(setup: Setup, size: int) -> Trial:
     return await _fan_out(setup.script, size, "bare")
 
 
+async def fan_out_stepwise(setup: Setup, size: int) -> Trial:
+    """Write as many frames, one after the other to all clients: each waits for the next one."""
+    return await _fan_out(setup.script, size, "stepwise")
+
+
 async def _fan_out(script: Script, size: int, kind: str) -> Trial:
     script = replace(script, tag=1)
     async with running(kind) as target:

@@ -242,7 +242,14 @@ def fan_out(*, is_quick: bool) -> Suite:
             )
             for size, deltas in cases
         ),
-        subjects=_server_subjects("fan_out"),
+        subjects=(
+            *_server_subjects("fan_out"),
+            Subject(
+                name="bare ASGI, event by event",
+                target="benchmarks.subjects_server:fan_out_stepwise",
+                packages=("aiohttp", "uvicorn"),
+            ),
+        ),
         rounds=1 if is_quick else 5,
     )
 

@@ -13,11 +13,13 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from holdfast import AgentError, AgentSession, Event
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.events import ObserverLagged, SessionDeleted
+from holdfast.vocabulary.events import ObserverLagged, ReasoningDelta, SessionDeleted, TextDelta
 
 ItemT = TypeVar("ItemT")
 _ROOM = 256
 """How many items wait for a consumer before their source waits."""
+_ROOM_SIZE = 256 * 1024
+"""How many characters of live-only events wait for a consumer; entries are kept in any case."""
 
 _EVERY_KIND: Any = object
 """The kinds of events have no class in common but this one."""
@@ -41,6 +43,8 @@ class Funnel(Generic[ItemT]):
         self._news: asyncio.Future[None] | None = None
         """What the consumer waits for, if it does, until it goes on."""
         self._is_woken = False
+        self._size = 0
+        """Of what came while the consumer did not wait."""
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = 0.0
         self._room = asyncio.Event()
@@ -57,11 +61,13 @@ class Funnel(Generic[ItemT]):
         self._tasks.add(task)
         return task
 
-    def offer(self, item: ItemT) -> bool:
+    def offer(self, item: ItemT, *, size: int = 0) -> bool:
         """Add an item from outside, unless too many wait; returns whether it was added."""
         # A consumer that was woken and has had no turn yet is not behind, however much comes.
-        if self._news is None and len(self._items) >= 2 * _ROOM:
-            return False
+        if self._news is None:
+            self._size += size
+            if len(self._items) >= 2 * _ROOM or self._size > _ROOM_SIZE:
+                return False
         self._items.append(item)
         self.wake()
         return True
@@ -82,7 +88,7 @@ class Funnel(Generic[ItemT]):
         """Return the items that came; none when it was woken, None when nothing happened."""
         if not self._is_woken and not await self._wait(seconds):
             return None
-        self._is_woken = False
+        self._is_woken, self._size = False, 0
         taken = list(self._items)
         self._items.clear()
         self._room.set()
@@ -190,6 +196,11 @@ async def _stored(session: AgentSession, *, after: int, head: int) -> Source:
                 return
 
 
+def _size_of(event: Event) -> int:
+    """Return how long a delta is; another event is short, or the session keeps it."""
+    return len(event.text) if isinstance(event, TextDelta | ReasoningDelta) else 0
+
+
 class SessionFeed:
     """The events of one session after a `seq`, wherever the session is."""
 
@@ -225,7 +236,7 @@ class SessionFeed:
             return
         if self._held is not None and len(self._held) < 2 * _ROOM:
             self._held.append(event)
-        elif self._held is not None or not self._funnel.offer(event):
+        elif self._held is not None or not self._funnel.offer(event, size=_size_of(event)):
             self._has_lagged = True
             self._funnel.replace(ObserverLagged(resume_after=self.seen))
 
