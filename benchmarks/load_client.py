@@ -30,6 +30,7 @@ _END = b"event: query.ended\n"
 _LAGGED = b"event: observer.lagged\n"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _AT_ONCE = 20
+_RECEIVE_BYTES = 1024 * 1024
 _PATIENCE = 90.0
 
 
@@ -51,7 +52,7 @@ class Follower(asyncio.Protocol):
         self._request = request
         self._ends = ends
         self._until = until
-        self._rest = b""
+        self._rest = bytearray()
         self.transport: asyncio.Transport = cast("asyncio.Transport", None)
         self.lags: list[int] = []
         """How late each delta was, in nanoseconds."""
@@ -69,21 +70,32 @@ class Follower(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Search the frames that are whole."""
         now = time.monotonic_ns()
-        data = self._rest + data
-        cut = data.rfind(b"\n\n") + 2
+        start = max(0, len(self._rest) - 1)
+        self._rest += data
+        cut = self._rest.rfind(b"\n\n", start) + 2
         if cut < 2:
-            self._rest = data
             return
-        frames, self._rest = data[:cut], data[cut:]
+        frames = bytes(self._rest[:cut])
+        del self._rest[:cut]
         if not self.begun.done():
             self._begin(frames)
         self.lags += [now - int(stamp) for stamp in _DELTA.findall(frames)]
         self.seqs += [int(seq) for seq in _SEQ.findall(frames)]
         self.has_lagged |= _LAGGED in frames
         self._ends -= frames.count(_END)
-        is_over = self._until in self.seqs[-1:] if self._until else self._ends <= 0
-        if is_over and not self.ended.done():
+        is_over = self.seqs[-1:] >= [self._until] if self._until else self._ends <= 0
+        if (is_over or self.has_lagged) and not self.ended.done():
             self.ended.set_result(None)
+
+    def stall(self) -> None:
+        """Read nothing more."""
+        self.transport.pause_reading()
+
+    def read_on(self) -> None:
+        """Read again, with a buffer of the usual size."""
+        sock = self.transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)
+        self.transport.resume_reading()
 
     @property
     def is_gapless(self) -> bool:

@@ -190,7 +190,7 @@ async def _much(script: Script, queries: int, *, has_stalled: bool) -> Trial:
         other = await target.follow(session, ends=queries + 1, receive_bytes=_STALLED_BYTES)
         await target.ask(session, script, status=200)
         if has_stalled:
-            other.transport.pause_reading()
+            other.stall()
         before = highest = target.resident()
         for _ in range(queries):
             asking = asyncio.ensure_future(target.ask(session, script, status=200))
@@ -199,6 +199,8 @@ async def _much(script: Script, queries: int, *, has_stalled: bool) -> Trial:
                 highest = max(highest, target.resident())
             await asking
         await all_ended([reading], within=60)
+        if reading.has_lagged:
+            raise WrongReply("the client that reads was too slow")
         extra = {"sent MiB": queries * script.characters / 2**20}
         if has_stalled:
             rest = await _resume(target, session, other, head=reading.seqs[-1])
@@ -210,7 +212,7 @@ async def _much(script: Script, queries: int, *, has_stalled: bool) -> Trial:
 
 async def _resume(target: Target, session: str, stalled: Follower, *, head: int) -> list[int]:
     """Let a client read again: it is told to resume, and does. Returns what it gets then."""
-    stalled.transport.resume_reading()
+    stalled.read_on()
     await all_ended([stalled], within=30)
     if not stalled.has_lagged:
         raise WrongReply("the client that stalled was not closed with a cursor")

@@ -18,7 +18,7 @@ from holdfast.vocabulary.events import ObserverLagged, ReasoningDelta, SessionDe
 ItemT = TypeVar("ItemT")
 _ROOM = 256
 """How many items wait for a consumer before their source waits."""
-_ROOM_SIZE = 256 * 1024
+_ROOM_SIZE = 512 * 1024
 """How many characters of live-only events wait for a consumer; entries are kept in any case."""
 
 _EVERY_KIND: Any = object
