@@ -70,8 +70,7 @@ def open_postgresql(
     Without an owner it shows the sessions of all owners, to a role that row-level security does
     not apply to.
     """
-    more = {} if lease_seconds is None else {"lease_seconds": lease_seconds}
-    return late.PostgresStore(url, owner=owner, **more)
+    return late.PostgresStore(url, owner=owner, lease_seconds=lease_seconds)
 
 
 def pool_limits(*, per_owner: int | None = None) -> PoolLimits:

@@ -1,15 +1,15 @@
-"""SessionWorker: carries on queries whose node has gone, so that nobody has to ask for it.
+"""SessionWorker: carries on queries whose node has gone, without being asked.
 
-store = open_store("postgresql://…", owner="ana")
-agent = Agent(store=store, owner="ana", tools=[…])
-worker = SessionWorker(store, lambda query: agent.session(query.session_id, must_exist=True))
+agent = Agent(store="postgresql://…", owner="ana", tools=[…])
+worker = SessionWorker(agent.sessions, lambda query: agent.session(query.session_id))
 async with agent, worker:
     ...
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol, Self
+from contextlib import AbstractAsyncContextManager
+from typing import Generic, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -20,6 +20,7 @@ from holdfast.ports.logs import scrubbed_logger
 from holdfast.ports.session_store import UnownedQueries, UnownedQuery
 from holdfast.session.session_descriptions import Unfinished
 from holdfast.vocabulary.errors import AgentError, ErrorCode
+from holdfast.vocabulary.events import Busy, Retrying, SessionStatus
 
 _logger = scrubbed_logger(__name__)
 
@@ -29,7 +30,7 @@ _HARMLESS = frozenset({ErrorCode.BUSY, ErrorCode.FENCED, ErrorCode.NOT_FOUND})
 
 
 class SharedStore(Protocol):
-    """A store that knows queries without an owner. The PostgreSQL store is one."""
+    """What knows queries without an owner: the PostgreSQL store, or `agent.sessions`."""
 
     @property
     def unowned(self) -> UnownedQueries:
@@ -113,11 +114,15 @@ class SessionWorker:
         self._resumed = self._failed = self._passed_on = 0
 
     async def __aenter__(self) -> Self:
-        self._tasks.start(self._look_for_ever(), name="holdfast-worker")
+        self.start()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+    def start(self) -> None:
+        """Begin to look, until it is closed. `async with` does it, too."""
+        self._tasks.start(self._look_for_ever(), name="holdfast-worker")
 
     @property
     def stats(self) -> WorkerStats:
@@ -171,7 +176,7 @@ class SessionWorker:
         try:
             session = self._open_session(query)
             async with session:
-                while _can_go_on(session.unfinished):
+                while can_go_on(session.unfinished):
                     await _resume(session)
                     await session.wait_idle()
                 await session.wait_idle()
@@ -184,7 +189,73 @@ class SessionWorker:
                 _logger.warning("session %s could not be carried on: %s", query.session_id, error)
 
 
-def _can_go_on(left: Unfinished) -> bool:
+class SharedSession(Protocol):
+    """What a worker needs of a session that others use, too. `AgentSession` is one."""
+
+    @property
+    def status(self) -> SessionStatus:
+        """What the session is doing."""
+        ...
+
+    @property
+    def unfinished(self) -> Unfinished:
+        """What waits to be carried on."""
+        ...
+
+    async def wait_idle(self) -> object:
+        """Wait until no query runs."""
+        ...
+
+
+SharedT = TypeVar("SharedT", bound=SharedSession)
+
+
+class SharedWork(Generic[SharedT]):
+    """A session that others use, as a worker has it: it stays open when the worker has done.
+
+    `used` gives the session, and `resume` carries on what is unfinished in it.
+    """
+
+    def __init__(
+        self,
+        used: AbstractAsyncContextManager[SharedT],
+        resume: Callable[[SharedT], Awaitable[object]],
+    ) -> None:
+        self._used = used
+        self._resume = resume
+        self._session: SharedT | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = await self._used.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._used.__aexit__(None, None, None)
+
+    @property
+    def unfinished(self) -> Unfinished:
+        """What waits to be carried on; nothing while a query runs."""
+        if self._session is None or is_running(self._session.status):
+            return Unfinished()
+        return self._session.unfinished
+
+    async def resume(self) -> None:
+        """Carry on what is unfinished."""
+        if self._session is not None:
+            await self._resume(self._session)
+
+    async def wait_idle(self) -> None:
+        """Wait until no query runs."""
+        if self._session is not None:
+            await self._session.wait_idle()
+
+
+def is_running(status: SessionStatus) -> bool:
+    """Return whether a query runs."""
+    return isinstance(status, Busy | Retrying)
+
+
+def can_go_on(left: Unfinished) -> bool:
     """Return whether a session has work that does not wait for an approval."""
     waits = left.resting and bool(left.approvals)
     return not waits and (left.query_id is not None or bool(left.inputs))

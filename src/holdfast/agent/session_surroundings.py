@@ -18,12 +18,21 @@ class SessionSurroundings:
     """What an open session can say of the means it works with."""
 
     _composition: "Composition"
+    _live: "LiveSession | None"
 
     async def _live_session(self) -> "LiveSession":
         raise NotImplementedError
 
     def _opened(self) -> "LiveSession":
         raise NotImplementedError
+
+    @property
+    def taken_over(self) -> bool:
+        """Whether another process has taken the session: nothing more can be written here.
+
+        It is known of sessions in a PostgreSQL store, and False until the session is open.
+        """
+        return self._live is not None and self._live.taken_over
 
     @property
     def context_files(self) -> tuple[ContextFile, ...]:

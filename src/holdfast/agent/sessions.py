@@ -26,6 +26,7 @@ from holdfast.administration.maintenance import (
 )
 from holdfast.administration.sharing import SharedSessions
 from holdfast.administration.transfer import write_pieces
+from holdfast.administration.unowned import unowned_queries
 from holdfast.agent.session import AgentSession
 from holdfast.vocabulary.entries import InputQueued, QueryStarted, SessionOpened
 from holdfast.vocabulary.errors import ErrorCode, StoreError
@@ -33,6 +34,7 @@ from holdfast.vocabulary.ids import SessionId
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
+    from holdfast.ports.session_store import UnownedQueries
     from holdfast.session.session_descriptions import SessionRequest
 
 SessionFactory = Callable[["Composition", "SessionRequest"], AgentSession]
@@ -52,6 +54,23 @@ class AgentSessions(SharedSessions):
         """What makes the sessions that `create` and `switch_to` open: set it to a subclass of
         `AgentSession`, or to a function that returns one."""
         self._active: AgentSession | None = None
+        self._unowned: UnownedQueries | None = None
+
+    @property
+    def unowned(self) -> "UnownedQueries":
+        """The queries that no process carries on, for a `SessionWorker`.
+
+        They are of this project. Of a PostgreSQL store those whose holder has gone, at any time; of
+        other stores those that earlier processes left in the last 24 hours, each once.
+        """
+        if self._unowned is None:
+            self._unowned = unowned_queries(
+                self._composition.store,
+                owner=self._owner,
+                project=self._project,
+                clock=self._composition.clock,
+            )
+        return self._unowned
 
     @property
     def active(self) -> AgentSession | None:

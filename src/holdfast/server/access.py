@@ -72,7 +72,7 @@ class Access:
         self._digest = None if token is None else digest_of(token)
         self._keys = {key.digest: key for key in keys}
         self.owners = tuple({owner: None, **{key.owner: None for key in self._keys.values()}})
-        """Whose sessions there may be links to."""
+        """Whose sessions the server has: its own user's first."""
         self._logins: OrderedDict[str, _Login] = OrderedDict()
         self._now_ms = now_ms or _wall_clock
 

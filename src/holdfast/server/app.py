@@ -92,12 +92,13 @@ def create_app(
             return agent
         return agents(owner) if agents is not None else None
 
-    hub = Hub(agent_of, settings)
+    hub = Hub(agent_of, settings, owners=access.owners)
     server = Server(hub, access, OPERATIONS)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None, None]:
         del app
+        hub.start()
         try:
             yield
         finally:

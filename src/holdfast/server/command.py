@@ -42,6 +42,9 @@ _DAY_MS = 24 * 3600 * 1000
 @click.option(
     "--tools-for-keys", is_flag=True, help="Let owners of API keys use files and the shell, too."
 )
+@click.option(
+    "--no-resume", is_flag=True, help="Carry no query on that an earlier server did not finish."
+)
 def serve(**flags: object) -> None:
     """Listen until SIGINT or SIGTERM; then streams end, and running queries may end."""
     run_process(_serve(flags))
@@ -59,6 +62,7 @@ async def _serve(flags: dict[str, Any]) -> None:
     settings = ServerSettings(
         hosts=frozenset(each.lower() for each in flags["hosts"]),
         origins=frozenset(each.lower() for each in flags["origins"]),
+        resume=not flags["no_resume"],
     )
     url = url_of(sock, has_tls=tls is not None)
     state = ServerState(url=url, pid=os.getpid(), token=token)

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from holdfast import Event, QueryEnded
+from holdfast import Event, QueryEnded, QueryStarted
 from holdfast.server.feeds import SessionFeed
 from holdfast.server.problems import ProblemError
 from holdfast.server.sessions import Hub
@@ -62,7 +62,8 @@ def event_of(kind: str, value: object, *, seq: int = 0) -> SentEvent:
 class QueryWatch:
     """Finds the end of the query that answers one prompt, by the entries of the session.
 
-    A steering prompt joins the query that runs, and a prompt can be taken out of the queue.
+    A steering prompt joins the query that runs, a prompt can be taken out of the queue, and a query
+    that was cut off goes on as the one that resumes it.
     """
 
     def __init__(self, query_id: str) -> None:
@@ -75,6 +76,8 @@ class QueryWatch:
             case InputQueued(message=message) if message.query_id == self._query_id:
                 self._input_id = event.input_id
             case InputPromoted(input_id=input_id) if input_id == self._input_id:
+                self._query_id = event.query_id or self._query_id
+            case QueryStarted(resumes=resumed) if resumed == self._query_id:
                 self._query_id = event.query_id or self._query_id
             case InputDrained(input_id=input_id):
                 return input_id == self._input_id

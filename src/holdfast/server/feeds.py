@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from holdfast import AgentError, AgentSession, Event
+from holdfast import AgentError, AgentSession, ErrorCode, Event, QueryEnded
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.events import ObserverLagged, ReasoningDelta, SessionDeleted, TextDelta
 
@@ -23,6 +23,9 @@ _ROOM_SIZE = 512 * 1024
 
 _EVERY_KIND: Any = object
 """The kinds of events have no class in common but this one."""
+
+_AGAIN_SECONDS = 1.0
+"""How soon a store that did not answer is asked again."""
 
 Source: TypeAlias = AsyncGenerator[Event, None]
 OpenSource: TypeAlias = Callable[["SessionFeed"], Awaitable[Source | None]]
@@ -49,6 +52,8 @@ class Funnel(Generic[ItemT]):
         self._deadline = 0.0
         self._room = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self.failure: AgentError | None = None
+        """What the last generator failed with."""
 
     @property
     def is_reading(self) -> bool:
@@ -132,6 +137,7 @@ class Funnel(Generic[ItemT]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self.failure = None
 
     async def _read(self, source: AsyncGenerator[ItemT, None]) -> None:
         try:
@@ -142,8 +148,8 @@ class Funnel(Generic[ItemT]):
                     while len(self._items) >= _ROOM:
                         self._room.clear()
                         await self._room.wait()
-        except AgentError:
-            pass  # the session or the store was closed: the feed looks where to go on
+        except AgentError as error:
+            self.failure = error  # the feed looks where to go on
         finally:
             self.wake()
 
@@ -251,9 +257,13 @@ class SessionFeed:
     def _release(self, reading: "asyncio.Task[None]") -> None:
         """Go on with what happened while the log was read."""
         held, self._held = self._held, None
-        if held is not None and not reading.cancelled():
-            for event in held:
-                self.push(event)
+        if held is None or reading.cancelled():
+            return
+        if self._funnel.failure is not None:
+            self.move()  # what was not read must come before what happened since
+            return
+        for event in held:
+            self.push(event)
 
     async def close(self) -> None:
         """Stop reading."""
@@ -264,18 +274,23 @@ class SessionFeed:
         await self._funnel.close()
 
     async def batches(self, *, ping_seconds: float) -> AsyncGenerator[list[Event], None]:
-        """Yield events, all that are there at once; an empty list when nothing happened."""
+        """Yield events, all that are there at once; an empty list when nothing happened.
+
+        A store that does not answer is asked again: a client that got a first answer keeps it.
+        """
         try:
             while not self._is_stopped:
                 if not self._is_reading:
-                    await self.begin()
+                    async with contextlib.aclosing(self._begin_again(ping_seconds)) as waits:
+                        async for _ in waits:
+                            yield []
                 while batch := await self._next(ping_seconds):
                     fresh = [] if batch == [None] else self._fresh(batch)
                     if fresh or batch == [None]:
                         yield fresh
                     if any(isinstance(item, ObserverLagged | SessionDeleted) for item in fresh):
                         return
-                if self._relay is None and not self._is_moved:
+                if not (self._relay or self._is_moved or _is_unavailable(self._funnel.failure)):
                     return  # the log itself came to its end: the store is closed
                 await self.close()
         except AgentError:
@@ -286,6 +301,26 @@ class SessionFeed:
     @property
     def _is_reading(self) -> bool:
         return self._relay is not None or self._funnel.is_reading
+
+    async def _begin_again(self, ping_seconds: float) -> AsyncGenerator[None, None]:
+        """Begin to read; yields at intervals while the store does not answer."""
+        while not self._is_stopped:
+            beginning = asyncio.get_running_loop().create_task(self.begin())
+            try:
+                while not (await asyncio.wait({beginning}, timeout=ping_seconds))[0]:
+                    yield
+                    if self._is_stopped:
+                        return
+                beginning.result()
+            except AgentError as error:
+                if not _is_unavailable(error):
+                    raise
+            else:
+                return
+            finally:
+                beginning.cancel()
+            await self._funnel.take(_AGAIN_SECONDS)
+            yield
 
     async def _next(self, seconds: float) -> "list[Event] | list[None]":
         """Return what came, `[None]` when nothing did for a while, nothing at the end."""
@@ -307,6 +342,23 @@ class SessionFeed:
                 if event.seq <= self.seen:
                     continue
                 self.seen = event.seq
-            if event is not None:
+            if event is not None and not _is_end_elsewhere(event):
                 fresh.append(event)
         return fresh
+
+
+def _is_end_elsewhere(event: Event) -> bool:
+    """Return whether a query ended in this process alone: its end is not in the log.
+
+    The store failed, or another process has the session. The query is carried on, and ends there.
+    """
+    return (
+        isinstance(event, QueryEnded)
+        and not event.seq
+        and event.error is not None
+        and event.error.code in {ErrorCode.UNAVAILABLE, ErrorCode.FENCED}
+    )
+
+
+def _is_unavailable(error: AgentError | None) -> bool:
+    return error is not None and error.code is ErrorCode.UNAVAILABLE

@@ -38,6 +38,15 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How many sessions are kept open at once."""
     idle_seconds: float = 300.0
     """How long a session without a query is kept open."""
+    resume: bool = True
+    """Whether queries that were cut off are carried on: those of servers that have gone, and those
+    that an earlier server left in a store of one machine."""
+    resume_seconds: float = 5.0
+    """How often to look for them, and whether the store can be reached."""
+    resume_at_once: int = 8
+    """How many of them are carried on at the same time."""
+    store_seconds: float = 5.0
+    """How long a store may take to answer before requests are refused with 503."""
 
 
 class RateLimit:

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from holdfast import AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
+from holdfast.administration.descriptions import FoundPrompt
 from holdfast.administration.doctor import known_models
 from holdfast.server.event_stream import EventStream, QueryWatch
 from holdfast.server.feeds import SessionFeed
@@ -15,7 +17,7 @@ from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import Name, Strict, Text
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.errors import ErrorCode, SessionError
-from holdfast.vocabulary.parts import MediaPart, TextPart
+from holdfast.vocabulary.parts import MediaPart, Part, TextPart
 
 
 class NewMessage(Strict, frozen=True, kw_only=True):
@@ -106,7 +108,9 @@ async def send_message(call: Call) -> Answer | EventAnswer:
     if body.id is not None:
         sessions = call.sessions.agent.sessions
         before = await sessions.find_prompt(found.id, body.id)
-        seq = seq if before is None else before.seq - 1
+        if before is not None:
+            seq = before.seq - 1
+            _refuse_another(content, before)
     feed = call.sessions.feed(found.id, after=seq)
     async with call.sessions.door(found.id, is_known=True) as door:
         if call.wants_stream or call.wait is not None:
@@ -135,6 +139,21 @@ def _checked(parts: tuple[TextPart | MediaPart, ...]) -> list[TextPart | MediaPa
     if any(isinstance(part, MediaPart) and part.blob is not None for part in parts):
         raise ProblemError(400, "BODY_INVALID", "media is sent as `data` or `url`")
     return list(parts)
+
+
+def _refuse_another(content: str | list[TextPart | MediaPart], before: FoundPrompt) -> None:
+    """Refuse another text with the id of a message.
+
+    The session itself compares whole messages, but cannot tell the client of another server.
+    """
+    given = [content] if isinstance(content, str) else _texts(content)
+    if given != _texts(before.parts):
+        told = "the session has another message with this id"
+        raise ProblemError(409, ErrorCode.CONFLICT.value, told)
+
+
+def _texts(parts: Sequence[Part]) -> list[str]:
+    return [part.text for part in parts if isinstance(part, TextPart)]
 
 
 async def _streamed(call: Call, admitted: Admitted, feed: SessionFeed) -> EventAnswer:
@@ -231,8 +250,10 @@ async def resume_session(call: Call) -> Answer:
             await session.configure(model=body.model)
         left = session.unfinished
         told = await _facts(session)
-        if body.carry_on and (left.query_id or left.inputs) and not left.approvals:
-            call.server.hub.carry_on(session)
+        if not body.carry_on:
+            call.server.hub.resuming.leave(session)
+        elif (left.query_id or left.inputs) and not left.approvals:
+            call.server.hub.resuming.carry_on(session)
     view = session.snapshot()
     native = session.native_session_id
     return Answer(

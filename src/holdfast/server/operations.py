@@ -140,7 +140,7 @@ class Server:
             raise ProblemError(403, "SCOPE_MISSING", f"this key does not allow {operation.scope!r}")
 
     def check_open(self) -> None:
-        """Refuse a call while the server shuts down.
+        """Refuse a call while the server shuts down, or its store does not answer.
 
         Raises:
             ProblemError: 503.
@@ -150,6 +150,7 @@ class Server:
             raise ProblemError(
                 503, "SHUTTING_DOWN", "the server shuts down", retryable=True, retry_after=1.0
             )
+        self.hub.health.refuse()
 
     def count_failure(self, client: str) -> None:
         """Count a request with a wrong credential.

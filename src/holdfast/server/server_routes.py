@@ -80,9 +80,9 @@ async def health(call: Call) -> Answer:
 
 
 async def readiness(call: Call) -> Answer:
-    """Say whether the server takes requests; not while it shuts down."""
-    if call.server.hub.is_closing:
-        raise ProblemError(503, "SHUTTING_DOWN", "the server shuts down", retryable=True)
+    """Say whether requests are answered: not while it shuts down, nor without its store."""
+    await call.server.hub.health.check()
+    call.server.check_open()
     return Answer(Health(status="ready"))
 
 

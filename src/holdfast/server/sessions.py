@@ -1,9 +1,8 @@
 """The sessions of owners as routes use them: open in this process, or held by another one."""
 
-import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from typing import TypeAlias
 
 from holdfast import (
@@ -11,17 +10,21 @@ from holdfast import (
     AgentError,
     AgentRemote,
     AgentSession,
+    AgentSessions,
     ApprovalSettled,
     Event,
     SessionDescription,
 )
 from holdfast.administration.descriptions import SessionEvent
 from holdfast.administration.pool import CloseReason, PoolLimits, SessionPool
+from holdfast.administration.unowned import LeftQueries
+from holdfast.administration.worker import is_running
 from holdfast.server.feeds import Funnel, Relay, SessionFeed, Source
 from holdfast.server.limits import ServerSettings, StreamLimit
 from holdfast.server.problems import ProblemError
+from holdfast.server.resuming import Resuming
+from holdfast.server.store_health import StoreHealth
 from holdfast.vocabulary.errors import ErrorCode, SessionError
-from holdfast.vocabulary.events import Busy, Retrying
 from holdfast.vocabulary.ids import parse_session_id
 
 Door: TypeAlias = AgentSession | AgentRemote
@@ -33,12 +36,19 @@ Told: TypeAlias = tuple[str, Event] | SessionEvent
 class Hub:
     """Keeps sessions open for all owners, and tells feeds where sessions are open.
 
-    Owns the pool, the feeds and the tasks that carry queries on. It ends them when it is closed;
-    the agents belong to the caller.
+    Owns the pool, the feeds and what carries queries on. It ends them when it is closed; the agents
+    belong to the caller. The first of the `owners` is the server's own.
     """
 
-    def __init__(self, agents: Callable[[str], Agent | None], settings: ServerSettings) -> None:
+    def __init__(
+        self,
+        agents: Callable[[str], Agent | None],
+        settings: ServerSettings,
+        *,
+        owners: Sequence[str],
+    ) -> None:
         self._agents = agents
+        self._known_owners = owners
         self.settings = settings
         self.streams = StreamLimit(settings)
         limits = PoolLimits(sessions=settings.sessions, idle_seconds=settings.idle_seconds)
@@ -50,16 +60,34 @@ class Hub:
         self._relays: dict[tuple[str, str], Relay] = {}
         self._feeds: dict[tuple[str, str], set[SessionFeed]] = defaultdict(set)
         self._pages: dict[str, set[Funnel[Told]]] = defaultdict(set)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.resuming = Resuming(self._pool, self._open, settings)
+        self.health = StoreHealth(self._ask_store, settings)
+        self._is_started = False
         self.is_closing = False
 
+    def start(self) -> None:
+        """Carry on what was cut off, and watch the store.
+
+        The lifespan of the application does it. Without one, the first request does.
+        """
+        if self._is_started or self.is_closing:
+            return
+        self._is_started = True
+        self.resuming.start(self._stores)
+        if not isinstance(self._stores()[0].unowned, LeftQueries):
+            self.health.start()
+
     def owner(self, owner: str) -> "OwnerSessions":
-        """Return the sessions of an owner.
+        """Return the sessions of an owner, for a request.
 
         Raises:
             ProblemError: 403 when no agent serves this owner.
 
         """
+        self.start()
+        return self._owner(owner)
+
+    def _owner(self, owner: str) -> "OwnerSessions":
         if owner not in self._owners:
             agent = self._agents(owner)
             if agent is None:
@@ -80,16 +108,20 @@ class Hub:
     async def close(self) -> None:
         """End streams, then close the sessions: running queries may end by themselves."""
         self.end_streams()
+        await self.health.close()
+        await self.resuming.stop()
         await self._pool.close()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.resuming.close()
 
     def open_here(self, owner: str, session_id: str) -> AgentSession | None:
         """Return a session that is open in this process."""
         session = self._open.get((owner, session_id))
-        return None if session is None or session.closed else session
+        return None if session is None or session.closed or session.taken_over else session
+
+    def is_taken_over(self, owner: str, session_id: str) -> bool:
+        """Return whether a session that was open here has another holder now."""
+        session = self._open.get((owner, session_id))
+        return session is not None and session.taken_over
 
     def relay(self, owner: str, session_id: str) -> Relay | None:
         """Return what passes on the events of a session that is open in this process."""
@@ -98,6 +130,8 @@ class Hub:
             return None
         relay = self._relays.get((owner, session_id))
         if relay is None or relay.session is not session:
+            if relay is not None:
+                relay.end()
             relay = self._relays[owner, session_id] = Relay(session)
         return relay
 
@@ -126,20 +160,25 @@ class Hub:
         finally:
             self._pages[owner].discard(funnel)
 
-    def carry_on(self, session: AgentSession) -> None:
-        """Carry on the query that was cut off or rests, without waiting for it."""
-        task = asyncio.get_running_loop().create_task(_carry_on(session))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _stores(self) -> list[AgentSessions]:
+        """Return the sessions of every owner that has an agent."""
+        found: list[AgentSessions] = []
+        for owner in self._known_owners:
+            with contextlib.suppress(ProblemError, AgentError):  # its requests get it, too
+                found.append(self._owner(owner).agent.sessions)
+        return found
+
+    async def _ask_store(self) -> None:
+        await self._owner(self._known_owners[0]).agent.sessions.list(limit=1)
 
     async def _open_session(self, owner: str, session_id: str) -> AgentSession:
-        session = await self.owner(owner).agent.session(session_id, must_exist=True).open()
+        session = await self._owner(owner).agent.session(session_id, must_exist=True).open()
         self._open[owner, session_id] = session
         session.on(ApprovalSettled, lambda _: self._after_approval(session))
         for feed in self._feeds.get((owner, session_id), ()):
             feed.move()
         if self._pages[owner]:
-            head = (await self.owner(owner).describe(session_id)).head
+            head = (await self._owner(owner).describe(session_id)).head
             for funnel in self._pages[owner]:
                 funnel.add(named_events(session_id, session, after=head))
         return session
@@ -147,9 +186,8 @@ class Hub:
     def _after_approval(self, session: AgentSession) -> None:
         """Carry a query on when the last of the approvals that it rests on was answered."""
         left = session.unfinished
-        is_running = isinstance(session.status, Busy | Retrying)
-        if left.resting and not left.approvals and not is_running:
-            self.carry_on(session)
+        if left.resting and not left.approvals and not is_running(session.status):
+            self.resuming.carry_on(session)
 
     def _note_closed(self, owner: str, session_id: str, reason: CloseReason) -> None:
         del reason
@@ -157,11 +195,6 @@ class Hub:
         relay = self._relays.pop((owner, session_id), None)
         if relay is not None:
             relay.end()
-
-
-async def _carry_on(session: AgentSession) -> None:
-    with contextlib.suppress(AgentError):  # how it ended is in the log, where clients read it
-        await session.resume(on_abort="return").result()
 
 
 async def named_events(
@@ -213,7 +246,9 @@ class OwnerSessions:
         async with contextlib.AsyncExitStack() as stack:
             door: Door
             try:
-                door = await stack.enter_async_context(self._pool.use(session_id, owner=self.owner))
+                session = await stack.enter_async_context(self._use(session_id))
+                await self.hub.resuming.before_request(session)
+                door = session
             except SessionError as error:
                 if error.code is not ErrorCode.BUSY:
                     raise
@@ -229,8 +264,16 @@ class OwnerSessions:
 
         """
         await self.describe(session_id)
-        async with self._pool.use(session_id, owner=self.owner) as session:
+        async with self._use(session_id) as session:
             yield session
+
+    @contextlib.asynccontextmanager
+    async def _use(self, session_id: str) -> AsyncGenerator[AgentSession, None]:
+        """Use a session of the pool; one that another process has taken is opened anew."""
+        if self.hub.is_taken_over(self.owner, session_id):
+            await self.discard(session_id)
+        async with self._pool.use(session_id, owner=self.owner) as used:
+            yield used
 
     async def discard(self, session_id: str) -> None:
         """Close a session that is open here."""

@@ -104,7 +104,7 @@ class LiveSession:
         self.stamp = Stamp(resources.clock)
         """The stamp of entries that belong to no query."""
         self._status: SessionStatus = Idle()
-        self.closed = self._forced = False
+        self.closed = self._forced = self.taken_over = False
         self.channel = ControlChannel(limit=resources.runtime.buffer_size)
         self._tasks = OwnedTasks()
         self._closing: asyncio.Task[None] | None = None
@@ -205,6 +205,7 @@ class LiveSession:
     async def _watch_lease(self, leases: WatchedLeases) -> None:
         """Stop the query, and with it its tools, when another process has taken the session."""
         await leases.lost(self._lease)
+        self.taken_over = True
         self.recorder.close(
             lambda: StoreError(ErrorCode.FENCED, f"session {self.session_id} was taken over")
         )
@@ -303,9 +304,11 @@ class LiveSession:
         await self.recorder.commit([changed], consumed=consumed)
 
     def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
-        """Stop the running query, from any thread; with an id, only if it is that one."""
+        """Stop the running query, from any thread; with an id, only if it is or resumes that."""
         current = self.queue.current
-        if current is not None and query_id in {None, current.query.query_id}:
+        if current is None:
+            return
+        if query_id in {None, current.query.query_id, current.query.resumes}:
             current.abort(reason)
 
     def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:

@@ -279,6 +279,11 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         return self._access.call(self._inner.diff(turn))
 
     @property
+    def taken_over(self) -> bool:
+        """Whether another process has taken the session: nothing more can be written here."""
+        return self._inner.taken_over
+
+    @property
     def context_files(self) -> tuple[ContextFile, ...]:
         """The instruction files that the model is told, as the last query found them."""
         return self._inner.context_files

@@ -159,3 +159,25 @@ async def test_a_caller_that_waits_gets_the_session_of_a_stopped_process(
     holder.kill()
     await holder.wait()
     await store.close()
+
+
+async def test_how_long_a_lease_is_kept_can_be_said_in_the_url(
+    postgres: PostgresServer, database: str
+) -> None:
+    store = PostgresStore(f"{postgres.url(database)}&lease_seconds=60&connect_timeout=5")
+    await new_session(store)
+    with psycopg.connect(postgres.url(database)) as connection:
+        row = connection.execute(
+            "SELECT extract(epoch FROM until - clock_timestamp()) FROM holdfast.node"
+        ).fetchone()
+    assert row is not None
+    assert 50 < float(row[0]) <= 60
+    await store.close()
+
+
+@pytest.mark.parametrize("seconds", ["", "0", "0.1", "4000", "nan", "soon"])
+def test_a_lease_that_cannot_be_is_refused(seconds: str) -> None:
+    with pytest.raises(AgentError) as caught:
+        PostgresStore(f"postgresql://ana@host/db?lease_seconds={seconds}")
+    assert caught.value.code is ErrorCode.CONFIG_INVALID
+    assert "0.3" in caught.value.message

@@ -131,7 +131,7 @@ FUNCTIONS: dict[str, Probe] = {
     "join_line": _join_line,
     "append": _append,
     "claim_unowned": _calling(
-        "SELECT id FROM holdfast.claim_unowned(%s, 10, 10, 1, 1)", lambda _hers: (HIS,)
+        "SELECT id FROM holdfast.claim_unowned(%s, 10, 10, 1, 1, NULL)", lambda _hers: (HIS,)
     ),
     "delete_session": _calling(
         "SELECT holdfast.delete_session(%s, %s)", lambda hers: (HIS, hers.id), hidden=""

@@ -197,6 +197,20 @@ async def test_a_session_that_cannot_be_carried_on_is_tried_so_often_and_ever_la
         assert (await alive.store.log.read(session_id))[-1].kind == "tool.started"
 
 
+async def test_an_agent_claims_the_queries_of_its_own_project_only(
+    postgres: PostgresServer, database: str
+) -> None:
+    async with _nodes(postgres, database, [calls(("work", {}))], []) as (dead, alive):
+        session_id = await _leave_unfinished(dead, postgres, database)
+        options: dict[str, Any] = {"environment": {}, "owner": OWNER, "store": alive.store}
+        once: dict[str, Any] = {"limit": 5, "first_pause": 100, "longest_pause": 100}
+        async with Agent(MODEL, providers=[alive.provider], project="another", **options) as other:
+            claimed = await other.sessions.unowned.claim(most_attempts=1, **once)
+        assert list(claimed) == []
+        claimed = await alive.agent.sessions.unowned.claim(most_attempts=1, **once)
+        assert [query.session_id for query in claimed] == [session_id]
+
+
 async def test_one_of_many_workers_gets_a_query(postgres: PostgresServer, database: str) -> None:
     async with _nodes(postgres, database, [calls(("work", {}))]) as (dead,):
         session_id = await _leave_unfinished(dead, postgres, database)

@@ -27,6 +27,9 @@ TOTAL_WAIT_SECONDS = 30.0
 _FIRST_RETRY_SECONDS = 0.02
 _LONGEST_RETRY_SECONDS = 0.5
 
+_LEASE = "lease_seconds="
+_SHORTEST_LEASE, _LONGEST_LEASE = 0.3, 3600.0
+
 _DEFAULTS = {
     "connect_timeout": "10",
     "application_name": "holdfast",
@@ -50,6 +53,7 @@ class Database:
     """Where the database is, and for which owner. Opens connections; does not keep them."""
 
     def __init__(self, url: str, *, owner: str | None) -> None:
+        url, self.lease_seconds = _without_lease(url)
         try:
             given = conninfo_to_dict(url)
         except psycopg.Error as error:
@@ -116,6 +120,27 @@ class Database:
             if self.closing.wait(wait * (1 + secrets.randbelow(1000) / 1000)):
                 raise closed_error()
             wait = min(wait * 2, _LONGEST_RETRY_SECONDS)
+
+
+def _without_lease(url: str) -> tuple[str, float | None]:
+    """Take `lease_seconds` out of a URL: it is for this store, and PostgreSQL would refuse it."""
+    base, _, query = url.partition("?")
+    fields = [field for field in query.split("&") if field]
+    named = [field for field in fields if field.startswith(_LEASE)]
+    if not named:
+        return url, None
+    try:
+        seconds = float(named[-1].removeprefix(_LEASE))
+    except ValueError:
+        seconds = 0.0
+    if not _SHORTEST_LEASE <= seconds <= _LONGEST_LEASE:
+        raise ConfigError(
+            ErrorCode.CONFIG_INVALID,
+            f"lease_seconds of a PostgreSQL store is a number from {_SHORTEST_LEASE} to "
+            f"{_LONGEST_LEASE}",
+        )
+    kept = "&".join(field for field in fields if field not in named)
+    return (f"{base}?{kept}" if kept else base), seconds
 
 
 def closed_error() -> SessionError:

@@ -45,15 +45,16 @@ class PostgresStore:
 
     With an `owner` it sees and writes the sessions of that owner alone. Without one it sees all,
     if its role may: row-level security hides everything from a role that is neither the owner of
-    the tables nor exempt.
+    the tables nor exempt. `lease_seconds` can be a parameter of the URL, too.
     """
 
     def __init__(
-        self, url: str, *, owner: str | None = None, lease_seconds: float = LEASE_SECONDS
+        self, url: str, *, owner: str | None = None, lease_seconds: float | None = None
     ) -> None:
         connections = make_connections(url, owner=owner)
+        seconds = lease_seconds or connections.database.lease_seconds or LEASE_SECONDS
         self._connections = connections
-        self.leases = PostgresLeases(connections, lease_seconds=lease_seconds)
+        self.leases = PostgresLeases(connections, lease_seconds=seconds)
         self.log = PostgresLog(connections)
         self.index = PostgresIndex(connections)
         self.inbox = PostgresInbox(connections)
@@ -153,13 +154,19 @@ class PostgresUnownedQueries:
         self._connections = connections
 
     async def claim(
-        self, *, limit: int, most_attempts: int, first_pause: float, longest_pause: float
+        self,
+        *,
+        limit: int,
+        most_attempts: int,
+        first_pause: float,
+        longest_pause: float,
+        project: str | None = None,
     ) -> Sequence[UnownedQuery]:
-        """Take some of them, and count the attempt."""
+        """Take some of them, of one project or of all, and count the attempt."""
         rows = await self._connections.readers.query(
-            "SELECT * FROM holdfast.claim_unowned(%s, %s, %s, %s, %s)",
+            "SELECT * FROM holdfast.claim_unowned(%s, %s, %s, %s, %s, %s)",
             *(self._connections.database.owner_text, limit, most_attempts),
-            *(first_pause, longest_pause),
+            *(first_pause, longest_pause, None if project is None else to_text(project)),
         )
         return tuple(
             UnownedQuery(

@@ -1,0 +1,144 @@
+"""The database stops and comes back: the server says so, and streams and queries survive."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast import Agent
+from holdfast.server import ServerSettings
+from holdfast.stores.postgresql.store import PostgresStore
+from holdfast.testing import Gate, ScriptedProvider, says
+from tests.scripted_agents import MODEL
+from tests.server.serving import Sent, Served, serving
+from tests.stores.postgresql.server import PostgresServer
+
+SETTINGS = ServerSettings(
+    store_seconds=0.2, resume_seconds=0.1, ping_seconds=0.1, requests_per_second=1e6
+)
+DATABASE = "holdfast.stores.postgresql.database"
+
+
+def _agent(store: PostgresStore, *steps: object) -> Agent:
+    provider = ScriptedProvider(steps)  # type: ignore[arg-type]
+    return Agent(MODEL, providers=[provider], environment={}, store=store, project="p")
+
+
+async def _until(served: Served, status: int) -> None:
+    while (await served.call("GET", "/readyz"))[0] != status:
+        pass
+
+
+async def test_a_server_refuses_requests_while_its_database_is_down_and_recovers(
+    postgres: PostgresServer, database: str
+) -> None:
+    gate = Gate()
+    store = PostgresStore(postgres.url(database), owner="local", lease_seconds=5)
+    agent = _agent(store, [*says("Hel", "lo")[:3], gate, *says("Hel", "lo")[3:]], says("again"))
+    async with serving(agent, settings=SETTINGS) as served:
+        path = f"/api/v1/sessions/{await served.new_session()}"
+        idle = f"/api/v1/sessions/{await served.new_session()}"
+        async with served.events(f"{path}/events") as live, served.events(f"{idle}/events") as log:
+            await served.call("POST", f"{path}/messages", {"content": "go"})
+            await gate.reached.wait()
+            await _until(served, 200)
+            await asyncio.to_thread(postgres.stop, signal.SIGINT)
+            try:
+                await _until(served, 503)
+                for method, route, body in (
+                    ("GET", path, None),
+                    ("GET", "/api/v1/sessions", None),
+                    ("POST", f"{path}/messages", {"content": "more"}),
+                ):
+                    status, problem = await served.call(method, route, body)
+                    assert (status, problem["code"]) == (503, "UNAVAILABLE")
+                    assert problem["retryable"]
+                    assert problem["retry_after"] > 0
+                assert (await served.call("GET", "/healthz"))[0] == 200
+                gate.open()
+            finally:
+                await asyncio.to_thread(postgres.start)
+            await _until(served, 200)
+            seqs = [event.seq async for event in _to_end(live) if event.seq is not None]
+            assert seqs == list(range(1, len(seqs) + 1))
+            await served.call("POST", f"{idle}/messages", {"content": "go"})
+            seqs = [event.seq async for event in _to_end(log) if event.seq is not None]
+            assert seqs == list(range(1, len(seqs) + 1))
+    await store.close()
+
+
+async def _to_end(events: AsyncIterator[Sent]) -> AsyncIterator[Sent]:
+    async for event in events:
+        yield event
+        if event.kind == "query.ended":
+            assert event.data["stop_reason"] == "complete", event
+            return
+
+
+async def test_a_query_that_the_outage_cut_off_is_carried_on_afterwards(
+    postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{DATABASE}.TOTAL_WAIT_SECONDS", 0.1)
+    gate = Gate()
+    store = PostgresStore(postgres.url(database), owner="local", lease_seconds=5)
+    agent = _agent(store, [gate, *says("lost")], says("whole"))
+    async with serving(agent, settings=SETTINGS) as served:
+        session_id = await served.new_session()
+        path = f"/api/v1/sessions/{session_id}"
+        async with served.events(f"{path}/events") as events:
+            await served.call("POST", f"{path}/messages", {"content": "go"})
+            await gate.reached.wait()
+            await asyncio.to_thread(postgres.stop, signal.SIGINT)
+            try:
+                await _until(served, 503)
+                session = served.app.hub.open_here("local", session_id)
+                assert session is not None
+                gate.open()
+                await session.wait_idle()
+            finally:
+                await asyncio.to_thread(postgres.start)
+            seqs = [event.seq async for event in _to_end(events) if event.seq is not None]
+            assert seqs == list(range(1, len(seqs) + 1))
+    await store.close()
+
+
+async def test_a_server_whose_session_was_taken_over_follows_it_in_the_log(
+    postgres: PostgresServer, database: str
+) -> None:
+    gate = Gate()
+    stores = [
+        PostgresStore(postgres.url(database), owner="local", lease_seconds=0.6) for _ in range(2)
+    ]
+    late, other = (
+        _agent(stores[0], [gate, *says("never")]),
+        _agent(stores[1], says("whole"), says("more")),
+    )
+    async with (
+        serving(late, settings=replace(SETTINGS, resume=False)) as first,
+        serving(other, settings=SETTINGS) as second,
+    ):
+        session_id = await first.new_session()
+        path = f"/api/v1/sessions/{session_id}"
+        async with first.events(f"{path}/events") as events:
+            await first.call("POST", f"{path}/messages", {"content": "go", "id": "m1"})
+            await gate.reached.wait()
+            # The first server does not renew its leases any more, as one that was stopped.
+            stores[0].leases._renewals.stop()
+            while second.app.hub.open_here("local", session_id) is None:
+                await asyncio.to_thread(
+                    postgres.execute,
+                    "UPDATE holdfast.node SET until = '-infinity'",
+                    database=database,
+                )
+            stores[0].leases._renewals.start()
+            seqs = [event.seq async for event in _to_end(events) if event.seq is not None]
+            assert seqs == list(range(1, len(seqs) + 1))
+        # What it had of the session is gone: requests go through the other server.
+        status, _ = await first.call("POST", f"{path}/messages", {"content": "more"})
+        assert status == 202
+        async with second.events(f"{path}/events?after={seqs[-1]}") as events:
+            assert [event async for event in _to_end(events)]
+    for store in stores:
+        await store.close()
