@@ -207,3 +207,36 @@ async def test_a_thousand_clients_that_come_and_go_leave_nothing() -> None:
         while served.app.hub.streams.open or len(asyncio.all_tasks()) > before + 5:
             await served.call("GET", "/healthz")
         assert not served.app.hub._feeds
+
+
+async def test_a_stream_goes_on_while_its_session_is_closed_for_others_and_opened_again(
+    tmp_path: Path,
+) -> None:
+    agent, _ = make_agent([says(*TEXT)] * 4, store=f"sqlite:{tmp_path / 'store.db'}")
+    settings = ServerSettings(sessions=1)
+    async with serving(agent, settings=settings) as served:
+        first, second = await served.new_session(), await served.new_session()
+        clients = [Client(), Client()]
+        following = [
+            asyncio.ensure_future(_follow_to_the_end(served, first, client, ends=2))
+            for client in clients
+        ]
+        for session_id in (first, second, first, second):
+            path = f"/api/v1/sessions/{session_id}/messages"
+            status, ended = await served.call(
+                "POST", path, {"content": "go"}, headers={"prefer": "wait=30"}
+            )
+            assert (status, ended["text"]) == (200, "".join(TEXT))
+        await asyncio.gather(*following)
+    assert clients[0].seqs == clients[1].seqs == list(range(1, len(clients[0].seqs) + 1))
+    assert clients[0].text == clients[1].text == 2 * "".join(TEXT)
+
+
+async def _follow_to_the_end(served: Served, session_id: str, client: Client, *, ends: int) -> None:
+    """Follow on one connection until so many queries have ended."""
+    async with served.events(f"/api/v1/sessions/{session_id}/events") as events:
+        async for event in events:
+            client.take(event)
+            ends -= event.kind == "query.ended"
+            if not ends:
+                return
