@@ -29,4 +29,7 @@ async def main(prompt: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(" ".join(sys.argv[1:]) or "Capital of France?"))
+    try:
+        asyncio.run(main(" ".join(sys.argv[1:]) or "Capital of France?"))
+    except (FileNotFoundError, aiohttp.ClientConnectorError):
+        sys.exit("start `holdfast serve` first")  # a server that was killed leaves its file behind

@@ -5,8 +5,8 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,8 @@ class Place:
 
     root: Path
     server: ScriptedServer | None = None
+    variables: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    """Variables of the environment besides those that every command gets."""
 
     @property
     def project(self) -> Path:
@@ -40,14 +42,16 @@ class Place:
             "LANG": "C.UTF-8",
             "TERM": "xterm-256color",
         }
+        found |= self.variables
         if self.server is not None:
-            found |= {"ANTHROPIC_API_KEY": "sk-made-up", "ANTHROPIC_BASE_URL": self.server.url}
+            found.setdefault("ANTHROPIC_API_KEY", "sk-made-up")
+            found["ANTHROPIC_BASE_URL"] = self.server.url
         return found
 
-    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start the command and return while it runs."""
+    def start(self, *arguments: str, program: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        """Start the command, or another program that is it, and return while it runs."""
         return subprocess.Popen(
-            self._argv(arguments),
+            [*program, *arguments] if program else self._argv(arguments),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

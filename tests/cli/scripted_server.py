@@ -17,6 +17,8 @@ class Turn:
     thinking: str = ""
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     status: int = 200
+    error: str = "scripted"
+    """What an HTTP error says."""
     hold: threading.Event | None = None
     """Where given, the answer stops after its first piece until the event is set."""
 
@@ -62,7 +64,7 @@ def scripted_server(*turns: Turn) -> Iterator[ScriptedServer]:
 
         def _answer(self, turn: Turn) -> None:
             if turn.status != 200:
-                error = {"type": "error", "error": {"type": "api_error", "message": "scripted"}}
+                error = {"type": "error", "error": {"type": "api_error", "message": turn.error}}
                 content = json.dumps(error).encode()
                 self.send_response(turn.status)
                 self.send_header("content-type", "application/json")

@@ -55,8 +55,9 @@ _SCRIPTS: dict[str, list[Any]] = {
 
 
 def test_every_example_has_a_script() -> None:
-    # Two are tested with what they need: test_claude_agent_page.py and test_serve_command.py.
-    elsewhere = {"claude_agent", "http_client"}
+    # Three are tested with what they need: test_claude_agent_page.py, test_serve_command.py and
+    # test_rpc_command.py.
+    elsewhere = {"claude_agent", "http_client", "rpc_client"}
     assert {path.stem for path in _EXAMPLES.glob("*.py")} == {*_SCRIPTS, *elsewhere}
 
 

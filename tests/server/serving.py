@@ -1,7 +1,9 @@
 """A server on a loopback port in the test's own event loop, with a client that has its token."""
 
+import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +25,14 @@ class Sent:
     kind: str
     data: Any
     seq: int | None = None
+
+
+class RefusedError(AssertionError):
+    """A stream was refused."""
+
+    def __init__(self, status: int, body: str) -> None:
+        super().__init__(f"{status}: {body}")
+        self.status = status
 
 
 @dataclass
@@ -59,18 +69,26 @@ class Served:
         async with self.client.request(
             method, self.url + path, json=body, headers=headers
         ) as answer:
-            assert answer.status == 200, await answer.text()
+            if answer.status != 200:
+                raise RefusedError(answer.status, await answer.text())
             assert answer.content_type == "text/event-stream"
             yield read_events(answer.content)
 
+    async def log(self, session_id: str) -> list[Sent]:
+        """Read the whole log of a session, as a client that is never cut gets it."""
+        path = f"/api/v1/sessions/{session_id}/events?follow=false"
+        async with self.events(path) as events:
+            return [event async for event in events if event.seq is not None]
 
-async def read_events(content: aiohttp.StreamReader) -> AsyncIterator[Sent]:
+
+async def read_events(
+    content: aiohttp.StreamReader | asyncio.StreamReader,
+) -> AsyncIterator[Sent]:
     """Parse server-sent events; `retry` is left out."""
     fields: dict[str, str] = {}
-    async for line in content:
-        text = line.decode().rstrip("\n")
-        if text:
-            name, _, value = text.partition(": ")
+    async for line in _lines(content):
+        if line:
+            name, _, value = line.decode().partition(": ")
             fields[name] = value
             continue
         if "event" in fields:
@@ -79,21 +97,40 @@ async def read_events(content: aiohttp.StreamReader) -> AsyncIterator[Sent]:
         fields = {}
 
 
+async def _lines(content: aiohttp.StreamReader | asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """Yield lines of any length; the readers' own have a limit."""
+    rest = b""
+    while piece := await content.read(2**18):
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line
+
+
 @contextlib.asynccontextmanager
-async def serving(agent: Agent, **options: Any) -> AsyncIterator[Served]:
+async def serving(
+    agent: Agent, *, sock: socket.socket | None = None, **options: Any
+) -> AsyncIterator[Served]:
     """Serve an agent, which is closed afterwards."""
     options.setdefault("access", Access(TOKEN))
-    app = create_app(agent, **options)
-    sock = listen("127.0.0.1", 0, is_protected=False)
+    sock = sock or listen("127.0.0.1", 0, is_protected=False)
+    async with agent, running_app(create_app(agent, **options), sock) as served:
+        yield served
+
+
+@contextlib.asynccontextmanager
+async def running_app(app: HoldfastApp, sock: socket.socket) -> AsyncIterator[Served]:
+    """Serve an application on a socket, which is closed afterwards."""
     server = HttpServer(app)
     headers = {"authorization": f"Bearer {TOKEN}"}
     timeout = aiohttp.ClientTimeout(total=60)
-    async with agent:
-        running = OwnedTasks().start(server.serve(sockets=[sock]), name="test-server")
-        await server.ready.wait()
-        try:
-            async with aiohttp.ClientSession(headers=headers, timeout=timeout) as client:
-                yield Served(url_of(sock, has_tls=False), client, app, server)
-        finally:
-            server.should_exit = True
-            await running
+    url = url_of(sock, has_tls=False)
+    running = OwnedTasks().start(server.serve(sockets=[sock]), name="test-server")
+    await server.ready.wait()
+    try:
+        async with aiohttp.ClientSession(
+            headers=headers, timeout=timeout, connector=aiohttp.TCPConnector(limit=0)
+        ) as client:
+            yield Served(url, client, app, server)
+    finally:
+        server.should_exit = True
+        await running

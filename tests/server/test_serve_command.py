@@ -1,59 +1,19 @@
 """`holdfast serve` as a process: its state file, its refusals, its end, and the guide with curl."""
 
-import contextlib
-import http.client
-import json
 import re
 import runpy
-import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.cli.commands import Place, call
 from tests.cli.scripted_server import Turn, scripted_server
+from tests.server.processes import running
 
 _ROOT = Path(__file__).parents[2]
-MODEL = "anthropic/claude-sonnet-5"
-
-
-@contextlib.contextmanager
-def running(place: Place, *more: str) -> Iterator[dict[str, Any]]:
-    """Run the server until the block is left; yields its state file."""
-    process = place.start("serve", "--port", "0", "--model", MODEL, *more)
-    assert process.stderr is not None
-    assert process.stdout is not None
-    try:
-        lines = [process.stderr.readline().decode() for _ in range(2)]
-        path = Path(lines[1].removeprefix("the token is in ").strip())
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        state = json.loads(path.read_bytes())
-        assert lines[0].strip() == f"{state['url']}/#token={state['token']}"
-        assert state["pid"] == process.pid
-        _wait_until_it_answers(state["url"])
-        yield state
-        assert path.exists()
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
-        assert not path.exists()
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
-        process.stdout.close()
-
-
-def _wait_until_it_answers(url: str) -> None:
-    # The socket listens before the line is printed; the request waits until it is served.
-    asked = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
-    asked.request("GET", "/readyz")
-    assert asked.getresponse().status == 200
-    asked.close()
 
 
 @pytest.mark.slow

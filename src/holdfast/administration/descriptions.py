@@ -187,6 +187,8 @@ class SessionChanges(TypedDict, total=False):
     error_message: str | None
     workflow_id: str | None
     system_prompt: str | None
+    native_session_id: str | None
+    """Stored as it is given: an agent goes on with it only where the log says that it knows it."""
 
 
 class ListOptions(TypedDict, total=False):

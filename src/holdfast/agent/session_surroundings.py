@@ -35,6 +35,11 @@ class SessionSurroundings:
         return self._live is not None and self._live.taken_over
 
     @property
+    def is_native(self) -> bool:
+        """Whether its model is run by an agent that keeps a session of its own."""
+        return self._composition.clients.is_native(self._opened().fold.settings.model)
+
+    @property
     def context_files(self) -> tuple[ContextFile, ...]:
         """The instruction files that the model is told, as the last query found them."""
         context = self._opened().fold.context

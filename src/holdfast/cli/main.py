@@ -33,6 +33,7 @@ _LATE = {
     "models": ("holdfast.cli.models_commands", "command", "List models, and fetch local ones."),
     "schema": (_MACHINE, "schema", "Print the JSON Schema of a line of stream-json."),
     "keys": ("holdfast.server.command", "keys", "Manage the API keys of `holdfast serve`."),
+    "rpc": ("holdfast.server.command", "rpc", "Answer JSON-RPC on standard input and output."),
     "serve": ("holdfast.server.command", "serve", "Serve sessions over HTTP."),
     "sessions": (
         "holdfast.cli.sessions_commands",

@@ -5,12 +5,13 @@ import hmac
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
+from holdfast.vocabulary.secrets import remember
 
 Scope: TypeAlias = Literal["read", "write"]
 ALL_SCOPES: frozenset[Scope] = frozenset(("read", "write"))
@@ -28,8 +29,15 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     owner: str
     scopes: frozenset[Scope] = ALL_SCOPES
-    by_cookie: bool = False
-    """Whether a browser sent the credential by itself: a change then has to prove its origin."""
+    key: str | None = None
+    """The digest of the API key that it came by; None: the token of the server."""
+    cookie: str | None = None
+    """The digest of the cookie that it came by."""
+
+    @property
+    def by_cookie(self) -> bool:
+        """Whether a browser sent the credential by itself: a change has to prove its origin."""
+        return self.cookie is not None
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,6 +51,10 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     label: str = ""
 
 
+KeySource: TypeAlias = Callable[[], Mapping[str, ApiKey]]
+"""Returns the keys that there are now, by digest. Called for every request with a key."""
+
+
 class _Login(msgspec.Struct, frozen=True, kw_only=True):
     principal: Principal
     expires: int
@@ -52,7 +64,9 @@ class Access:
     """Knows the token of the server's own user, the keys of other owners, and logged-in browsers.
 
     Owns digests only: no credential can be read from it. A digest of 256 random bits is looked up
-    directly; the one token that a person may have chosen is compared in constant time.
+    directly; the one token that a person may have chosen is compared in constant time. `keys` are
+    given as they are, or as a function, for keys that change while the server runs. Credentials
+    that are valid are known as secrets from then on: no log record or error shows them.
     """
 
     def __init__(
@@ -60,7 +74,7 @@ class Access:
         token: str | None,
         *,
         owner: str = "local",
-        keys: Iterable[ApiKey] = (),
+        keys: Iterable[ApiKey] | KeySource = (),
         now_ms: Callable[[], int] | None = None,
     ) -> None:
         if token is not None and not _SHORTEST_TOKEN <= len(token) <= _LONGEST_TOKEN:
@@ -68,13 +82,22 @@ class Access:
                 ErrorCode.CONFIG_INVALID,
                 f"the token of a server has {_SHORTEST_TOKEN} to {_LONGEST_TOKEN} characters",
             )
+        if token is not None:
+            remember(token)
         self.owner = owner
         self._digest = None if token is None else digest_of(token)
-        self._keys = {key.digest: key for key in keys}
-        self.owners = tuple({owner: None, **{key.owner: None for key in self._keys.values()}})
-        """Whose sessions the server has: its own user's first."""
+        if callable(keys):
+            self._keys = keys
+        else:
+            known = {key.digest: key for key in keys}
+            self._keys = lambda: known
         self._logins: OrderedDict[str, _Login] = OrderedDict()
         self._now_ms = now_ms or _wall_clock
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Whose sessions the server has: its own user's first."""
+        return tuple({self.owner: None, **{key.owner: None for key in self._keys().values()}})
 
     def principal_of(self, token: str | None) -> Principal | None:
         """Return whose token or key this is, or None."""
@@ -87,8 +110,9 @@ class Access:
         if found is None:
             return None
         value = new_token()
-        principal = msgspec.structs.replace(found.principal, by_cookie=True)
-        self._logins[digest_of(value)] = _Login(principal=principal, expires=found.expires)
+        digest = digest_of(value)
+        principal = msgspec.structs.replace(found.principal, cookie=digest)
+        self._logins[digest] = _Login(principal=principal, expires=found.expires)
         if len(self._logins) > _MOST_COOKIES:
             self._logins.popitem(last=False)
         return value
@@ -102,7 +126,15 @@ class Access:
         if cookie is None or not 0 < len(cookie) <= _LONGEST_TOKEN:
             return None
         login = self._logins.get(digest_of(cookie))
-        return login.principal if login and login.expires > self._now_ms() else None
+        return login.principal if login and self.is_valid(login.principal) else None
+
+    def is_valid(self, principal: Principal) -> bool:
+        """Whether the credential of a caller still holds: not removed, expired or logged out."""
+        if principal.cookie is not None:
+            login = self._logins.get(principal.cookie)
+            if login is None or login.expires <= self._now_ms():
+                return False
+        return principal.key is None or self._valid_key(principal.key) is not None
 
     def _checked(self, token: str | None) -> _Login | None:
         """Return whose credential this is, and until when a login with it may last."""
@@ -113,11 +145,18 @@ class Access:
         digest = digest_of(token)
         if self._digest is not None and hmac.compare_digest(digest, self._digest):
             return _Login(principal=Principal(owner=self.owner), expires=until)
-        key = self._keys.get(digest)
-        if key is None or (key.expires is not None and key.expires <= now):
+        key = self._valid_key(digest)
+        if key is None:
             return None
-        principal = Principal(owner=key.owner, scopes=frozenset(key.scopes))
+        remember(token)
+        principal = Principal(owner=key.owner, scopes=frozenset(key.scopes), key=digest)
         return _Login(principal=principal, expires=min(until, key.expires or until))
+
+    def _valid_key(self, digest: str) -> ApiKey | None:
+        key = self._keys().get(digest)
+        if key is None or (key.expires is not None and key.expires <= self._now_ms()):
+            return None
+        return key
 
 
 def new_token() -> str:

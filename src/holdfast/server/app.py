@@ -7,11 +7,12 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import Agent, ConfigError, ErrorCode
+from holdfast.administration.failure_log import FailureLog
 from holdfast.server.access import Access
 from holdfast.server.endpoint import routes_of
 from holdfast.server.event_routes import MESSAGE_OPERATIONS
@@ -21,11 +22,13 @@ from holdfast.server.limits import ServerSettings
 from holdfast.server.operations import Server
 from holdfast.server.problems import ProblemError
 from holdfast.server.responses import problem_response
+from holdfast.server.rpc_routes import rpc_routes
 from holdfast.server.server_routes import SERVER_OPERATIONS
 from holdfast.server.session_routes import SESSION_OPERATIONS
 from holdfast.server.sessions import Hub
 from holdfast.server.share_routes import SHARE_OPERATIONS
 
+_failures = FailureLog(__name__)
 OPERATIONS = (
     *SERVER_OPERATIONS,
     *SESSION_OPERATIONS,
@@ -47,12 +50,24 @@ class HoldfastApp:
         """The application behind the gate, with its routes."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        await self._app(scope, receive, send)
+        """Answer one request.
+
+        A failure that was not foreseen stops here, where the log leaves secrets out: a server such
+        as uvicorn would print it as it is.
+        """
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        with _failures, contextlib.suppress(ClientDisconnect):  # in the middle of a body
+            await self._app(scope, receive, send)
 
     def end_streams(self) -> None:
         """End every open stream, so that a server can shut down: clients resume elsewhere."""
         self.hub.end_streams()
+
+    def abort_queries(self) -> None:
+        """Abort every running query and close the sessions: `close` then waits for little."""
+        self.hub.abort_queries()
 
     async def close(self) -> None:
         """End streams and close the sessions; the agents stay open. The lifespan does this, too."""
@@ -92,7 +107,7 @@ def create_app(
             return agent
         return agents(owner) if agents is not None else None
 
-    hub = Hub(agent_of, settings, owners=access.owners)
+    hub = Hub(agent_of, settings, owners=lambda: access.owners)
     server = Server(hub, access, OPERATIONS)
 
     @contextlib.asynccontextmanager
@@ -105,7 +120,7 @@ def create_app(
             await hub.close()
 
     inner = Starlette(
-        routes=routes_of(server),
+        routes=[*routes_of(server), *rpc_routes(server)],
         middleware=_cors(settings),
         exception_handlers={HTTPException: _refused, Exception: _failed},
         lifespan=lifespan,

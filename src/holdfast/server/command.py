@@ -1,5 +1,6 @@
-"""`holdfast serve` and `holdfast keys`: a server of this user's sessions, and keys for others."""
+"""`holdfast serve`, `rpc` and `keys`: this user's sessions for programs, and keys for others."""
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -12,9 +13,10 @@ from holdfast import Agent
 from holdfast.administration import state_folder
 from holdfast.administration.configured import command_line_store
 from holdfast.server.access import Access, ApiKey, Scope, digest_of, new_token
-from holdfast.server.app import create_app
-from holdfast.server.key_file import add_key, read_keys, remove_key
+from holdfast.server.app import OPERATIONS, create_app
+from holdfast.server.key_file import KeyFile, add_key, read_keys, remove_key
 from holdfast.server.limits import ServerSettings
+from holdfast.server.rpc_stdio import serve_stdio
 from holdfast.server.serving import (
     Certificate,
     HttpServer,
@@ -46,8 +48,33 @@ _DAY_MS = 24 * 3600 * 1000
     "--no-resume", is_flag=True, help="Carry no query on that an earlier server did not finish."
 )
 def serve(**flags: object) -> None:
-    """Listen until SIGINT or SIGTERM; then streams end, and running queries may end."""
+    """Listen until SIGINT or SIGTERM; then streams end, and running queries may end.
+
+    A second signal aborts the queries.
+    """
     run_process(_serve(flags))
+
+
+@click.command(
+    help="""Answer JSON-RPC 2.0 on standard input and output, one message per line.
+
+\b
+echo '{"jsonrpc":"2.0","id":1,"method":"session/list"}' | holdfast rpc
+
+The end of the input ends the command, after running queries. Nothing listens on a port, and no
+token is needed: the caller is the user who starts it. Messages for people go to standard error.
+"""
+)
+@click.option("--model", "-m", help="The model of new sessions, as `provider/model`.")
+@click.option("--store", help="Where sessions are kept; by default as for the command line.")
+def rpc(**flags: object) -> None:
+    """Answer until the input ends, or SIGINT or SIGTERM comes."""
+    asyncio.run(_rpc(flags))
+
+
+async def _rpc(flags: dict[str, Any]) -> None:
+    async with _agent_maker(flags)(None, has_tools=True) as agent:
+        await serve_stdio(agent, OPERATIONS)
 
 
 async def _serve(flags: dict[str, Any]) -> None:
@@ -75,7 +102,7 @@ async def _serve(flags: dict[str, Any]) -> None:
         return others[owner]
 
     async with make(None, has_tools=True) as agent:
-        access = Access(token, owner=agent.owner, keys=read_keys(folder))
+        access = Access(token, owner=agent.owner, keys=KeyFile(folder).keys)
         app = create_app(agent, access=access, agents=agent_of, settings=settings)
         try:
             with announced(folder, state) as path:
@@ -94,7 +121,11 @@ def _certificate(flags: dict[str, Any]) -> Certificate | None:
 
 
 def _agent_maker(flags: dict[str, Any]) -> Callable[..., Agent]:
-    """Return what makes the agent of an owner: the built-in tools only where they are allowed."""
+    """Return what makes the agent of an owner: with tools only where they are allowed.
+
+    Without them, the model of a session gets none at all: neither the built-in ones nor those of
+    the configured MCP servers, and an agent such as Claude Code runs without its own.
+    """
     shared: dict[str, Any] = {"store": flags["store"] or command_line_store()}
     if flags["model"]:
         shared["model"] = flags["model"]
@@ -105,6 +136,8 @@ def _agent_maker(flags: dict[str, Any]) -> Callable[..., Agent]:
             options["owner"] = owner
         if has_tools:
             options["workspace"] = Path.cwd()
+        else:
+            options |= {"allowed_tools": [], "mcp_servers": []}
         return Agent(**options)
 
     return make
@@ -141,6 +174,6 @@ def list_keys() -> None:
 @keys.command("remove")
 @click.argument("digest")
 def remove(digest: str) -> None:
-    """Remove a key by the first digits of its digest; a running server is started again for it."""
+    """Remove a key by the first digits of its digest; a running server refuses it from then on."""
     if not remove_key(state_folder(), digest):
         raise click.UsageError(f"there is not exactly one key {digest!r}")

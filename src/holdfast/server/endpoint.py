@@ -11,16 +11,15 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast import AgentError
 from holdfast.server.access import COOKIE, Access, Principal
+from holdfast.server.decoding import decode_body
 from holdfast.server.event_stream import SSE
 from holdfast.server.operations import JSON, AnyAnswer, Call, Operation, Server
 from holdfast.server.problems import ProblemError, problem_of
 from holdfast.server.responses import problem_response, response_of
 
-BodyT = TypeVar("BodyT")
 QueryT = TypeVar("QueryT", bound=msgspec.Struct)
 _FILE = "application/octet-stream"
 _WAIT = re.compile(r"\bwait=(\d{1,4})\b")
-_DEEPEST = 64
 _NOBODY = Principal(owner="", scopes=frozenset())
 
 
@@ -62,22 +61,25 @@ class Endpoint:
         principal = _NOBODY
         if operation.scope is not None:
             principal = authenticated(self._server, request)
+            self._server.count(principal)
             self._server.authorise(operation, principal)
             if principal.by_cookie and operation.method != "GET":
-                _check_same_site(request.headers)
+                check_same_site(request.headers)
             self._server.check_open()
         headers = request.headers
         waited = _WAIT.search(headers.get("prefer", ""))
         query = _query_of(request, operation.query)
         if operation.body is bytes and _content_type(request) != _FILE:
             raise ProblemError(415, "CONTENT_TYPE", f"a file is {_FILE}")
-        has_json = operation.body not in {None, bytes}
+        body: object = None
+        if operation.body not in {None, bytes}:
+            body = decode_body(await json_of(request), operation.body)
         call = Call(
             principal=principal,
             server=self._server,
             path=request.path_params,
             query=query,
-            body=await _body_of(request, operation.body) if has_json and operation.body else None,
+            body=body,
             file=request.stream(),
             client=client_of(request),
             is_secure=request.url.scheme == "https",
@@ -119,7 +121,7 @@ def _principal_of(access: Access, connection: HTTPConnection) -> Principal | Non
     return access.principal_of_cookie(connection.cookies.get(COOKIE))
 
 
-def _check_same_site(headers: Mapping[str, str]) -> None:
+def check_same_site(headers: Mapping[str, str]) -> None:
     """Refuse a change that a browser could have sent by itself.
 
     Raises:
@@ -136,21 +138,17 @@ def _content_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-async def _body_of(request: Request, kind: type[BodyT]) -> BodyT:
-    """Read and check a JSON body; an absent one is an empty object.
+async def json_of(request: Request) -> bytes:
+    """Read the body of a request.
 
     Raises:
-        ProblemError: 400 or 415.
+        ProblemError: 415 when it says to be something other than JSON.
 
     """
     content = await request.body()
     if content and _content_type(request) != JSON:
         raise ProblemError(415, "CONTENT_TYPE", f"a body is {JSON}")
-    check_depth(content)
-    try:
-        return msgspec.json.decode(content or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ProblemError(400, "BODY_INVALID", f"the body is not valid: {error}") from error
+    return content
 
 
 def _query_of(request: Request, kind: type[QueryT]) -> QueryT:
@@ -165,26 +163,3 @@ def _query_of(request: Request, kind: type[QueryT]) -> QueryT:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         raise ProblemError(400, "QUERY_INVALID", f"the query is not valid: {error}") from error
-
-
-def check_depth(content: bytes) -> None:
-    """Refuse JSON that is nested deeper than any request needs.
-
-    Raises:
-        ProblemError: 400.
-
-    """
-    if content.count(b"[") + content.count(b"{") > _DEEPEST and _depth(content) > _DEEPEST:
-        raise ProblemError(400, "TOO_DEEP", f"a body is nested at most {_DEEPEST} deep")
-
-
-def _depth(content: bytes) -> int:
-    """Return how deep brackets are nested; brackets in strings count, so it is an upper bound."""
-    deepest = depth = 0
-    for byte in content:
-        if byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest

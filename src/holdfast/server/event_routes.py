@@ -14,7 +14,7 @@ from holdfast.server.event_stream import (
     resume_point,
     told_event,
 )
-from holdfast.server.feeds import Funnel
+from holdfast.server.funnel import Funnel
 from holdfast.server.message_routes import (
     Admitted,
     ApprovalAnswer,
@@ -60,13 +60,19 @@ async def stream_events(call: Call) -> EventAnswer:
         types=frozenset((query.types or "").split(",")) - {""},
         follow=query.follow,
     )
-    return EventAnswer(batches=stream.batches(hub, owner), on_end=hub.streams.begin(owner))
+    return EventAnswer(
+        batches=stream.batches(hub, owner, is_allowed=call.is_allowed),
+        on_end=hub.streams.begin(owner),
+        session_id=found.id,
+        after=after,
+        is_endless=query.follow,
+    )
 
 
 async def stream_all(call: Call) -> EventAnswer:
     """Send what happens in every session of the caller that is open in this process."""
     end = call.server.hub.streams.begin(call.principal.owner)
-    return EventAnswer(batches=_all_events(call), on_end=end)
+    return EventAnswer(batches=_all_events(call), on_end=end, is_endless=True)
 
 
 async def _all_events(call: Call) -> AsyncGenerator[list[SentEvent], None]:
@@ -80,6 +86,8 @@ async def _all_events(call: Call) -> AsyncGenerator[list[SentEvent], None]:
             yield []
             while not hub.is_closing:
                 taken = await funnel.take(hub.settings.ping_seconds)
+                if not call.is_allowed():
+                    return
                 if taken is None:
                     yield [event_of("ping", {})]
                 elif taken:
@@ -100,11 +108,13 @@ MESSAGE_OPERATIONS = (
         method="POST",
         path=f"{ONE_SESSION}/messages",
         name="send_message",
+        rpc="message/send",
         summary="Send a prompt: 202 when it is stored; `Accept: text/event-stream` streams the "
         "answer, `Prefer: wait=60` waits for it. A disconnect does not stop the query.",
         handler=send_message,
         scope="write",
         body=NewMessage,
+        options=("wait", "stream"),
         status=202,
         also=(200,),
         answer=Admitted,
@@ -115,6 +125,7 @@ MESSAGE_OPERATIONS = (
         method="GET",
         path=f"{ONE_SESSION}/events",
         name="stream_events",
+        rpc="session/events",
         summary="Server-sent events: the log after a seq, then what happens. `id:` is the seq.",
         handler=stream_events,
         scope="read",
@@ -126,6 +137,7 @@ MESSAGE_OPERATIONS = (
         method="GET",
         path="/api/v1/events",
         name="stream_all",
+        rpc="events/all",
         summary="What happens in all sessions that are open here, on one stream, without replay.",
         handler=stream_all,
         scope="read",
@@ -136,6 +148,7 @@ MESSAGE_OPERATIONS = (
         method="POST",
         path=f"{ONE_SESSION}/cancel",
         name="cancel_query",
+        rpc="query/cancel",
         summary="Stop the running query; the id of one that does not run is ignored.",
         handler=cancel_query,
         scope="write",
@@ -147,6 +160,7 @@ MESSAGE_OPERATIONS = (
         method="GET",
         path=f"{ONE_SESSION}/approvals",
         name="list_approvals",
+        rpc="approval/list",
         summary="List the tool calls that wait for an answer.",
         handler=list_approvals,
         scope="read",
@@ -157,6 +171,7 @@ MESSAGE_OPERATIONS = (
         method="POST",
         path=f"{ONE_SESSION}/approvals/{{approval_id}}",
         name="answer_approval",
+        rpc="approval/answer",
         summary="Allow or reject a tool call.",
         handler=answer_approval,
         scope="write",
@@ -168,6 +183,7 @@ MESSAGE_OPERATIONS = (
         method="POST",
         path=f"{ONE_SESSION}/resume",
         name="resume_session",
+        rpc="session/resume",
         summary="Open a session again, and carry on a query that had not ended.",
         handler=resume_session,
         scope="write",

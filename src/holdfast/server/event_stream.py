@@ -6,11 +6,11 @@ entry once. An event is encoded once, however many clients get it.
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 
-from holdfast import Event, QueryEnded, QueryStarted
+from holdfast import AgentError, Event, QueryEnded, QueryStarted
 from holdfast.server.feeds import SessionFeed
 from holdfast.server.problems import ProblemError
 from holdfast.server.sessions import Hub
@@ -18,6 +18,7 @@ from holdfast.vocabulary.entries import Entry, InputDrained, InputPromoted, Inpu
 
 SSE = "text/event-stream"
 _KEPT = 512
+_KEPT_BYTES = 2 * 1024 * 1024
 _LONGEST_SEQ = 15
 
 
@@ -34,9 +35,13 @@ class SentEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class EventEncoder:
-    """Encodes events, and keeps the last ones for the other clients that get them."""
+    """Encodes events, and keeps the last ones for the other clients that get them.
+
+    Owns what it keeps: at most `_KEPT` events and `_KEPT_BYTES`, but always the last one.
+    """
 
     def __init__(self) -> None:
+        self._bytes = 0
         self._known: OrderedDict[int, tuple[Event, SentEvent]] = OrderedDict()
 
     def encode(self, event: Event) -> SentEvent:
@@ -46,8 +51,9 @@ class EventEncoder:
             return known[1]
         made = event_of(event.kind, event, seq=event.seq if isinstance(event, Entry) else 0)
         self._known[id(event)] = (event, made)  # holds the event, so that its id stays its own
-        if len(self._known) > _KEPT:
-            self._known.popitem(last=False)
+        self._bytes += len(made.frame)
+        while len(self._known) > _KEPT or (self._bytes > _KEPT_BYTES and len(self._known) > 1):
+            self._bytes -= len(self._known.popitem(last=False)[1][1].frame)
         return made
 
 
@@ -109,18 +115,37 @@ class EventStream:
         self.is_over = False
         """Whether the query that it watches has ended."""
 
-    async def batches(self, hub: Hub, owner: str) -> AsyncGenerator[list[SentEvent], None]:
-        """Yield what is ready, at once as an empty list or `log.synced`; a `ping` in silence."""
-        yield self._synced(self._feed.seen)
-        if self._is_synced and not self._follow:
+    async def batches(
+        self, hub: Hub, owner: str, *, is_allowed: Callable[[], bool]
+    ) -> AsyncGenerator[list[SentEvent], None]:
+        """Yield what is ready, at once as an empty list or `log.synced`; a `ping` in silence.
+
+        It ends when the caller is not allowed any more. From `log.synced` on, a client gets every
+        live-only event: the session is observed before that is said.
+        """
+        feed = self._feed
+        with hub.feeding(owner, feed):
+            try:
+                await self._begin()
+                yield self._synced(feed.seen)
+                if self._is_synced and not self._follow:
+                    return
+                batches = feed.batches(ping_seconds=hub.settings.ping_seconds)
+                async with contextlib.aclosing(batches):
+                    async for batch in batches:
+                        if not is_allowed():
+                            return
+                        yield self._encoded(batch) if batch else self._silence()
+                        if self.is_over or (self._is_synced and not self._follow):
+                            return
+            finally:
+                await feed.close()
+
+    async def _begin(self) -> None:
+        if self._feed.is_begun or (self._feed.seen >= self._head and not self._follow):
             return
-        batches = self._feed.batches(ping_seconds=hub.settings.ping_seconds)
-        with hub.feeding(owner, self._feed):
-            async with contextlib.aclosing(batches):
-                async for batch in batches:
-                    yield self._encoded(batch) if batch else self._silence()
-                    if self.is_over or (self._is_synced and not self._follow):
-                        return
+        with contextlib.suppress(AgentError):  # the feed meets it again, and says what it means
+            await self._feed.begin()
 
     def _encoded(self, batch: list[Event]) -> list[SentEvent]:
         sent: list[SentEvent] = []

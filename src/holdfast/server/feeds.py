@@ -7,19 +7,13 @@ doubled, and a consumer that does not read is told to resume instead of a queue 
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from holdfast import AgentError, AgentSession, ErrorCode, Event, QueryEnded
+from holdfast.server.funnel import ROOM, Funnel
 from holdfast.vocabulary.entries import Entry
 from holdfast.vocabulary.events import ObserverLagged, ReasoningDelta, SessionDeleted, TextDelta
-
-ItemT = TypeVar("ItemT")
-_ROOM = 256
-"""How many items wait for a consumer before their source waits."""
-_ROOM_SIZE = 512 * 1024
-"""How many characters of live-only events wait for a consumer; entries are kept in any case."""
 
 _EVERY_KIND: Any = object
 """The kinds of events have no class in common but this one."""
@@ -31,127 +25,6 @@ Source: TypeAlias = AsyncGenerator[Event, None]
 OpenSource: TypeAlias = Callable[["SessionFeed"], Awaitable[Source | None]]
 """Lets a feed have the events after its `seen`: attaches it to the relay of a session that is open
 here, and returns what is to be read from the log before; or else returns all of them."""
-
-
-class Funnel(Generic[ItemT]):
-    """Collects the items of generators for one consumer, who takes all that are there at once.
-
-    Owns the tasks that read the generators. A generator whose items are not taken waits.
-    """
-
-    def __init__(self) -> None:
-        self._items: deque[ItemT] = deque()
-        # A bare future and a timer that is rarely set anew: an `asyncio.Event` with a timeout costs
-        # several times as much for each event of each stream.
-        self._news: asyncio.Future[None] | None = None
-        """What the consumer waits for, if it does, until it goes on."""
-        self._is_woken = False
-        self._size = 0
-        """Of what came while the consumer did not wait."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._deadline = 0.0
-        self._room = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.failure: AgentError | None = None
-        """What the last generator failed with."""
-
-    @property
-    def is_reading(self) -> bool:
-        """Whether a generator may still have items."""
-        return any(not task.done() for task in self._tasks)
-
-    def add(self, source: AsyncGenerator[ItemT, None]) -> asyncio.Task[None]:
-        """Read a generator, and close it at the end."""
-        task = asyncio.get_running_loop().create_task(self._read(source))
-        self._tasks.add(task)
-        return task
-
-    def offer(self, item: ItemT, *, size: int = 0) -> bool:
-        """Add an item from outside, unless too many wait; returns whether it was added."""
-        # A consumer that was woken and has had no turn yet is not behind, however much comes.
-        if self._news is None:
-            self._size += size
-            if len(self._items) >= 2 * _ROOM or self._size > _ROOM_SIZE:
-                return False
-        self._items.append(item)
-        self.wake()
-        return True
-
-    def replace(self, item: ItemT) -> None:
-        """Forget what waits, and give the consumer this item instead."""
-        self._items.clear()
-        self._items.append(item)
-        self.wake()
-
-    def wake(self) -> None:
-        """Let the consumer look, though there is no item."""
-        self._is_woken = True
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
-
-    async def take(self, seconds: float) -> list[ItemT] | None:
-        """Return the items that came; none when it was woken, None when nothing happened."""
-        if not self._is_woken and not await self._wait(seconds):
-            return None
-        self._is_woken, self._size = False, 0
-        taken = list(self._items)
-        self._items.clear()
-        self._room.set()
-        return taken
-
-    async def _wait(self, seconds: float) -> bool:
-        """Wait until there is something, but not longer; returns whether there is."""
-        loop = asyncio.get_running_loop()
-        self._deadline = loop.time() + seconds
-        if self._timer is None or self._timer.when() > self._deadline:
-            self._set_timer(loop)
-        self._news = loop.create_future()
-        try:
-            await self._news
-        finally:
-            self._news = None
-        return self._is_woken
-
-    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = loop.call_at(self._deadline, self._on_time, loop)
-
-    def _on_time(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End a wait whose time is up; one that began later has another deadline."""
-        self._timer = None
-        if self._news is None:
-            return
-        if self._deadline > loop.time():
-            self._set_timer(loop)
-        elif not self._news.done():
-            self._news.set_result(None)
-
-    async def close(self) -> None:
-        """Stop reading."""
-        tasks, self._tasks = self._tasks, set()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._items.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self.failure = None
-
-    async def _read(self, source: AsyncGenerator[ItemT, None]) -> None:
-        try:
-            async with contextlib.aclosing(source):
-                async for item in source:
-                    self._items.append(item)
-                    self.wake()
-                    while len(self._items) >= _ROOM:
-                        self._room.clear()
-                        await self._room.wait()
-        except AgentError as error:
-            self.failure = error  # the feed looks where to go on
-        finally:
-            self.wake()
 
 
 class Relay:
@@ -183,11 +56,32 @@ class Relay:
     def end(self) -> None:
         """Let the feeds look elsewhere: the session was closed."""
         for feed in tuple(self._feeds):
-            feed.move()
+            feed.leave()
 
     def _pass_on(self, event: Event) -> None:
         for feed in tuple(self._feeds):
             feed.push(event)
+
+
+class Relays:
+    """The relays of the sessions that are open here."""
+
+    def __init__(self) -> None:
+        self._relays: dict[tuple[str, str], Relay] = {}
+
+    def of(self, session: AgentSession, owner: str, session_id: str) -> Relay:
+        """Return the relay of a session that is open; one that was closed before has ended."""
+        relay = self._relays.get((owner, session_id))
+        if relay is None or relay.session is not session:
+            self.end(owner, session_id)
+            relay = self._relays[owner, session_id] = Relay(session)
+        return relay
+
+    def end(self, owner: str, session_id: str) -> None:
+        """Let the feeds of a session look elsewhere: it was closed."""
+        relay = self._relays.pop((owner, session_id), None)
+        if relay is not None:
+            relay.end()
 
 
 async def _stored(session: AgentSession, *, after: int, head: int) -> Source:
@@ -219,28 +113,58 @@ class SessionFeed:
         self._relay: Relay | None = None
         self._held: list[Event] | None = None
         """What happened while the log is still read."""
-        self._is_stopped = self._is_moved = self._has_lagged = False
+        self._replaying: asyncio.Task[None] | None = None
+        self._is_stopped = self._is_moved = self._is_live = self._has_lagged = False
 
     def stop(self) -> None:
         """End the feed: the server shuts down."""
         self._is_stopped = True
         self._funnel.wake()
 
-    def move(self) -> None:
-        """Look again where the events come from: the session was opened here."""
-        self._is_moved = True
-        self._funnel.wake()
+    async def move(self) -> None:
+        """Observe the session, which was opened here, before anything happens in it.
+
+        What waits to be taken stays; what the log and the session both have is delivered once.
+        """
+        if not self.is_begun:  # it is about to begin, perhaps with the log
+            self._is_moved = True
+            self._funnel.wake()
+            return
+        with contextlib.suppress(AgentError):  # the session was closed again: the log goes on
+            self._funnel.stop(but=await self._read_on())
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it reads, or gets what happens."""
+        return self._relay is not None or self._funnel.is_reading
+
+    def abandon(self) -> None:
+        """Stop reading, without waiting for it: the client left before it took anything."""
+        self._is_stopped = True
+        self.leave()
+        self._funnel.stop()
 
     def follow(self, relay: Relay) -> Source | None:
         """Get the events of a session that is open here; returns what is to be read before."""
-        self._relay = relay
-        return relay.attach(self)
+        self.leave()
+        self._relay, self._is_live = relay, True
+        source = relay.attach(self)
+        self._held = None if source is None else []
+        return source
+
+    def leave(self) -> None:
+        """Get no more events of the session that is open here, or was: take what waits, go on."""
+        if self._relay is not None:
+            self._relay.detach(self)
+            self._relay = None
+        self._held = None
+        self._funnel.wake()
 
     def push(self, event: Event) -> None:
         """Take an event of the relay, unless too many wait: then the feed ends with a cursor."""
         if self._has_lagged:
             return
-        if self._held is not None and len(self._held) < 2 * _ROOM:
+        if self._held is not None and len(self._held) < 2 * ROOM:
             self._held.append(event)
         elif self._held is not None or not self._funnel.offer(event, size=_size_of(event)):
             self._has_lagged = True
@@ -249,28 +173,35 @@ class SessionFeed:
     async def begin(self) -> None:
         """Read from now on, so that nothing live is missed; `batches` or `close` must follow."""
         self._is_moved = False
+        await self._read_on()
+
+    async def _read_on(self) -> "asyncio.Task[None] | None":
+        """Open the source of events; returns what reads it, if anything is to be read."""
+        self._is_live = False
         source = await self._open_source(self)
-        if source is not None:
-            self._held = [] if self._relay is not None else None
-            self._funnel.add(source).add_done_callback(self._release)
+        if source is None:
+            return None
+        reading = self._funnel.add(source)
+        if self._relay is not None:
+            self._replaying = reading
+            reading.add_done_callback(self._release)
+        return reading
 
     def _release(self, reading: "asyncio.Task[None]") -> None:
         """Go on with what happened while the log was read."""
-        held, self._held = self._held, None
-        if held is None or reading.cancelled():
+        if reading is not self._replaying or self._held is None:
             return
+        held, self._held = self._held, None
         if self._funnel.failure is not None:
-            self.move()  # what was not read must come before what happened since
+            self._is_moved = True  # what was not read must come before what happened since
+            self._funnel.wake()
             return
         for event in held:
             self.push(event)
 
     async def close(self) -> None:
         """Stop reading."""
-        if self._relay is not None:
-            self._relay.detach(self)
-            self._relay = None
-        self._held = None
+        self.leave()
         await self._funnel.close()
 
     async def batches(self, *, ping_seconds: float) -> AsyncGenerator[list[Event], None]:
@@ -280,7 +211,7 @@ class SessionFeed:
         """
         try:
             while not self._is_stopped:
-                if not self._is_reading:
+                if not self.is_begun:
                     async with contextlib.aclosing(self._begin_again(ping_seconds)) as waits:
                         async for _ in waits:
                             yield []
@@ -290,17 +221,13 @@ class SessionFeed:
                         yield fresh
                     if any(isinstance(item, ObserverLagged | SessionDeleted) for item in fresh):
                         return
-                if not (self._relay or self._is_moved or _is_unavailable(self._funnel.failure)):
+                if not (self._is_live or self._is_moved or _is_unavailable(self._funnel.failure)):
                     return  # the log itself came to its end: the store is closed
                 await self.close()
         except AgentError:
             yield [SessionDeleted(session_id=self.session_id)]  # type: ignore[arg-type]  # our id
         finally:
             await self.close()
-
-    @property
-    def _is_reading(self) -> bool:
-        return self._relay is not None or self._funnel.is_reading
 
     async def _begin_again(self, ping_seconds: float) -> AsyncGenerator[None, None]:
         """Begin to read; yields at intervals while the store does not answer."""
@@ -325,7 +252,7 @@ class SessionFeed:
     async def _next(self, seconds: float) -> "list[Event] | list[None]":
         """Return what came, `[None]` when nothing did for a while, nothing at the end."""
         while not (self._is_stopped or self._is_moved):
-            is_reading = self._is_reading
+            is_reading = self.is_begun
             taken = await self._funnel.take(seconds if is_reading else 0)
             if taken:
                 return taken

@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from holdfast.server.limits import ServerSettings
 from holdfast.server.problems import ProblemError
-from holdfast.server.responses import problem_response
+from holdfast.server.responses import problem_response, refuse_websocket
 
 _NAMES = ("127.0.0.1", "localhost", "[::1]")
 _HOST = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
@@ -45,8 +46,7 @@ class Gate:
             if problem is None:
                 await self._app(scope, receive, send)
             else:
-                await receive()
-                await send({"type": "websocket.close", "code": 1008, "reason": problem.body.detail})
+                await refuse_websocket(WebSocket(scope, receive, send), problem)
         elif problem is None:
             await self._app(scope, _bounded(receive, limit), _hardened(send))
         else:
@@ -92,8 +92,8 @@ class Gate:
             return False
         if origins and origins[0] not in {f"http://{host}".lower(), f"https://{host}".lower()}:
             return True
-        if scope["type"] == "websocket" and not origins:
-            return not _all(headers, b"authorization")
+        if scope["type"] == "websocket" and not origins and not _all(headers, b"authorization"):
+            return True
         site = _all(headers, b"sec-fetch-site")
         mode = _all(headers, b"sec-fetch-mode")
         is_navigation = scope.get("method") in _SAFE and mode == ["navigate"]

@@ -5,16 +5,51 @@ A module of its own because programs that make keys by themselves use it without
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from holdfast import ConfigError, ErrorCode
+from holdfast.administration.failure_log import FailureLog
 from holdfast.server.access import ApiKey
 
+_log = FailureLog(__name__)
 _FILE = "server-keys.json"
 _SHORTEST_PREFIX = 8
 _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class KeyFile:
+    """The keys of a running server: the file is read again when it has changed.
+
+    Owns a copy of the keys. A file that cannot be used any more makes every key invalid, until it
+    is mended: a key that was removed must not work on because of a mistake in the file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen = self._identity()
+        self._keys = {key.digest: key for key in read_keys(folder)}
+
+    def keys(self) -> Mapping[str, ApiKey]:
+        """Return the keys that there are now, by digest."""
+        identity = self._identity()
+        if identity != self._seen:
+            self._seen = identity
+            try:
+                self._keys = {key.digest: key for key in read_keys(self._folder)}
+            except (ConfigError, OSError) as error:
+                _log.warn(f"no API key is accepted: {error}")
+                self._keys = {}
+        return self._keys
+
+    def _identity(self) -> tuple[int, ...] | None:
+        try:
+            found = (self._folder / _FILE).stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
 
 
 def read_keys(folder: Path) -> tuple[ApiKey, ...]:

@@ -32,6 +32,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 1000
     ping_seconds: float = 12.0
     """How long a stream is silent before it sends a `ping`."""
+    calls_per_connection: int = 64
+    """How many calls of JSON-RPC one connection may have in flight."""
     wait_seconds: int = 600
     """The longest `Prefer: wait`."""
     sessions: int = 200
@@ -84,11 +86,18 @@ class StreamLimit:
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self._open: Counter[str] = Counter()
+        self._ended = asyncio.Event()
 
     @property
     def open(self) -> int:
         """How many streams are open."""
         return self._open.total()
+
+    async def all_ended(self) -> None:
+        """Wait until no stream is open."""
+        while self.open:
+            self._ended.clear()
+            await self._ended.wait()
 
     def begin(self, owner: str) -> Callable[[], None]:
         """Count a stream; returns the function that ends it, which may be called twice.
@@ -110,5 +119,6 @@ class StreamLimit:
             if not is_ended:
                 is_ended = True
                 self._open[owner] -= 1
+                self._ended.set()
 
         return end

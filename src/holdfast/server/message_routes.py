@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast import AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
+from holdfast import AgentError, AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
 from holdfast.administration.descriptions import FoundPrompt
 from holdfast.administration.doctor import known_models
 from holdfast.server.event_stream import EventStream, QueryWatch
@@ -16,7 +16,7 @@ from holdfast.server.operations import Answer, Call, EventAnswer
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import Name, Strict, Text
 from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.parts import MediaPart, Part, TextPart
 
 
@@ -168,12 +168,19 @@ async def _streamed(call: Call, admitted: Admitted, feed: SessionFeed) -> EventA
 
     def end() -> None:
         release()
+        feed.abandon()
         is_left = not (stream.is_over or hub.is_closing)
         session = hub.open_here(owner, admitted.session_id)
         if is_left and call.body.on_disconnect == "abort" and session is not None:
             session.abort("the client disconnected", query_id=admitted.query_id)
 
-    return EventAnswer(batches=stream.batches(hub, owner), on_end=end, value=admitted)
+    return EventAnswer(
+        batches=stream.batches(hub, owner, is_allowed=call.is_allowed),
+        on_end=end,
+        value=admitted,
+        session_id=admitted.session_id,
+        after=admitted.seq,
+    )
 
 
 async def _wait(
@@ -249,13 +256,13 @@ async def resume_session(call: Call) -> Answer:
         if body.model is not None:
             await session.configure(model=body.model)
         left = session.unfinished
-        told = await _facts(session)
+        native = session.native_session_id if session.is_native else None
+        told = {} if native is not None else await _facts(session)
         if not body.carry_on:
             call.server.hub.resuming.leave(session)
         elif (left.query_id or left.inputs) and not left.approvals:
             call.server.hub.resuming.carry_on(session)
     view = session.snapshot()
-    native = session.native_session_id
     return Answer(
         Resumed(
             session_id=found.id,
@@ -271,15 +278,13 @@ async def resume_session(call: Call) -> Answer:
 
 
 async def _facts(session: AgentSession) -> dict[str, Any]:
-    """Return what replaying the conversation comes to; nothing where the provider keeps it."""
-    if session.native_session_id is not None:
-        return {}
+    """Return what replaying the conversation comes to."""
+    tokens: int | None = None
     try:
         tokens = (await session.count_tokens()).tokens
-    except SessionError as error:
-        if error.code is not ErrorCode.NOTHING_TO_SEND:
-            raise
-        tokens = 0
+    except AgentError as error:  # a session can be resumed while its provider cannot count
+        if error.code is ErrorCode.NOTHING_TO_SEND:
+            tokens = 0
     name = session.settings.model
     windows = {each.name: each.context_window for each in await asyncio.to_thread(known_models)}
     return {

@@ -7,7 +7,7 @@ without a scope is public, which a test compares with the list of public routes.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -57,6 +57,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         """The sessions of the caller."""
         return self.server.hub.owner(self.principal.owner)
 
+    def is_allowed(self) -> bool:
+        """Whether the caller's credential still holds; a stream may outlive it."""
+        return self.server.access.is_valid(self.principal)
+
 
 class Answer(msgspec.Struct, frozen=True):
     """A value as the answer of an operation."""
@@ -87,6 +91,12 @@ class EventAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Gives back what the stream holds; must be called, also when no batch was taken."""
     value: object = None
     """What there is to say before the first event."""
+    session_id: str | None = None
+    """The session of the events; None: each names its own."""
+    after: int = 0
+    """The `seq` that the events begin after."""
+    is_endless: bool = False
+    """Whether the events go on until the client leaves."""
 
 
 AnyAnswer: TypeAlias = Answer | FileAnswer | EventAnswer
@@ -99,6 +109,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     name: str
+    rpc: str | None
+    """The method of JSON-RPC; None: the operation is about cookies, which only browsers have."""
     summary: str
     handler: Handler
     scope: Scope | None
@@ -106,6 +118,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     query: type[msgspec.Struct] = Nothing
     body: type | None = None
     """The type of a JSON body; `bytes`: a file, which the handler reads."""
+    options: tuple[Literal["wait", "stream", "if_match"], ...] = ()
+    """What else a call can ask for: headers in HTTP, parameters in JSON-RPC."""
     status: int = 200
     also: tuple[int, ...] = ()
     """Other statuses of success with the same type of answer."""
@@ -131,13 +145,21 @@ class Server:
         """Check that a caller may use an operation.
 
         Raises:
-            ProblemError: 403 or 429.
+            ProblemError: 403.
 
         """
-        self._rate.take(principal.owner)
         self.hub.owner(principal.owner)
         if operation.scope not in principal.scopes:
             raise ProblemError(403, "SCOPE_MISSING", f"this key does not allow {operation.scope!r}")
+
+    def count(self, principal: Principal) -> None:
+        """Count a request of a caller.
+
+        Raises:
+            ProblemError: 429.
+
+        """
+        self._rate.take(principal.owner)
 
     def check_open(self) -> None:
         """Refuse a call while the server shuts down, or its store does not answer.

@@ -1,8 +1,11 @@
 """Responses: what operations answer, as HTTP sends it."""
 
+import asyncio
+
 import msgspec
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from holdfast.server.event_stream import SSE
 from holdfast.server.operations import JSON, AnyAnswer, EventAnswer, FileAnswer
@@ -63,6 +66,19 @@ class EventResponse(StreamingResponse):
             await send({"type": "http.response.body", "body": body, "more_body": True})
             before = b""
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def refuse_websocket(websocket: WebSocket, problem: ProblemError) -> None:
+    """Refuse a connection with the response that HTTP has, where the ASGI server can send it."""
+    await websocket.receive()
+    if "websocket.http.response" in websocket.scope.get("extensions", {}):
+        await websocket.send_denial_response(problem_response(problem))
+        # uvicorn logs an error unless the connection is over, which is one step of the loop away.
+        is_over = asyncio.Event()
+        asyncio.get_running_loop().call_soon(is_over.set)
+        await is_over.wait()
+    else:
+        await websocket.close(1008, problem.body.detail)
 
 
 def problem_response(problem: ProblemError, **headers: str) -> Response:

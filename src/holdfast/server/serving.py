@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Coroutine, Generator
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 import uvicorn
@@ -19,9 +20,11 @@ from holdfast.vocabulary.late_names import late_module
 
 STATE_FILE = "server.json"
 _DRAIN_SECONDS = 20
+_STREAM_SECONDS = 2
 _BACKLOG = 2048
 _COLLECT_AFTER = (10_000, 10, 4)
 """How many new objects, and how many collections of the younger ones, before the next."""
+_STALLED_SECONDS = 30.0
 
 
 class Certificate(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +43,10 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpServer(uvicorn.Server):
-    """Runs an application until it is told to exit; then streams end and queries may end."""
+    """Runs an application until it is told to exit; then streams end and queries may end.
+
+    When it is told so again, queries are aborted and nothing is waited for but their last entries.
+    """
 
     def __init__(self, app: HoldfastApp, *, tls: Certificate | None = None) -> None:
         super().__init__(
@@ -51,6 +57,8 @@ class HttpServer(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,
                 lifespan="on",
+                ws_max_size=app.hub.settings.body_bytes,
+                ws_per_message_deflate=False,
                 h11_max_incomplete_event_size=64 * 1024,
                 timeout_graceful_shutdown=_DRAIN_SECONDS,
                 ssl_certfile=tls.certificate if tls else None,
@@ -81,10 +89,23 @@ class HttpServer(uvicorn.Server):
             for number in taken:
                 loop.remove_signal_handler(number)
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Exit in order at the first signal, at once at the second, whichever it is."""
+        del sig, frame
+        if self.should_exit:
+            self.force_exit = True
+            self._app.abort_queries()
+        self.should_exit = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End streams, then wait for requests and sessions."""
         self._app.end_streams()
+        with contextlib.suppress(TimeoutError):  # clients that read are told where to go on
+            async with asyncio.timeout(_STREAM_SECONDS):
+                await self._app.hub.streams.all_ended()
         await super().shutdown(sockets)
+        if self.force_exit:  # uvicorn leaves the application as it is then; the log needs its end
+            await self.lifespan.shutdown()
 
 
 def run_process(work: Coroutine[None, None, None]) -> None:
@@ -104,8 +125,12 @@ def run_process(work: Coroutine[None, None, None]) -> None:
         runner.run(work)
 
 
-def listen(host: str, port: int, *, is_protected: bool) -> socket.socket:
+def listen(
+    host: str, port: int, *, is_protected: bool, stalled_seconds: float = _STALLED_SECONDS
+) -> socket.socket:
     """Return a socket that listens; `is_protected`: with TLS, or behind a proxy that has it.
+
+    On Linux, the system ends a connection whose client takes nothing for `stalled_seconds`.
 
     Raises:
         ConfigError: CONFIG_INVALID for a URL that other machines reach without protection, or a
@@ -122,6 +147,9 @@ def listen(host: str, port: int, *, is_protected: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections that are accepted inherit it
+            milliseconds = int(stalled_seconds * 1000)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         sock.bind((str(address), port))
         sock.listen(_BACKLOG)
     except OSError as error:

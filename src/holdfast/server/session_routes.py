@@ -15,6 +15,7 @@ ONE_SESSION = "/api/v1/sessions/{session_id}"
 Limit = Annotated[int, msgspec.Meta(ge=1, le=200)]
 SessionIdText = Annotated[str, msgspec.Meta(min_length=36, max_length=36)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"\S")]
+SystemPrompt = Annotated[str, msgspec.Meta(max_length=100_000)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"\S")]
 
 
@@ -54,7 +55,7 @@ class NewSession(Strict, frozen=True, kw_only=True):
     tags: tuple[Name, ...] = ()
     metadata: dict[str, Any] = {}
     model: Text | None = None
-    system_prompt: Annotated[str, msgspec.Meta(max_length=100_000)] | None = None
+    system_prompt: SystemPrompt | None = None
 
 
 class Changed(Strict, frozen=True, kw_only=True):
@@ -66,6 +67,9 @@ class Changed(Strict, frozen=True, kw_only=True):
     metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     archived: bool | msgspec.UnsetType = msgspec.UNSET
     model: Text | msgspec.UnsetType = msgspec.UNSET
+    system_prompt: SystemPrompt | msgspec.UnsetType | None = msgspec.UNSET
+    native_session_id: Name | msgspec.UnsetType | None = msgspec.UNSET
+    """The id of the session that an agent keeps itself; it is stored as it is given."""
 
 
 class MessagesQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,11 +156,14 @@ def _repeated(found: SessionDescription, body: NewSession) -> Answer:
 
 
 def _changes(body: NewSession | Changed) -> SessionChanges:
-    """Return what a body says of the fields that the index of sessions has."""
+    """Return what a body says of the fields that are changed without opening the session."""
     is_new = isinstance(body, NewSession)
+    fields = ["name", "title", "tags", "metadata"]
+    if not is_new:
+        fields += ["system_prompt", "native_session_id"]
     given: Any = {
         field: value
-        for field in ("name", "title", "tags", "metadata")
+        for field in fields
         if (value := getattr(body, field)) is not msgspec.UNSET and (value or not is_new)
     }
     if "tags" in given:
@@ -172,7 +179,7 @@ async def get_session(call: Call) -> Answer:
 
 
 async def change_session(call: Call) -> Answer:
-    """Change a session's name, title, tags, metadata, model, or whether it is archived."""
+    """Change what a session is called and how it answers, or archive it."""
     session_id, body = call.path["session_id"], call.body
     found = await call.sessions.describe(session_id)
     if call.if_match is not None and call.if_match != f'"{found.head}"':
@@ -212,6 +219,7 @@ SESSION_OPERATIONS = (
         method="GET",
         path="/api/v1/sessions",
         name="list_sessions",
+        rpc="session/list",
         summary="List sessions, or search what was said in them.",
         handler=list_sessions,
         scope="read",
@@ -222,6 +230,7 @@ SESSION_OPERATIONS = (
         method="POST",
         path="/api/v1/sessions",
         name="create_session",
+        rpc="session/create",
         summary="Make a session; with an id of your choice the request may be repeated.",
         handler=create_session,
         scope="write",
@@ -234,6 +243,7 @@ SESSION_OPERATIONS = (
         method="GET",
         path=ONE_SESSION,
         name="get_session",
+        rpc="session/get",
         summary="Describe a session.",
         handler=get_session,
         scope="read",
@@ -243,16 +253,19 @@ SESSION_OPERATIONS = (
         method="PATCH",
         path=ONE_SESSION,
         name="change_session",
+        rpc="session/update",
         summary="Change a session; what is absent stays, null clears.",
         handler=change_session,
         scope="write",
         body=Changed,
+        options=("if_match",),
         answer=SessionDescription,
     ),
     Operation(
         method="DELETE",
         path=ONE_SESSION,
         name="delete_session",
+        rpc="session/delete",
         summary="Delete a session for good.",
         handler=delete_session,
         scope="write",
@@ -262,6 +275,7 @@ SESSION_OPERATIONS = (
         method="GET",
         path=f"{ONE_SESSION}/messages",
         name="list_messages",
+        rpc="message/list",
         summary="Return messages, oldest first, with the seq that they reach to.",
         handler=list_messages,
         scope="read",

@@ -1,5 +1,6 @@
 """The sessions of owners as routes use them: open in this process, or held by another one."""
 
+import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
@@ -19,7 +20,8 @@ from holdfast.administration.descriptions import SessionEvent
 from holdfast.administration.pool import CloseReason, PoolLimits, SessionPool
 from holdfast.administration.unowned import LeftQueries
 from holdfast.administration.worker import is_running
-from holdfast.server.feeds import Funnel, Relay, SessionFeed, Source
+from holdfast.server.feeds import Relays, SessionFeed, Source
+from holdfast.server.funnel import Funnel
 from holdfast.server.limits import ServerSettings, StreamLimit
 from holdfast.server.problems import ProblemError
 from holdfast.server.resuming import Resuming
@@ -37,7 +39,7 @@ class Hub:
     """Keeps sessions open for all owners, and tells feeds where sessions are open.
 
     Owns the pool, the feeds and what carries queries on. It ends them when it is closed; the agents
-    belong to the caller. The first of the `owners` is the server's own.
+    belong to the caller. The first of the `owners`, which may change, is the server's own.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class Hub:
         agents: Callable[[str], Agent | None],
         settings: ServerSettings,
         *,
-        owners: Sequence[str],
+        owners: Callable[[], Sequence[str]],
     ) -> None:
         self._agents = agents
         self._known_owners = owners
@@ -57,13 +59,20 @@ class Hub:
         )
         self._owners: dict[str, OwnerSessions] = {}
         self._open: dict[tuple[str, str], AgentSession] = {}
-        self._relays: dict[tuple[str, str], Relay] = {}
+        self.relays = Relays()
         self._feeds: dict[tuple[str, str], set[SessionFeed]] = defaultdict(set)
         self._pages: dict[str, set[Funnel[Told]]] = defaultdict(set)
         self.resuming = Resuming(self._pool, self._open, settings)
         self.health = StoreHealth(self._ask_store, settings)
+        self._aborting: list[asyncio.Task[None]] = []
         self._is_started = False
-        self.is_closing = False
+        self.closing = asyncio.Event()
+        """Set when the server shuts down."""
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the server shuts down."""
+        return self.closing.is_set()
 
     def start(self) -> None:
         """Carry on what was cut off, and watch the store.
@@ -97,7 +106,7 @@ class Hub:
 
     def end_streams(self) -> None:
         """End every stream and begin no other: the server shuts down."""
-        self.is_closing = True
+        self.closing.set()
         for feeds in self._feeds.values():
             for feed in feeds:
                 feed.stop()
@@ -105,12 +114,19 @@ class Hub:
             for funnel in funnels:
                 funnel.wake()
 
+    def abort_queries(self) -> None:
+        """Close the sessions by force: their queries end now, as aborted in the log."""
+        self.end_streams()
+        loop = asyncio.get_running_loop()
+        self._aborting += [loop.create_task(_close_now(each)) for each in self._open.values()]
+
     async def close(self) -> None:
         """End streams, then close the sessions: running queries may end by themselves."""
         self.end_streams()
         await self.health.close()
         await self.resuming.stop()
         await self._pool.close()
+        await asyncio.gather(*self._aborting)
         await self.resuming.close()
 
     def open_here(self, owner: str, session_id: str) -> AgentSession | None:
@@ -122,18 +138,6 @@ class Hub:
         """Return whether a session that was open here has another holder now."""
         session = self._open.get((owner, session_id))
         return session is not None and session.taken_over
-
-    def relay(self, owner: str, session_id: str) -> Relay | None:
-        """Return what passes on the events of a session that is open in this process."""
-        session = self.open_here(owner, session_id)
-        if session is None:
-            return None
-        relay = self._relays.get((owner, session_id))
-        if relay is None or relay.session is not session:
-            if relay is not None:
-                relay.end()
-            relay = self._relays[owner, session_id] = Relay(session)
-        return relay
 
     def sessions_open(self, owner: str) -> dict[str, AgentSession]:
         """Return the sessions of an owner that are open in this process."""
@@ -163,20 +167,20 @@ class Hub:
     def _stores(self) -> list[AgentSessions]:
         """Return the sessions of every owner that has an agent."""
         found: list[AgentSessions] = []
-        for owner in self._known_owners:
+        for owner in self._known_owners():
             with contextlib.suppress(ProblemError, AgentError):  # its requests get it, too
                 found.append(self._owner(owner).agent.sessions)
         return found
 
     async def _ask_store(self) -> None:
-        await self._owner(self._known_owners[0]).agent.sessions.list(limit=1)
+        await self._owner(self._known_owners()[0]).agent.sessions.list(limit=1)
 
     async def _open_session(self, owner: str, session_id: str) -> AgentSession:
         session = await self._owner(owner).agent.session(session_id, must_exist=True).open()
         self._open[owner, session_id] = session
         session.on(ApprovalSettled, lambda _: self._after_approval(session))
-        for feed in self._feeds.get((owner, session_id), ()):
-            feed.move()
+        for feed in tuple(self._feeds.get((owner, session_id), ())):
+            await feed.move()
         if self._pages[owner]:
             head = (await self._owner(owner).describe(session_id)).head
             for funnel in self._pages[owner]:
@@ -192,9 +196,12 @@ class Hub:
     def _note_closed(self, owner: str, session_id: str, reason: CloseReason) -> None:
         del reason
         self._open.pop((owner, session_id), None)
-        relay = self._relays.pop((owner, session_id), None)
-        if relay is not None:
-            relay.end()
+        self.relays.end(owner, session_id)
+
+
+async def _close_now(session: AgentSession) -> None:
+    with contextlib.suppress(AgentError):  # the pool closes it as well, and says what failed
+        await session.close(force=True)
 
 
 async def named_events(
@@ -283,9 +290,9 @@ class OwnerSessions:
         """Return the events of a session after a `seq`; use it inside `hub.feeding`."""
 
         async def open_source(feed: SessionFeed) -> Source | None:
-            relay = self.hub.relay(self.owner, session_id)
-            if relay is not None:
-                return feed.follow(relay)
+            session = self.hub.open_here(self.owner, session_id)
+            if session is not None:
+                return feed.follow(self.hub.relays.of(session, self.owner, session_id))
             return (await self.agent.remote(session_id)).events(after=feed.seen)
 
         return SessionFeed(open_source, session_id=session_id, after=after)

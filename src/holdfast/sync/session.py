@@ -284,6 +284,11 @@ class AgentSession(_SessionVerbs[AsyncAgentSession]):
         return self._inner.taken_over
 
     @property
+    def is_native(self) -> bool:
+        """Whether its model is run by an agent that keeps a session of its own."""
+        return self._inner.is_native
+
+    @property
     def context_files(self) -> tuple[ContextFile, ...]:
         """The instruction files that the model is told, as the last query found them."""
         return self._inner.context_files

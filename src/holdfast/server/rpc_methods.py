@@ -1,0 +1,157 @@
+"""RPC methods: operations by their names in JSON-RPC, with all parameters in one object.
+
+The names, parameters and results come from the operations that HTTP has, and from nothing else. The
+source names are the exception: they translate fields, and then call operations, too.
+"""
+
+import re
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+
+from holdfast.server.access import Principal
+from holdfast.server.decoding import decode_body
+from holdfast.server.event_stream import SSE
+from holdfast.server.operations import Answer, AnyAnswer, Call, FileAnswer, Operation, Server
+from holdfast.server.rpc_messages import INVALID_PARAMS, UNKNOWN_METHOD, rpc_error
+from holdfast.server.source_names import SOURCE_METHODS, SourceCall
+
+_PATH_NAME = re.compile(r"\{([a-z_]+)\}")
+
+
+class RpcOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What HTTP sends as headers or as a file."""
+
+    wait: int | None = None
+    """Seconds to wait for the end of the query."""
+    stream: bool = False
+    """Whether the events of the query follow."""
+    if_match: int | None = None
+    """The `head` that the session must still have."""
+    content: str = ""
+    """The file to import."""
+
+
+class RpcParams(msgspec.Struct, frozen=True, kw_only=True):
+    """The names of the parameters of an operation, by where HTTP has them."""
+
+    path: tuple[str, ...]
+    query: tuple[str, ...]
+    options: tuple[str, ...]
+    body: tuple[str, ...]
+
+    @classmethod
+    def of(cls, operation: Operation) -> "RpcParams":
+        """Return the parameters that an operation declares."""
+        is_file = operation.body is bytes
+        return cls(
+            path=tuple(_PATH_NAME.findall(operation.path)),
+            query=_fields(operation.query),
+            options=(*operation.options, *(("content",) if is_file else ())),
+            body=() if operation.body is None or is_file else _fields(operation.body),
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.path, *self.query, *self.options, *self.body)
+
+
+class RpcMethods:
+    """Calls operations by name."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self._operations = {each.rpc: each for each in server.operations if each.rpc is not None}
+        self._params = {name: RpcParams.of(each) for name, each in self._operations.items()}
+
+    async def call(
+        self, name: str, params: dict[str, Any], principal: Principal, *, can_stream: bool
+    ) -> AnyAnswer:
+        """Call a method.
+
+        Raises:
+            RpcError: when there is no such method, or a parameter is wrong.
+            ProblemError: as in HTTP.
+            AgentError: what the library refuses.
+
+        """
+        if name in SOURCE_METHODS:
+            return await self._call_source(name, params, principal)
+        operation = self._operations.get(name)
+        if operation is None:
+            raise rpc_error(UNKNOWN_METHOD, "METHOD_UNKNOWN", f"there is no method {name[:60]!r}")
+        if operation.scope is not None:
+            self.server.authorise(operation, principal)
+            self.server.check_open()
+        call = self._call_of(operation, params, principal)
+        if (operation.media == (SSE,) or call.wants_stream) and not can_stream:
+            told = "events need a connection that stays open: WebSocket or `holdfast rpc`"
+            raise rpc_error(INVALID_PARAMS, "STREAM_REFUSED", told)
+        return await operation.handler(call)
+
+    def _call_of(self, operation: Operation, params: dict[str, Any], principal: Principal) -> Call:
+        known = self._params[operation.rpc or ""]
+        _check_names(params, known)
+        query = {name: _query_value(params[name]) for name in known.query if name in params}
+        options = decode_body(_json(params, known.options), RpcOptions)
+        body: object = None
+        if operation.body not in {None, bytes}:
+            body = decode_body(_json(params, known.body), operation.body)
+        return Call(
+            principal=principal,
+            server=self.server,
+            path={name: params[name] for name in known.path},
+            query=decode_body(msgspec.json.encode(query), operation.query),
+            body=body,
+            file=_pieces(options.content),
+            if_match=None if options.if_match is None else f'"{options.if_match}"',
+            wait=None if options.wait is None else max(0, options.wait),
+            wants_stream=options.stream,
+        )
+
+    async def _call_source(
+        self, name: str, params: dict[str, Any], principal: Principal
+    ) -> AnyAnswer:
+        async def invoke(method: str, **named: object) -> object:
+            answer = await self.call(method, named, principal, can_stream=False)
+            return answer.value if isinstance(answer, Answer) else None
+
+        kind, method = SOURCE_METHODS[name]
+        given = decode_body(msgspec.json.encode(params), kind)
+        sessions = self.server.hub.owner(principal.owner)
+        return Answer(await method(SourceCall(invoke=invoke, sessions=sessions), given))
+
+
+async def file_result(answer: FileAnswer) -> dict[str, str]:
+    """Return a file as the result of a call; all formats are text."""
+    content = b"".join([piece async for piece in answer.pieces])
+    return {"name": answer.name, "media_type": answer.media_type, "content": content.decode()}
+
+
+def _check_names(params: dict[str, Any], known: RpcParams) -> None:
+    for name in params:
+        if name not in known.names:
+            told = f"there is no parameter {name[:60]!r} here"
+            raise rpc_error(INVALID_PARAMS, "PARAMS_INVALID", told)
+    for name in known.path:
+        if not isinstance(params.get(name), str):
+            raise rpc_error(INVALID_PARAMS, "PARAMS_INVALID", f"{name} is required: a text")
+
+
+def _query_value(value: object) -> object:
+    """Return a list as HTTP has it: separated by commas."""
+    return ",".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _json(params: dict[str, Any], names: tuple[str, ...]) -> bytes:
+    return msgspec.json.encode({name: params[name] for name in names if name in params})
+
+
+def _fields(kind: type) -> tuple[str, ...]:
+    return tuple(field.encode_name for field in msgspec.structs.fields(kind))
+
+
+async def _pieces(content: str) -> AsyncGenerator[bytes, None]:
+    yield content.encode("utf-8", "surrogatepass")

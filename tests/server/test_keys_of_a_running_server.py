@@ -1,0 +1,130 @@
+"""API keys while a server runs: added, removed, expired, and what their owners may use."""
+
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from holdfast.server import Access, ApiKey
+from holdfast.server.access import COOKIE, digest_of
+from holdfast.server.key_file import KeyFile, add_key, remove_key
+from tests.cli.commands import Place, call
+from tests.cli.scripted_server import Turn, scripted_server
+from tests.scripted_agents import make_agent
+from tests.server.processes import ServeProcess, running
+from tests.server.serving import TOKEN, Served, serving
+
+KEY = "key-of-ana-0123456789"
+DIGEST = digest_of(KEY)
+HERS = {"authorization": f"Bearer {KEY}"}
+SERVER = """
+[mcpServers.clock]
+command = "/bin/true"
+"""
+
+
+async def _status(served: Served, headers: dict[str, str]) -> int:
+    return (await served.call("GET", "/api/v1/info", headers=headers))[0]
+
+
+async def test_keys_are_read_again_when_their_file_changes(tmp_path: Path) -> None:
+    agent, _ = make_agent([])
+    hers, _ = make_agent([], owner="ana")
+    access = Access(TOKEN, keys=KeyFile(tmp_path).keys)
+    async with hers, serving(agent, access=access, agents=lambda _: hers) as served:
+        assert await _status(served, HERS) == 401
+        add_key(tmp_path, ApiKey(digest=DIGEST, owner="ana"))
+        assert await _status(served, HERS) == 200
+        file = tmp_path / "server-keys.json"
+        file.chmod(0o644)  # others may read it: no key counts
+        assert await _status(served, HERS) == 401
+        file.chmod(0o600)
+        assert await _status(served, HERS) == 200
+        good = file.read_bytes()
+        file.write_bytes(good[:-1])
+        assert await _status(served, HERS) == 401
+        file.write_bytes(good)
+        assert await _status(served, HERS) == 200
+        assert remove_key(tmp_path, DIGEST[:12])
+        assert await _status(served, HERS) == 401
+        assert await _status(served, {}) == 200
+
+
+@pytest.mark.parametrize("how", ["removed", "expired", "logged out"])
+@pytest.mark.parametrize("stream", ["/api/v1/sessions/{id}/events", "/api/v1/events"])
+async def test_a_stream_ends_when_its_credential_does(
+    how: str, stream: str, tmp_path: Path
+) -> None:
+    now = 1_000
+    add_key(tmp_path, ApiKey(digest=DIGEST, owner="local", expires=2_000))
+    access = Access(TOKEN, keys=KeyFile(tmp_path).keys, now_ms=lambda: now)
+    agent, _ = make_agent([])
+    async with serving(agent, access=access) as served, aiohttp.ClientSession() as browser:
+        session_id = await served.new_session()
+        cookie = access.log_in(KEY)
+        headers = {"cookie": f"{COOKIE}={cookie}"} if how == "logged out" else HERS
+        url = served.url + stream.format(id=session_id)
+        async with browser.get(url, headers=headers) as answer:
+            assert answer.status == 200
+            if how == "removed":
+                remove_key(tmp_path, DIGEST[:12])
+            elif how == "expired":
+                now = 3_000
+            else:
+                access.log_out(cookie)
+            path = f"/api/v1/sessions/{session_id}"
+            assert (await served.call("PATCH", path, {"title": "News"}))[0] == 200
+            told = await answer.content.read()
+            assert b"News" not in told
+        async with browser.get(url, headers=headers) as answer:
+            assert answer.status == 401
+
+
+async def test_a_browser_is_logged_out_when_its_key_is_removed(tmp_path: Path) -> None:
+    add_key(tmp_path, ApiKey(digest=DIGEST, owner="ana"))
+    access = Access(TOKEN, keys=KeyFile(tmp_path).keys)
+    cookie = access.log_in(KEY)
+    principal = access.principal_of_cookie(cookie)
+    assert principal is not None
+    assert principal.owner == "ana"
+    remove_key(tmp_path, DIGEST[:12])
+    assert access.principal_of_cookie(cookie) is None
+    assert not access.is_valid(principal)
+
+
+@pytest.mark.slow
+def test_the_owner_of_a_key_has_no_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted_server(Turn("Hello.")) as model:
+        place = Place(tmp_path, model)
+        config = Path(place.environment["HOME"]) / ".config/holdfast/config.toml"
+        config.parent.mkdir(parents=True)
+        config.write_text(SERVER)
+        with running(place) as server:
+            key = call(place, monkeypatch, "keys", "add", "ana").out.strip()
+            hers = {"authorization": f"Bearer {key}"}
+            assert server.json("GET", "/api/v1/tools", **hers)["data"] == []
+            assert _asked(server, hers) == "Hello."
+        assert "tools" not in model.requests[0]
+
+
+@pytest.mark.slow
+def test_the_owner_of_a_key_has_tools_when_the_operator_says_so_until_the_key_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted_server(Turn("Hello.")) as model:
+        place = Place(tmp_path, model)
+        with running(place, "--tools-for-keys") as server:
+            key = call(place, monkeypatch, "keys", "add", "ana").out.strip()
+            hers = {"authorization": f"Bearer {key}"}
+            assert _asked(server, hers) == "Hello."
+            (digest, *_) = call(place, monkeypatch, "keys", "list").out.split()
+            assert call(place, monkeypatch, "keys", "remove", digest).code == 0
+            assert server.call("GET", "/api/v1/info", **hers)[0] == 401
+        assert {"shell", "write"} <= {tool["name"] for tool in model.requests[0]["tools"]}
+
+
+def _asked(server: ServeProcess, headers: dict[str, str]) -> str:
+    """Ask a question, so that the model is offered the caller's tools; returns the answer."""
+    made = server.json("POST", "/api/v1/sessions", {}, **headers)["id"]
+    path = f"/api/v1/sessions/{made}/messages"
+    return str(server.json("POST", path, {"content": "hi"}, prefer="wait=60", **headers)["text"])

@@ -1,0 +1,163 @@
+"""The source names of JSON-RPC: chat sessions by fields of other programs, and their resuming."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.testing import says
+from holdfast.vocabulary.ids import new_session_id
+from tests.agent.test_native_sessions import transcript_of, turn
+from tests.providers.claude_agent.children import FIRST, Child, agent_of
+from tests.scripted_agents import make_agent
+from tests.server.rpc_client import CallError, websocket
+from tests.server.serving import serving
+
+CONTEXT = {
+    "contextTokens",
+    "contextWindow",
+    "messagesLoaded",
+    "compactionsApplied",
+    "autoCompacted",
+}
+
+
+async def test_a_chat_session_is_created_read_and_changed_field_by_field() -> None:
+    agent, _ = make_agent([])
+    async with serving(agent) as served, websocket(served) as client:
+        made = await client.call(
+            "chat/session/create", workflowId="w-1", systemPrompt="Be brief.", title="Plans"
+        )
+        assert made == {
+            "id": made["id"],
+            "title": "Plans",
+            "provider": "scripted",
+            "model": "one",
+            "systemPrompt": "Be brief.",
+            "cliSessionId": None,
+            "status": "idle",
+            "errorMessage": None,
+            "workflowId": "w-1",
+            "createdAt": made["createdAt"],
+            "updatedAt": made["updatedAt"],
+        }
+        assert await client.call("chat/session/get", id=made["id"]) == made
+        changes: list[dict[str, Any]] = [
+            {"cliSessionId": "native-1"},
+            {"status": "failed", "errorMessage": "no such file"},
+            {"systemPrompt": "Be long."},
+            {"workflowId": "w-2"},
+            {"provider": "scripted", "model": "two"},
+            {"errorMessage": None, "cliSessionId": None},
+        ]
+        expected = made
+        for change in changes:
+            changed = await client.call("chat/session/update", id=made["id"], **change)
+            expected = {**expected, **change, "updatedAt": changed["updatedAt"]}
+            assert changed == expected
+            assert await client.call("chat/session/get", id=made["id"]) == expected
+        unchanged = await client.call("chat/session/update", id=made["id"])
+        assert unchanged == expected
+        described = await client.call("session/get", session_id=made["id"])
+        assert described["metadata"] == {"workflow_id": "w-2", "status": "failed"}
+
+
+async def test_an_id_that_is_missing_or_unknown_is_refused() -> None:
+    agent, _ = make_agent([])
+    async with serving(agent) as served, websocket(served) as client:
+        methods = {
+            "ai/session/resume": "chatSessionId",
+            "chat/session/get": "id",
+            "chat/session/update": "id",
+        }
+        for method, field in methods.items():
+            given: tuple[tuple[dict[str, Any], int], ...] = (
+                ({}, -32602),
+                ({field: 1}, -32602),
+                ({field: new_session_id(), "unknown": 1}, -32602),
+                ({field: new_session_id()}, -32011),
+                ({field: "nothing"}, -32011),
+            )
+            for params, code in given:
+                with pytest.raises(CallError) as caught:
+                    await client.call(method, **params)
+                assert caught.value.code == code, (method, params)
+        with pytest.raises(CallError) as refused:
+            await client.call("chat/session/create", cliSessionId=1)
+        assert refused.value.code == -32602
+
+
+async def test_a_session_that_is_replayed_says_what_was_loaded() -> None:
+    agent, _ = make_agent([says("hello"), says("again")])
+    async with serving(agent) as served, websocket(served) as client:
+        session_id = (await client.call("chat/session/create"))["id"]
+        empty = await client.call("ai/session/resume", chatSessionId=session_id)
+        assert (empty["messagesLoaded"], empty["contextTokens"]) == (0, 0)
+        await client.call("message/send", session_id=session_id, content="hi", wait=30)
+        told = await client.call("ai/session/resume", chatSessionId=session_id)
+        assert set(told) == {
+            "aiSessionId",
+            "provider",
+            "model",
+            "sdkSessionId",
+            "resumed",
+            *CONTEXT,
+        }
+        assert (told["aiSessionId"], told["provider"], told["model"]) == (
+            session_id,
+            "scripted",
+            "one",
+        )
+        assert (told["sdkSessionId"], told["resumed"]) == (None, False)
+        assert (told["messagesLoaded"], told["autoCompacted"]) == (2, False)
+        assert told["contextTokens"] > 0
+        # What is given wins over what is stored; what is stored wins over the default.
+        for given, model in (
+            ({"model": "scripted/two"}, "two"),
+            ({}, "two"),
+            ({"provider": "scripted", "model": "three"}, "three"),
+            ({"model": "four"}, "four"),
+            ({"provider": "scripted"}, "four"),
+        ):
+            told = await client.call("ai/session/resume", chatSessionId=session_id, **given)
+            assert (told["provider"], told["model"]) == ("scripted", model), given
+
+
+@pytest.mark.slow
+async def test_a_session_that_an_agent_keeps_goes_on_there_and_nothing_is_loaded(
+    tmp_path: Path,
+) -> None:
+    store = f"sqlite:{tmp_path / 'sessions.db'}"
+    first = Child(tmp_path / "a", turn("Hello Ana."))
+    agent = agent_of(first, store=store, project="p")
+    async with serving(agent) as served, websocket(served) as client:
+        session_id = (await client.call("chat/session/create"))["id"]
+        await client.call("message/send", session_id=session_id, content="I am Ana", wait=60)
+        chat = await client.call("chat/session/get", id=session_id)
+        assert (chat["cliSessionId"], chat["provider"]) == (FIRST, "claude-agent")
+    second = Child(tmp_path / "b", turn("You are Ana.", 2))
+    transcript_of(second)
+    agent = agent_of(second, store=store, project="p")
+    async with serving(agent) as served, websocket(served) as client:
+        told = await client.call("ai/session/resume", chatSessionId=session_id)
+        assert told == {
+            "aiSessionId": session_id,
+            "provider": "claude-agent",
+            "model": "claude-sonnet-4-6",
+            "sdkSessionId": FIRST,
+            "resumed": True,
+        }
+        sent = await client.call(
+            "message/send", session_id=session_id, content="Who am I?", wait=60
+        )
+        assert (sent["text"], sent["end"]["resume"]) == ("You are Ana.", "native")
+    assert f"--resume={FIRST}" in second.argv
+
+
+async def test_the_id_of_a_native_session_means_nothing_to_another_kind_of_model() -> None:
+    agent, _ = make_agent([says("hello")])
+    async with serving(agent) as served, websocket(served) as client:
+        session_id = (await client.call("chat/session/create", cliSessionId="native-1"))["id"]
+        told = await client.call("ai/session/resume", chatSessionId=session_id)
+        assert (told["sdkSessionId"], told["resumed"]) == (None, False)
+        assert set(told) > CONTEXT
