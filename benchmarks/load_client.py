@@ -34,7 +34,7 @@ _RECEIVE_BYTES = 1024 * 1024
 _PATIENCE = 90.0
 
 
-class WrongReply(Exception):  # noqa: N818
+class WrongReplyError(Exception):
     """The server did not answer as it should."""
 
 
@@ -105,7 +105,7 @@ class Follower(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Say that it is over."""
         if not self.begun.done():
-            self.begun.set_exception(exc or WrongReply("the stream was not begun"))
+            self.begun.set_exception(exc or WrongReplyError("the stream was not begun"))
         if not self.ended.done():
             self.ended.set_result(None)
 
@@ -113,7 +113,7 @@ class Follower(asyncio.Protocol):
         if frames.startswith(b"HTTP/1.1 200"):
             self.begun.set_result(None)
         else:
-            self.begun.set_exception(WrongReply(frames[:200].decode(errors="replace")))
+            self.begun.set_exception(WrongReplyError(frames[:200].decode(errors="replace")))
 
 
 class Target:
@@ -163,7 +163,7 @@ class Target:
         async with self._client.post(self._url + path, json=body, headers=headers) as answer:
             content = await answer.read()
         if answer.status != status:
-            raise WrongReply(f"{answer.status} {content[:200].decode(errors='replace')}")
+            raise WrongReplyError(f"{answer.status} {content[:200].decode(errors='replace')}")
         return msgspec.json.decode(content, type=_Reply)
 
     async def follow(
@@ -229,7 +229,7 @@ async def running(kind: str) -> AsyncIterator[Target]:
         try:
             url = (await process.stdout.readline()).decode().strip()
             if not url:
-                raise WrongReply("the server did not start")
+                raise WrongReplyError("the server did not start")
             async with aiohttp.ClientSession(connector=connector, headers=headers) as client:
                 target = Target(process, url, client)
                 with contextlib.closing(target):

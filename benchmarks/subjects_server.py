@@ -7,7 +7,9 @@ import asyncio
 import time
 from dataclasses import replace
 
-from benchmarks.load_client import Follower, Target, WrongReply, all_ended, running
+import aiohttp
+
+from benchmarks.load_client import Follower, Target, WrongReplyError, all_ended, running
 from benchmarks.script import Script
 from benchmarks.subjects import Setup, Trial
 
@@ -53,7 +55,7 @@ class Queries:
         try:
             session = await self._target.new_session()
             text = await self._target.ask(session, _QUERY, status=200)
-        except (WrongReply, OSError) as error:
+        except (WrongReplyError, aiohttp.ClientError, OSError) as error:
             self.failures.append(str(error))
             return
         if text.count("~") == 2 * _QUERY.deltas:
@@ -92,7 +94,7 @@ async def _streams(script: Script, size: int, kind: str) -> Trial:
         costs["kB/query"] = (target.resident() - opened) / max(1, len(queries.seconds)) / 1e3
     wrong = [each for each in followers if len(each.lags) != script.deltas or not each.is_gapless]
     if len(wrong) + len(queries.failures) > size // 10:
-        raise WrongReply(f"{len(wrong)} streams and {queries.failures[:1]} failed")
+        raise WrongReplyError(f"{len(wrong)} streams and {queries.failures[:1]} failed")
     lags = sorted(lag / 1e6 for each in followers for lag in each.lags)
     times = sorted(queries.seconds)
     extra = {
@@ -164,7 +166,7 @@ async def _fan_out(script: Script, size: int, kind: str) -> Trial:
         wall, used, own = meter.read()
     delivered = sum(len(each.lags) for each in followers)
     if delivered != size * script.deltas:
-        raise WrongReply(f"{delivered} of {size * script.deltas} events arrived")
+        raise WrongReplyError(f"{delivered} of {size * script.deltas} events arrived")
     extra = {"events/s": delivered / wall, "client CPU %": own / wall * 100}
     return Trial(used / delivered * 1e6, extra)
 
@@ -200,12 +202,12 @@ async def _much(script: Script, queries: int, *, has_stalled: bool) -> Trial:
             await asking
         await all_ended([reading], within=60)
         if reading.has_lagged:
-            raise WrongReply("the client that reads was too slow")
+            raise WrongReplyError("the client that reads was too slow")
         extra = {"sent MiB": queries * script.characters / 2**20}
         if has_stalled:
             rest = await _resume(target, session, other, head=reading.seqs[-1])
             if other.seqs + rest != reading.seqs:
-                raise WrongReply("the client that stalled does not have all entries")
+                raise WrongReplyError("the client that stalled does not have all entries")
             extra["deltas missed"] = float(len(reading.lags) - len(other.lags))
         return Trial((highest - before) / 2**20, extra)
 
@@ -215,7 +217,7 @@ async def _resume(target: Target, session: str, stalled: Follower, *, head: int)
     stalled.read_on()
     await all_ended([stalled], within=30)
     if not stalled.has_lagged:
-        raise WrongReply("the client that stalled was not closed with a cursor")
+        raise WrongReplyError("the client that stalled was not closed with a cursor")
     more = await target.follow(session, after=stalled.seqs[-1], until=head)
     await all_ended([more], within=30)
     return more.seqs

@@ -22,7 +22,7 @@ STATE_FILE = "server.json"
 _DRAIN_SECONDS = 20
 _STREAM_SECONDS = 2
 _BACKLOG = 2048
-_COLLECT_AFTER = (10_000, 10, 4)
+_COLLECT_AFTER = (10_000, 10, 8)
 """How many new objects, and how many collections of the younger ones, before the next."""
 _STALLED_SECONDS = 30.0
 
