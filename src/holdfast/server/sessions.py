@@ -243,10 +243,13 @@ class OwnerSessions:
             raise SessionError(ErrorCode.NOT_FOUND, told) from None
 
     @contextlib.asynccontextmanager
-    async def door(self, session_id: str, *, is_known: bool = False) -> AsyncGenerator[Door, None]:
+    async def door(
+        self, session_id: str, *, carries_on: bool = True, is_known: bool = False
+    ) -> AsyncGenerator[Door, None]:
         """Open a session here, or reach it where another process holds it.
 
-        `is_known`: the caller has described it already, so that it is there and the owner's.
+        What was cut off is carried on first, unless the request is about the history. `is_known`:
+        the caller has described the session already, so that it is there and the owner's.
         """
         if not is_known:
             await self.describe(session_id)
@@ -254,25 +257,14 @@ class OwnerSessions:
             door: Door
             try:
                 session = await stack.enter_async_context(self._use(session_id))
-                await self.hub.resuming.before_request(session)
+                if carries_on:
+                    await self.hub.resuming.before_request(session)
                 door = session
             except SessionError as error:
                 if error.code is not ErrorCode.BUSY:
                     raise
                 door = await self.agent.remote(session_id)
             yield door
-
-    @contextlib.asynccontextmanager
-    async def held(self, session_id: str) -> AsyncGenerator[AgentSession, None]:
-        """Open a session here.
-
-        Raises:
-            SessionError: BUSY when another process holds it.
-
-        """
-        await self.describe(session_id)
-        async with self._use(session_id) as session:
-            yield session
 
     @contextlib.asynccontextmanager
     async def _use(self, session_id: str) -> AsyncGenerator[AgentSession, None]:
