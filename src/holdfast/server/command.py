@@ -25,6 +25,7 @@ from holdfast.server.serving import (
     announced,
     is_loopback,
     listen,
+    run_process,
     url_of,
 )
 
@@ -53,7 +54,7 @@ def serve(**flags: object) -> None:
     A second signal aborts the queries.
     """
     log_to_stderr()
-    asyncio.run(_serve(flags))
+    run_process(_serve(flags))
 
 
 @click.command(
