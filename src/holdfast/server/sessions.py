@@ -59,7 +59,11 @@ class Hub:
         self._known_owners = owners
         self.settings = settings
         self.streams = StreamLimit(settings)
-        limits = PoolLimits(sessions=settings.sessions, idle_seconds=settings.idle_seconds)
+        limits = PoolLimits(
+            sessions=settings.sessions,
+            per_owner=settings.sessions_per_owner,
+            idle_seconds=settings.idle_seconds,
+        )
         self._pool: SessionPool[AgentSession] = SessionPool(
             self._open_session, limits=limits, on_closed=self._note_closed
         )
