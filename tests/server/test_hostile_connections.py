@@ -6,8 +6,9 @@ import socket
 
 import pytest
 
-from holdfast.server import ServerSettings
+from holdfast.server import Access, ApiKey, ServerSettings, new_token
 from holdfast.server import serving as serving_module
+from holdfast.server.access import digest_of
 from holdfast.server.connections import HEAD_BYTES, HttpConnection, stalled_in
 from holdfast.testing import Gate, says
 from tests.scripted_agents import make_agent
@@ -118,6 +119,32 @@ async def test_several_credentials_are_none() -> None:
         for given in (credentials, credentials[::-1]):
             told = await _told(served, _head(served, "GET /api/v1/info HTTP/1.1", *given))
             assert told.startswith(b"HTTP/1.1 401 ")
+
+
+async def test_an_owner_imports_one_file_at_a_time_and_others_do_not_wait() -> None:
+    key = new_token()
+    access = Access(TOKEN, keys=[ApiKey(digest=digest_of(key), owner="ana")])
+    agent, _ = make_agent([])
+    other, _ = make_agent([], owner="ana")
+    file = b'[{"role": "user", "content": "hello"}]'
+    line, kind = "POST /api/v1/sessions:import HTTP/1.1", "content-type: application/octet-stream"
+    own, hers = f"authorization: Bearer {TOKEN}", f"authorization: Bearer {key}"
+    size = f"content-length: {len(file)}"
+    async with other, serving(agent, access=access, agents={"ana": other}.get) as served:
+        sessions = served.app.hub.owner("local")
+        host, port = served.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(_head(served, line, kind, own, size) + file[:-1])
+        while not sessions.importing.locked():
+            await served.call("GET", "/healthz")
+        next_one = asyncio.ensure_future(_told(served, _head(served, line, kind, own, size) + file))
+        told = await _told(served, _head(served, line, kind, hers, size) + file)
+        assert told.startswith(b"HTTP/1.1 201 ")
+        assert not next_one.done()
+        writer.write(file[-1:])
+        assert (await reader.read()).startswith(b"HTTP/1.1 201 ")
+        writer.close()
+        assert (await next_one).startswith(b"HTTP/1.1 201 ")
 
 
 @pytest.mark.slow

@@ -245,6 +245,8 @@ class OwnerSessions:
         self.hub = hub
         self.agent = agent
         self.owner = owner
+        self.importing = asyncio.Lock()
+        """Held while a session is made from a file."""
         self._pool = pool
 
     async def describe(self, session_id: str) -> SessionDescription:
