@@ -102,6 +102,36 @@ def test_keys_are_shown_once_and_kept_as_digests(
     assert call(place, monkeypatch, "keys", "add", "not an owner").code != 0
 
 
+@pytest.mark.parametrize(
+    ("blocked", "arguments"),
+    [
+        ("holdfast", ["keys", "list"]),
+        ("holdfast", ["keys", "add", "ana"]),
+        ("holdfast", ["serve", "--port", "0"]),
+        ("holdfast/server-keys.json", ["keys", "list"]),
+        ("holdfast/server-keys.json", ["keys", "add", "ana"]),
+        ("holdfast/server-keys.json", ["serve", "--port", "0"]),
+        ("holdfast/server.json", ["serve", "--port", "0"]),
+    ],
+)
+def test_a_state_folder_that_cannot_be_used_is_named(
+    blocked: str, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path)
+    path = Path(place.environment["HOME"]) / ".local/state" / blocked
+    if path.suffix:  # a folder where a file should be
+        path.mkdir(parents=True, mode=0o700)
+    else:
+        path.parent.mkdir(parents=True)
+        path.write_text("a file where a folder should be")
+    before = sorted(tmp_path.rglob("server*"))
+    done = call(place, monkeypatch, *arguments)
+    assert done.code == 2
+    assert "CONFIG_INVALID" in done.err
+    assert f"{path}" in done.err
+    assert sorted(tmp_path.rglob("server*")) == before
+
+
 @pytest.mark.slow
 def test_other_commands_open_no_socket(tmp_path: Path) -> None:
     place = Place(tmp_path)

@@ -1,7 +1,9 @@
 """`holdfast serve`, `rpc` and `keys`: this user's sessions for programs, and keys for others."""
 
 import asyncio
+import contextlib
 import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -85,9 +87,13 @@ async def _serve(flags: dict[str, Any]) -> None:
     sock = listen(
         flags["host"], flags["port"], is_protected=tls is not None or flags["behind_proxy"]
     )
-    if not (flags["hosts"] or is_loopback(flags["host"])):
-        sock.close()
-        raise click.UsageError("name the hosts that clients use with --allow-host")
+    with contextlib.closing(sock):
+        if not (flags["hosts"] or is_loopback(flags["host"])):
+            raise click.UsageError("name the hosts that clients use with --allow-host")
+        await _serve_on(sock, flags, tls)
+
+
+async def _serve_on(sock: socket.socket, flags: dict[str, Any], tls: Certificate | None) -> None:
     token, folder = new_token(), state_folder()
     settings = ServerSettings(
         hosts=frozenset(each.lower() for each in flags["hosts"]),

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import gc
 import ipaddress
-import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Generator, Mapping
@@ -18,6 +17,7 @@ import uvicorn
 from holdfast import ConfigError, ErrorCode
 from holdfast.server.app import HoldfastApp
 from holdfast.server.connections import HttpConnection, abort_stalled
+from holdfast.server.key_file import write_private
 from holdfast.vocabulary.late_names import late_module
 
 STATE_FILE = "server.json"
@@ -196,13 +196,8 @@ def url_of(sock: socket.socket, *, has_tls: bool) -> str:
 @contextlib.contextmanager
 def announced(folder: Path, state: ServerState) -> Generator[Path, None, None]:
     """Keep the state file (0600) while the block runs; a file of a later server stays."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path, new = folder / STATE_FILE, folder / f"{STATE_FILE}.{state.pid}"
-    new.unlink(missing_ok=True)
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(msgspec.json.encode(state))
-    new.replace(path)
+    path = folder / STATE_FILE
+    write_private(path, msgspec.json.encode(state))
     try:
         yield path
     finally:
