@@ -1,7 +1,7 @@
 """Routes about the server itself: health, the OpenAPI document, login, models, tools, usage."""
 
 import asyncio
-from functools import cache
+from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -88,12 +88,12 @@ async def readiness(call: Call) -> Answer:
 
 async def openapi(call: Call) -> Answer:
     """Return the OpenAPI document."""
-    return Answer(_encoded_document(call.server.operations))
+    return Answer(_encoded_document(call.server.operations, call.root))
 
 
-@cache
-def _encoded_document(operations: tuple[Operation, ...]) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(document(operations)))
+@lru_cache(maxsize=4)
+def _encoded_document(operations: tuple[Operation, ...], root: str) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(document(operations, root=root)))
 
 
 async def log_in(call: Call) -> Answer:
