@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from holdfast.server import create_app
+from holdfast.server.app import OPERATIONS
 from holdfast.testing import says
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, serving
@@ -28,7 +29,7 @@ async def test_a_session_of_another_project_can_be_read_and_a_message_to_it_says
     async with serving(agent) as served:
         path = f"{SESSIONS}/{session_id}"
         assert (await served.call("GET", f"{path}/messages"))[0] == 200
-        for route, body in (("messages", {"content": "and now?"}), ("fork", {}), ("resume", {})):
+        for route, body in (("messages", {"content": "and now?"}), ("rewind", {}), ("resume", {})):
             status, problem = await served.call("POST", f"{path}/{route}", body)
             assert (status, problem["code"]) == (409, "OTHER_PROJECT"), route
             assert "'/there'" in problem["detail"]
@@ -127,3 +128,10 @@ async def test_paths_of_a_mounted_application_begin_where_it_is_mounted() -> Non
         assert shown.status_code == 200
         assert (await http.get("/ai/openapi.json")).json()["servers"] == [{"url": "/ai"}]
         await app.close()
+
+
+def test_the_page_lists_every_route() -> None:
+    page = (Path(__file__).parents[2] / "docs/server.md").read_text()
+    table = page.partition("<!-- routes -->\n")[2].partition("\n\n")[0].splitlines()
+    rows = [f"| `{each.method} {each.path}` | {each.summary} |" for each in OPERATIONS]
+    assert table == ["| route | does |", "|---|---|", *rows]
