@@ -16,12 +16,21 @@ _EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.parametrize("command", [("serve", "--port", "0"), ("rpc",)])
-def test_a_store_that_is_none_is_refused_before_a_client_is_told_of_the_server(
-    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("store", "told"), [("foo:bar", "'foo' is not a store"), ("sqlite:folder", "Is a directory")]
+)
+def test_a_store_that_cannot_be_used_is_refused_before_a_client_is_told_of_the_server(
+    command: tuple[str, ...],
+    store: str,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    done = call(Place(tmp_path), monkeypatch, *command, "--store", "foo:bar")
-    assert done.code == 2
-    assert "'foo' is not a store" in done.err
+    place = Place(tmp_path)
+    (place.project / "folder").mkdir()
+    done = call(place, monkeypatch, *command, "--store", store)
+    assert done.code in {1, 2}
+    assert told in done.err
     assert "Traceback" not in done.err
     assert "http://" not in done.err
     assert not list(tmp_path.rglob("server.json"))
@@ -100,3 +109,11 @@ def test_keys_say_how_long_they_are_valid_and_how_they_are_removed(
         refused = call(place, monkeypatch, "keys", "remove", wrong)
         assert refused.code != 0
         assert "holdfast keys list" in refused.err
+
+
+def test_the_doctor_names_the_extra_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = call(Place(tmp_path), monkeypatch, "doctor").out
+    (line,) = [each for each in told.splitlines() if "extras:" in each]
+    assert "server" in line.partition("; not:")[0]

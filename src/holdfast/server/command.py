@@ -101,7 +101,7 @@ def rpc(**flags: object) -> None:
 
 async def _rpc(flags: dict[str, Any]) -> None:
     async with _agent_maker(flags)(None, has_tools=True) as agent:
-        check_store(agent)
+        await check_store(agent)
         await warn_without_model(agent)
         await serve_stdio(agent, OPERATIONS)
 
@@ -137,7 +137,7 @@ async def _serve_on(
         return others[owner]
 
     async with make(None, has_tools=True) as agent:
-        check_store(agent)
+        await check_store(agent)
         known = own_keys_only_read(KeyFile(folder).keys, owner=agent.owner, has_tools=has_tools)
         access = Access(state.token, owner=agent.owner, keys=known)
         app = create_app(agent, access=access, agents=agent_of, settings=settings)

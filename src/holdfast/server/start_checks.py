@@ -10,21 +10,24 @@ import msgspec
 
 from holdfast import Agent
 from holdfast.administration import list_local_models
+from holdfast.administration.unowned import LeftQueries
 from holdfast.server.access import ApiKey, KeySource
 
 _LOCAL = "local/"
 
 
-def check_store(agent: Agent) -> None:
-    """Refuse a store that cannot be made, before a client is told of the server.
+async def check_store(agent: Agent) -> None:
+    """Refuse a store that cannot be used, before a client is told of the server.
 
     A database that does not answer yet is not refused: the server waits for it.
 
     Raises:
         ConfigError: CONFIG_INVALID for one that is none, CONFIG_MISSING without its extra.
+        StoreError: UNAVAILABLE for files that cannot be read or written.
 
     """
-    _ = agent.sessions.unowned  # makes the store
+    if isinstance(agent.sessions.unowned, LeftQueries):  # a store of this machine
+        await agent.sessions.list(limit=1)
 
 
 async def warn_without_model(agent: Agent) -> None:
@@ -37,8 +40,8 @@ async def warn_without_model(agent: Agent) -> None:
     if name in absent:
         told = (
             f"warning: queries will fail: no key of a provider is found, and the model {model} is "
-            "not on this machine. Set a key such as ANTHROPIC_API_KEY and start again, or run "
-            f"`holdfast models pull {name}`"
+            "not on this machine. Set a key such as ANTHROPIC_API_KEY and start again, or install "
+            f"the extra `local` and run `holdfast models pull {name}`"
         )
         click.echo(told, err=True)
 
