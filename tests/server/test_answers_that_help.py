@@ -50,6 +50,21 @@ async def test_a_session_is_found_by_its_name() -> None:
             assert (status, page["data"]) == (200, [])
 
 
+async def test_messages_are_read_from_the_end_backwards() -> None:
+    agent, _ = make_agent([says(each) for each in ("one", "two", "three")])
+    async with serving(agent) as served:
+        path = f"{SESSIONS}/{await served.new_session()}/messages"
+        for number in range(3):
+            sent = {"content": f"question {number}"}
+            await served.call("POST", path, sent, headers={"prefer": "wait=30"})
+        _, everything = await served.call("GET", path)
+        _, last = await served.call("GET", f"{path}?newest=true&limit=4")
+        first_id = last["data"][0]["message"]["id"]
+        _, before = await served.call("GET", f"{path}?before={first_id}&limit=4")
+        assert [*before["data"], *last["data"]] == everything["data"]
+        assert len(last["data"]) == 4
+
+
 @pytest.mark.parametrize(
     ("body", "told"),
     [

@@ -82,6 +82,8 @@ class MessagesQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: Limit = 100
     before: Name | None = None
     after: Name | None = None
+    newest: bool = False
+    """Whether the last ones are returned, and not the first; oldest first all the same."""
 
 
 class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,9 +228,11 @@ async def list_messages(call: Call) -> Answer:
     """Return messages with the `seq` that they reach to."""
     query: MessagesQuery = call.query
     found = await call.sessions.describe(call.path["session_id"])
+    limit = None if query.newest else query.limit
     page = await call.sessions.agent.sessions.messages(
-        found.id, limit=query.limit, before=query.before, after=query.after
+        found.id, limit=limit, before=query.before, after=query.after
     )
+    page = page[-query.limit :] if query.newest else page
     return Answer(MessagePage(data=page, watermark=found.head))
 
 
