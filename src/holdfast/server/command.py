@@ -27,6 +27,7 @@ from holdfast.server.serving import (
     announced,
     is_loopback,
     listen,
+    run_process,
     url_of,
 )
 from holdfast.server.start_checks import check_store, own_keys_only_read, warn_without_model
@@ -79,7 +80,7 @@ def serve(**flags: object) -> None:
 
     A second signal aborts the queries.
     """
-    asyncio.run(_serve(flags))
+    run_process(_serve(flags))
 
 
 @click.command(
