@@ -11,6 +11,7 @@ from starlette.routing import Mount
 from holdfast.server import create_app
 from holdfast.server.app import OPERATIONS
 from holdfast.testing import says
+from holdfast.vocabulary.parts import MediaPart, TextPart
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, serving
 
@@ -48,6 +49,21 @@ async def test_a_session_is_found_by_its_name() -> None:
         for other in ("ana", made):
             status, page = await served.call("GET", f"{SESSIONS}?name={other}")
             assert (status, page["data"]) == (200, [])
+
+
+async def test_a_message_has_text_and_media_as_the_guide_writes_them() -> None:
+    agent, provider = make_agent([says("A dot.")])
+    parts = [
+        {"type": "text", "text": "What is this?"},
+        {"type": "media", "mime": "image/png", "data": "AAAA"},
+    ]
+    async with serving(agent) as served:
+        path = f"{SESSIONS}/{await served.new_session()}/messages"
+        wait = {"prefer": "wait=30"}
+        status, ended = await served.call("POST", path, {"content": parts}, headers=wait)
+        assert (status, ended["text"]) == (200, "A dot.")
+    (request,) = provider.requests
+    assert [type(part) for part in request.messages[0].parts] == [TextPart, MediaPart]
 
 
 async def test_messages_are_read_from_the_end_backwards() -> None:
