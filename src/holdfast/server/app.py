@@ -37,7 +37,10 @@ OPERATIONS = (
     *SHARE_OPERATIONS,
 )
 _CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
-_DETAILS = {404: "there is no such route", 405: "this route does not have this method"}
+_DETAILS = {
+    404: "there is no such route; GET /openapi.json lists them",
+    405: "this route does not have this method",
+}
 
 
 class HoldfastApp:
@@ -138,7 +141,7 @@ def _cors(settings: ServerSettings) -> list[Middleware]:
             CORSMiddleware,
             allow_origins=sorted(settings.origins),
             allow_methods=["GET", "POST", "PATCH", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "Prefer"],
+            allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "Prefer", "If-Match"],
             expose_headers=["Location", "ETag"],
         )
     ]

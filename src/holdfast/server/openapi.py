@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast import __version__
-from holdfast.server.operations import JSON, Nothing, Operation
+from holdfast.server.operations import FILE_TYPES, JSON, Nothing, Operation
 from holdfast.server.problems import PROBLEM_TYPE, ProblemBody
 
 _REF = "#/components/schemas/{name}"
@@ -21,8 +21,8 @@ _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"cookie": []}]
 
 
-def document(operations: Sequence[Operation]) -> dict[str, Any]:
-    """Return the document for some operations."""
+def document(operations: Sequence[Operation], *, root: str = "") -> dict[str, Any]:
+    """Return the document for some operations, of an application that is mounted at `root`."""
     schemas, components = _schemas_of(operations)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
@@ -36,6 +36,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
             "version": __version__,
             "description": "Sessions with language models, over HTTP.",
         },
+        "servers": [{"url": root or "/"}],
         "paths": paths,
         "components": {
             "schemas": components,
@@ -76,7 +77,8 @@ def _described(
         "security": [] if operation.scope is None else _SECURITY,
     }
     if operation.body is bytes:
-        content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        file = {"schema": {"type": "string", "format": "binary"}}
+        content = dict.fromkeys(FILE_TYPES, file)
         described["requestBody"] = {"required": True, "content": content}
     elif operation.body is not None:
         schema = schemas[id(operation.body)]
