@@ -132,6 +132,18 @@ async def test_pages_of_other_origins_are_refused_unless_they_are_named(
     assert told["x-content-type-options"] == "nosniff"
 
 
+async def test_a_navigation_from_another_site_may_read_but_not_change() -> None:
+    agent, _ = make_agent([])
+    app = create_app(agent, token=TOKEN)
+    foreign = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")]
+    headers = [("host", "localhost:4000"), *BEARER.items(), *foreign]
+    changes = [each for each in OPERATIONS if each.method != "GET"]
+    for operation in changes:
+        path = _path(operation, new_session_id())
+        status, _, body = await ask(app, path, operation.method, headers=headers)
+        assert (status, json.loads(body)["code"]) == (403, "ORIGIN_REFUSED"), operation.name
+
+
 @pytest.mark.parametrize(
     ("more", "is_refused"),
     [

@@ -134,5 +134,6 @@ async def test_a_failure_that_was_not_foreseen_is_logged_without_secrets_and_ans
         status, problem = await served.call("GET", "/fails")
     assert (status, problem["code"]) == (500, "INTERNAL")
     assert "RuntimeError" in caplog.text
+    assert f"X-Request-Id: {problem['request_id']}" in caplog.text
     for secret in (key, TOKEN):
         assert secret not in caplog.text + json.dumps(problem)

@@ -88,6 +88,7 @@ async def _serve(flags: dict[str, Any]) -> None:
     settings = ServerSettings(
         hosts=frozenset(each.lower() for each in flags["hosts"]),
         origins=frozenset(each.lower() for each in flags["origins"]),
+        behind_tls=flags["behind_proxy"],
         resume=not flags["no_resume"],
     )
     url = url_of(sock, has_tls=tls is not None)

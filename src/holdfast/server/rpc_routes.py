@@ -51,7 +51,7 @@ class RpcEndpoint:
                 check_same_site(request.headers)
             content = await json_of(request)
         except ProblemError as problem:
-            return problem_response(problem)
+            return problem_response(problem, request.scope)
         answered = await RpcConnection(self._methods, caller=lambda: principal).answer(content)
         if answered is None:
             return Response(status_code=_NO_CONTENT)
