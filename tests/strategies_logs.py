@@ -17,6 +17,7 @@ from holdfast.blocks.conversation.fold import SessionFold, fold_entries
 from holdfast.ports.clock import Stamp
 from holdfast.testing import FakeClock
 from holdfast.vocabulary.approvals import CallFacts, ChildApproval, Ruling
+from holdfast.vocabulary.commands import CommandEnded, new_command_id
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.context_files import ContextLoaded, Skill
 from holdfast.vocabulary.entries import (
@@ -381,6 +382,7 @@ def _between_queries(log: LogWriter) -> list[Callable[[], Entry]]:
         lambda: ContextLoaded(**stamp(), skills=(Skill(name="sail"),)),
         lambda: UsageReported(**stamp()),
         lambda: TranscriptMirrored(**stamp(), lines=({"type": "user", "uuid": "u1"},)),
+        lambda: CommandEnded(**stamp(), command_id=new_command_id(), result={"is_done": True}),
         lambda: UnknownEntry(**stamp(), stored_kind="later.invention"),
         lambda: _compaction(log),
         lambda: _edit(log),

@@ -10,9 +10,9 @@ from holdfast.agent.agent import (
     run_agent_stream,
 )
 from holdfast.agent.query_stream import QueryStream
+from holdfast.agent.remote import AgentRemote
 from holdfast.agent.retrying import with_retry
 from holdfast.agent.session import AgentSession
-from holdfast.agent.verbs import AgentRemote
 from holdfast.blocks.error_classification import to_agent_error
 from holdfast.blocks.tool_registry.tool import tool
 from holdfast.ports.abort import AbortController, AbortSignal

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Agent, AgentSession, ErrorCode, QueryStarted, tool
-from holdfast.agent.verbs import AgentRemote
+from holdfast.agent.remote import AgentRemote
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import Gate, ScriptedProvider, calls, says
 from holdfast.testing.scripted_provider import Step

@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast import Agent
+from holdfast import Agent, AgentSession
 from holdfast.server import Access, ServerSettings
 from holdfast.server.access import Principal
 from holdfast.server.app import OPERATIONS
@@ -74,7 +74,8 @@ async def test_a_subscription_that_is_not_read_is_closed_with_a_cursor_to_go_on_
         await reader.ask("session/events", session_id=session_id)
         await reader.until(lambda told: told.get("params", {}).get("kind") == "log.synced")
         reader.is_reading.clear()
-        async with reader.hub.owner("local").held(session_id) as held:
+        async with reader.hub.owner("local").door(session_id) as held:
+            assert isinstance(held, AgentSession)
             await held.chat("two")
             await held.chat("three")
         reader.is_reading.set()

@@ -10,6 +10,7 @@ import pytest
 from tests.cli.commands import Place
 from tests.cli.scripted_server import ScriptedServer, Turn, scripted_server
 from tests.server.nodes import Follower, Node, nodes, start_node
+from tests.server.serving import Sent
 from tests.stores.postgresql.server import APP_ROLE, PostgresServer
 
 CLIENTS = 12
@@ -169,6 +170,55 @@ async def test_a_server_that_does_not_hold_a_session_answers_for_it(
             assert (await other.call("GET", f"{path}{route}"))[0] == 200, route
         listed = await other.must("GET", SESSIONS)
         assert [SESSIONS + "/" + each["id"] for each in listed["data"]] == [path]
+
+
+async def test_history_and_settings_are_changed_at_any_server_also_when_the_holder_is_killed(
+    postgres: PostgresServer, database: str, tmp_path: Path, provider: ScriptedServer
+) -> None:
+    long = "word " * 400
+    turns = [Turn("One."), Turn("Two."), Turn("What was said."), Turn("Three.")]
+    provider.turns = turns
+    place = Place(tmp_path, provider)
+    async with nodes(place, _store(postgres, database)) as (holder, other):
+        path = await _new_session(holder)
+        for text in (f"a {long}", f"b {long}"):
+            await holder.must("POST", f"{path}/messages", {"content": text}, prefer="wait=30")
+        page = await other.must("GET", f"{path}/messages")
+        ids = [each["message"]["id"] for each in page["data"]]
+        to = {"message_id": ids[1]}
+        tried = await other.must("POST", f"{path}/rewind", {**to, "files": True, "dry_run": True})
+        assert (tried["rewind"]["is_done"], tried["rewind"]["messages"]) == (False, ids[2:])
+        assert (await other.must("POST", f"{path}/rewind", to))["rewind"]["is_done"]
+        await other.must("POST", f"{path}/rewind", {})
+        compaction = await other.must("POST", f"{path}/compact", {"instructions": "the words"})
+        assert "What was said." in compaction["summary"]
+        fork = await other.must("POST", f"{path}/fork", {"at_message_id": ids[1]})
+        assert f"{SESSIONS}/{fork['parent']}" == path
+        model = "anthropic/claude-opus-4-8"
+        assert (await other.must("PATCH", path, {"model": model}))["model"] == model
+        told = await other.must("POST", f"{path}/resume", {})
+        assert (told["resumed"], told["compactions_applied"]) == (False, 1)
+        assert told["model"] == "claude-opus-4-8"
+        await holder.kill()
+        # The store sees that the process of the holder has ended; this server opens the session.
+        assert (await other.must("POST", f"{path}/rewind", to))["rewind"]["is_done"]
+        answer = await other.must("POST", f"{path}/messages", {"content": "c"}, prefer="wait=30")
+        assert answer["text"] == "Three."
+        page = await other.must("GET", f"{path}/messages")
+        assert [each["message"]["id"] for each in page["data"]][:2] == ids[:2]
+        ended = [event for event in await _log(other, path) if event.kind == "command.ended"]
+        assert len({event.data["command_id"] for event in ended}) == len(ended) >= 5
+
+
+async def _log(node: Node, path: str) -> list[Sent]:
+    """Return the entries of a session."""
+    found: list[Sent] = []
+    async with node.events(path, after=0) as events:
+        async for event in events:
+            if event.kind == "log.synced":
+                break
+            found.append(event)
+    return found
 
 
 @pytest.mark.parametrize("decision", ["allow_once", "reject_once"])

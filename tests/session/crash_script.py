@@ -1,9 +1,9 @@
 """A session in several acts, each played by a process of its own that may die at any write.
 
 Together they approve, deny, answer twice, steer, send from outside, go back, take that back, fork,
-open with other settings, compact, and carry on after a crash. Tests start this program as
-`crash_script KIND` and ask it line by line to have an act played in a folder and killed:
-`NUMBER ACT FOLDER` is answered with `CODE CALLS`.
+open with other settings, compact, do most of it from outside, and carry on after a crash. Tests
+start this program as `crash_script KIND` and ask it line by line to have an act played in a folder
+and killed: `NUMBER ACT FOLDER` is answered with `CODE CALLS`.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from holdfast import Agent, AgentSession, ApprovalRequest
-from holdfast.agent.verbs import AgentRemote
+from holdfast.agent.remote import AgentRemote
 from holdfast.ports.session_store import Store
 from holdfast.testing import ScriptedProvider, calls, says
 from holdfast.testing.promises import require_same
@@ -45,6 +45,7 @@ Act = Literal[
     "send_from_outside",
     "open_anew",
     "compact",
+    "ask_from_outside",
 ]
 ACTS: tuple[Act, ...] = (
     "answer_at_rest",
@@ -56,6 +57,7 @@ ACTS: tuple[Act, ...] = (
     "send_from_outside",
     "open_anew",
     "compact",
+    "ask_from_outside",
 )
 CUT_OFF: Act = "be_cut_off"
 """The act that ends with a death of its own."""
@@ -64,7 +66,7 @@ TOOLS = {"write": "write_line", "ask": "write_if_allowed"}
 """The tool that a word of a prompt stands for."""
 LEFT_RUNNING = {"linger", "u", "v"}
 """What a process that is cut off, and only one, asks to have written."""
-WRITTEN = {*"abdfhijkmnopqrstwxz", "end", "aa", "bb", "cc", "dd", "ee"}
+WRITTEN = {*"abdfhijkmnopqrstwxz", "end", "aa", "bb", "cc", "dd", "ee", "ff", "gg"}
 """What is written in the end. What was denied, or made void by a prompt, is not."""
 _WISH = re.compile(rf"({'|'.join(TOOLS)}) (\w+)")
 
@@ -282,6 +284,21 @@ class Script:
             await trunk.chat("write dd")
         async with self._holding(TRUNK) as trunk:
             await trunk.chat("write ee")
+
+    async def ask_from_outside(self) -> None:
+        """Go back, undo that, configure, compact and fork from outside, and without a holder."""
+        async with self._holding(TRUNK) as trunk:
+            await trunk.chat("write ff")
+            await trunk.rewind_from_outside("ff")
+            await trunk.undo_from_outside()
+            await trunk.configure_from_outside("0.375")
+            await trunk.compact_from_outside()
+            await trunk.chat("write gg")
+            await trunk.fork_from_outside("gg")
+        async with self._other() as other:
+            remote = await other.remote(TRUNK)
+            await remote.configure(temperature=0.75)
+            self._note_from_outside(remote, "configured", "0.75")
 
     def _note_from_outside(self, remote: AgentRemote, deed: Deed, subject: str) -> None:
         self._notes.add(Acknowledged(deed=deed, session_id=remote.session_id, subject=subject))

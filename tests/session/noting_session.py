@@ -11,7 +11,7 @@ from typing import Literal, Self
 import msgspec
 
 from holdfast import AgentSession
-from holdfast.agent.verbs import AgentRemote
+from holdfast.agent.remote import AgentRemote
 from holdfast.testing.promises import (
     require,
     require_error,
@@ -195,6 +195,40 @@ class NotingSession:
         fork = await self.session.fork(after=answer_that_calls(self.session, line).id, name=name)
         self._note("fork", str(fork.session_id), tuple(message.id for message in fork.messages))
         return fork
+
+    # From outside, with an outcome.
+
+    async def rewind_from_outside(self, line: str) -> None:
+        """Have the holder go back to the answer that calls for a line."""
+        message_id = answer_that_calls(self.session, line).id
+        await self._remote.rewind(to=message_id)
+        self._note("rewind", message_id, await self._stored_ids())
+        await self.until_idle()
+
+    async def undo_from_outside(self) -> None:
+        """Have the holder take the last rewind back."""
+        await self._remote.undo_rewind()
+        self._note("undo", "", await self._stored_ids())
+        await self.until_idle()
+
+    async def configure_from_outside(self, temperature: str) -> None:
+        """Have the holder change a setting."""
+        await self._remote.configure(temperature=float(temperature))
+        self._note("configured", temperature)
+
+    async def compact_from_outside(self) -> None:
+        """Have the holder compact the conversation."""
+        await self._remote.compact()
+
+    async def fork_from_outside(self, line: str) -> None:
+        """Go on from an answer in a session of the caller's own."""
+        after = answer_that_calls(self.session, line).id
+        async with await self._remote.fork(after=after) as fork:
+            ids = tuple(message.id for message in fork.messages)
+            self._note("fork", str(fork.session_id), ids)
+
+    async def _stored_ids(self) -> tuple[str, ...]:
+        return tuple(message.id for message in await self._remote.messages())
 
     async def until(self, found: Callable[[Event], bool]) -> None:
         """Follow the log from its beginning until something is in it."""

@@ -8,7 +8,8 @@ from typing import Literal
 from holdfast import AgentSession
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 from tests.session.race_laws import Answer, untrue_offers
-from tests.session.race_world import KNOWN_STEPS, World
+from tests.session.race_remote import COMPACTION_REFUSALS, REMOTE_HAPPENINGS
+from tests.session.race_world import KNOWN_STEPS, World, refused
 
 _NO_APPROVAL = "apr_of_yesterday"
 
@@ -26,16 +27,6 @@ async def happen(world: World, happening: str, related: Sequence[str]) -> None:
         following = world.chance.choice(related)
         world.note(following)
         await _HAPPENINGS[following](world)
-
-
-def refused(error: AgentError, *codes: ErrorCode) -> str:
-    """Return the code of a refusal that the situation explains.
-
-    CLOSED always does, and HOOK_FAILED, because a hook of this world may take too long.
-    """
-    due = ErrorCode.CLOSED, ErrorCode.HOOK_FAILED, *codes
-    assert error.code in due, f"{error!r} is no refusal that was due"
-    return error.code
 
 
 # What a caller does to the session that it holds.
@@ -90,7 +81,8 @@ async def _drain(world: World) -> None:
 async def _rewind(world: World) -> None:
     await world.until_idle()
     session = world.session
-    messages = session.messages
+    # The summary that a conversation begins with after a compaction is no message of the log.
+    messages = [item for item in session.messages if not item.id.endswith("_summary")]
     if messages:
         target = world.chance.choice(messages[-3:] if world.by_chance(0.7) else messages).id
         await _move(world, session, lambda: session.rewind(to=target))
@@ -111,6 +103,7 @@ async def _move(
     except AgentError as error:
         refused(error, ErrorCode.BUSY, *codes)
     else:
+        world.story.moves += 1
         world.story.found += untrue_offers(session.messages, world.story.runs)
 
 
@@ -140,13 +133,23 @@ async def _resume(world: World) -> None:
 
 async def _configure(world: World) -> None:
     """Change a setting, whatever runs."""
-    temperature = float(len(world.story.happenings))
+    temperature = world.new_temperature()
     try:
         await world.session.configure(temperature=temperature)
     except AgentError as error:
         refused(error)
     else:
         world.story.configured.append(temperature)
+
+
+async def _compact(world: World) -> None:
+    await world.until_idle()
+    try:
+        made = await world.session.compact()
+    except AgentError as error:
+        refused(error, *COMPACTION_REFUSALS)
+    else:
+        world.story.compactions.append(made.id)
 
 
 async def _reopen(world: World) -> None:
@@ -318,7 +321,9 @@ _HAPPENINGS: dict[str, Callable[[World], Awaitable[object]]] = {
     "resume": _resume,
     "reopen": _reopen,
     "configure": _configure,
+    "compact": _compact,
     "look": _look,
+    **REMOTE_HAPPENINGS,
 }
 
 HAPPENINGS = (*_HAPPENINGS, "result", "error", "timeout")
@@ -337,6 +342,14 @@ THEMES: dict[str, Sequence[str]] = {
     "prompts": ("prompt", "steer", "remote prompt", "drain", "close", "reopen", "cancelled open"),
     "openings": ("reopen", "configure", "remote prompt", "approve", "remote approve", "prompt"),
     "branches": ("rewind", "undo", "fork", "resume", "approve", "two answers"),
+    "commands": (
+        *REMOTE_HAPPENINGS,
+        "compact",
+        "close",
+        "reopen",
+        "remote prompt",
+        "cancelled open",
+    ),
 }
 """What belongs together: things that meet more often than others in the same race."""
 

@@ -3,10 +3,13 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 from holdfast.blocks.conversation.paths import current_path
 from holdfast.serialization.canonical import arguments_hash
+from holdfast.vocabulary.commands import CommandEnded
+from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     ApprovalRequested,
     ApprovalSettled,
@@ -20,6 +23,7 @@ from holdfast.vocabulary.entries import (
     SessionChanged,
     ToolStarted,
 )
+from holdfast.vocabulary.ids import EntryId
 from holdfast.vocabulary.messages import Message
 from holdfast.vocabulary.parts import ToolCallPart, ToolResultPart
 
@@ -56,6 +60,10 @@ class Story:
     prompts: dict[str, Receipt] = field(default_factory=dict)
     configured: list[float] = field(default_factory=list)
     """The values that a setting was given, each only once."""
+    moves: int = 0
+    """How many rewinds and undos were acknowledged."""
+    compactions: list[str] = field(default_factory=list)
+    """The ids of the compactions that callers got."""
     found: list[str] = field(default_factory=list)
     """Violations that were seen where nothing could be raised."""
 
@@ -82,6 +90,7 @@ def check_story(story: Story, log: Sequence[Entry]) -> None:
     _check_calls(story, log)
     _check_prompts(story, log)
     _check_settings(story, log)
+    _check_commands(story, log)
 
 
 def check_log(log: Sequence[Entry]) -> None:
@@ -101,12 +110,25 @@ def check_log(log: Sequence[Entry]) -> None:
 
 
 def check_all_settled(log: Sequence[Entry]) -> None:
-    """Check that no question waits; one that was rewound before it was answered never will."""
-    asked = {
-        entry.approval_id for entry in current_path(log) if isinstance(entry, ApprovalRequested)
+    """Check that no question waits; one that was rewound before it was answered never will.
+
+    Nor will one whose call was denied, or started, on another path: that counts on every path.
+    """
+    calls = {
+        entry.approval_id: entry.arguments_hash
+        for entry in log
+        if isinstance(entry, ApprovalRequested)
     }
-    settled = {entry.approval_id for entry in log if isinstance(entry, ApprovalSettled)}
-    assert asked <= settled, "a question waits in a session that is at rest"
+    settled = [entry for entry in log if isinstance(entry, ApprovalSettled)]
+    decided = {calls[entry.approval_id] for entry in settled if entry.decision == "denied"}
+    decided |= {entry.arguments_hash for entry in log if isinstance(entry, ToolStarted)}
+    asked = {
+        entry.approval_id
+        for entry in current_path(log)
+        if isinstance(entry, ApprovalRequested) and entry.arguments_hash not in decided
+    }
+    waiting = asked - {entry.approval_id for entry in settled}
+    assert not waiting, f"{waiting} wait in a session that is at rest"
 
 
 def _steps_started(log: Sequence[Entry]) -> list[int]:
@@ -151,6 +173,25 @@ def _check_settings(story: Story, log: Sequence[Entry]) -> None:
     lost = set(story.configured) - configured.keys()
     assert not lost, f"{lost} were configured, and the log does not have them"
     assert all(count == 1 for count in configured.values())
+
+
+def _check_commands(story: Story, log: Sequence[Entry]) -> None:
+    """Check that a command has one end, in the append of its effect, and none is lost."""
+    ends = Counter(entry.command_id for entry in log if isinstance(entry, CommandEnded))
+    assert all(count == 1 for count in ends.values()), f"commands ended twice: {ends}"
+    for before, entry in pairwise(log):
+        if isinstance(entry, CommandEnded) and entry.error is None:
+            assert isinstance(before, Rewound | SessionChanged) or _compacted(entry, log), entry
+    moves = sum(isinstance(entry, Rewound) for entry in log)
+    assert moves >= story.moves, f"{story.moves} moves were acknowledged, the log has {moves}"
+    made = Counter(entry.id for entry in log if isinstance(entry, Compaction))
+    lost = [item for item in story.compactions if made[EntryId(item)] != 1]
+    assert not lost, f"{lost} were made, and the log does not have them once"
+
+
+def _compacted(ended: CommandEnded, log: Sequence[Entry]) -> bool:
+    made = (ended.result or {}).get("compaction_id")
+    return any(isinstance(entry, Compaction) and entry.id == made for entry in log)
 
 
 def _check_answers(story: Story, log: Sequence[Entry]) -> None:

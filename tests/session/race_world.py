@@ -11,7 +11,7 @@ from holdfast.hooks import AfterQuery, AfterTool, BeforeQuery, BeforeTool, Hooks
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import LoopClock, ScriptedProvider, calls, says
 from holdfast.vocabulary.approvals import Decision
-from holdfast.vocabulary.errors import ErrorCode, ProviderError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, ProviderError
 from holdfast.vocabulary.events import Busy
 from holdfast.vocabulary.requests import ModelRequest
 from holdfast.vocabulary.settings import RetrySettings
@@ -35,6 +35,16 @@ _PATIENCE = 5.0
 """Virtual seconds after which an approver gives up that leaves the answer to others."""
 
 
+def refused(error: AgentError, *codes: ErrorCode) -> str:
+    """Return the code of a refusal that the situation explains.
+
+    CLOSED always does, and HOOK_FAILED, because a hook of this world may take too long.
+    """
+    due = ErrorCode.CLOSED, ErrorCode.HOOK_FAILED, *codes
+    assert error.code in due, f"{error!r} is no refusal that was due"
+    return error.code
+
+
 class WatchingProvider(ScriptedProvider):
     """Plays a script, goes on after its end, and checks every request as it comes."""
 
@@ -48,7 +58,10 @@ class WatchingProvider(ScriptedProvider):
         started = self._story.runs.keys() if known is None else known
         self._story.found += violations(request.messages)
         self._story.found += untrue_offers(request.messages, started)
-        self.add(says("more"))
+        if any("You summarise" in text for text in request.system):
+            self._steps.appendleft(says("This was said."))
+        else:
+            self.add(says("more"))
         return super().stream(request)
 
 
@@ -66,7 +79,7 @@ class World:
         self._has_approver = self.by_chance(0.5)
         self._longest_pause = self.chance.choice((0, 0.02, 0.2))
         self._has_hook = self.by_chance(0.3)
-        self._steps = 0
+        self._steps = self._temperatures = 0
         self.is_over = False
         """Whether everything has happened; from then on every call is approved."""
         self.store = PausingStore(self._pause) if self.by_chance(0.6) else MemoryStore()
@@ -123,6 +136,11 @@ class World:
         text = f"{kind} prompt {len(self.story.prompts)}"
         self.story.prompts[text] = "open"
         return text
+
+    def new_temperature(self) -> float:
+        """Return a value that the setting never had before."""
+        self._temperatures += 1
+        return float(self._temperatures)
 
     def keep(self, text: str) -> None:
         """Note that a prompt must be answered, unless it was taken out of the queue already."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent
-from holdfast.agent.verbs import AgentRemote
+from holdfast.agent.remote import AgentRemote
 from holdfast.vocabulary.entries import ApprovalSettled, InputQueued, QueryEnded
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.events import Event

@@ -10,12 +10,14 @@ from holdfast.blocks.approval_coordinator import ApprovalCoordinator
 from holdfast.blocks.conversation import paths
 from holdfast.blocks.conversation.tool_calls import CallRecord
 from holdfast.session import opening
+from holdfast.session.answered_commands import AnsweredCommands
 from holdfast.session.commands import SessionCommands
 from holdfast.session.live_session import LiveSession
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.recorder import SessionRecorder
-from holdfast.vocabulary.commands import Command, CommandId
+from holdfast.vocabulary.commands import AnsweredCommand, Command, CommandId, RewindSession
 from holdfast.vocabulary.errors import SessionError
+from holdfast.vocabulary.file_snapshots import RewindReport
 from tests.session.test_races import play_on_seeded_loop
 
 Report = Callable[[str], None]
@@ -74,7 +76,9 @@ def test_a_holder_that_consumes_the_commands_it_refuses_is_found(
     monkeypatch: pytest.MonkeyPatch, report: Report
 ) -> None:
     async def take(self: SessionCommands, command: Command, *, opening: bool) -> None:
-        del opening
+        if isinstance(command, AnsweredCommand):
+            await self._answer(command, opening=opening)
+            return
         try:
             await self._do(command, consumed=(command.id,))
         except SessionError:
@@ -102,6 +106,22 @@ def test_a_command_that_is_consumed_before_its_effect_is_found(
 
     monkeypatch.setattr(PromptQueue, "admit", consume_first)
     _find("a command that is consumed before its effect", "prompts", report)
+
+
+def test_a_rewind_whose_end_is_recorded_before_it_is_found(
+    monkeypatch: pytest.MonkeyPatch, report: Report
+) -> None:
+    rewind = AnsweredCommands.rewind
+
+    async def end_first(
+        self: AnsweredCommands, order: RewindSession, *, consumed: Sequence[CommandId] = ()
+    ) -> RewindReport:
+        if consumed:
+            await self._live.recorder.commit(self._ended(consumed), consumed=consumed)
+        return await rewind(self, order)
+
+    monkeypatch.setattr(AnsweredCommands, "rewind", end_first)
+    _find("a rewind whose end is recorded before it", "commands", report)
 
 
 def test_fates_of_calls_that_count_on_their_path_only_are_found(
@@ -137,9 +157,11 @@ def test_a_change_that_says_the_wrong_origin_is_found(
 ) -> None:
     change = LiveSession.change
 
-    async def mistaken(self: LiveSession, changes: Any, *, origin: Any = "configure") -> None:
+    async def mistaken(
+        self: LiveSession, changes: Any, *, origin: Any = "configure", **more: Any
+    ) -> None:
         del origin
-        await change(self, changes)
+        await change(self, changes, **more)
 
     monkeypatch.setattr(LiveSession, "change", mistaken)
     _find("a change of an unknown origin", "openings", report)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Agent
-from holdfast.agent.verbs import AgentRemote
+from holdfast.agent.remote import AgentRemote
 from holdfast.testing.store_conformance.crash_sweep import is_strace_here
 from holdfast.vocabulary.entries import ToolStarted
 from holdfast.vocabulary.errors import ErrorCode, SessionError

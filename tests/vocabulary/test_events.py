@@ -94,6 +94,7 @@ ENTRY_KINDS = {
     "hook.message",
     "usage.reported",
     "transcript.mirrored",
+    "command.ended",
 }
 
 LIVE_KINDS = {

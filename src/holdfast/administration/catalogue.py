@@ -12,18 +12,21 @@ import msgspec
 
 from holdfast.administration.descriptions import (
     ActiveContext,
+    FoundPrompt,
     SessionChanges,
     SessionDescription,
     SessionEvent,
+    SessionStats,
     SessionSummary,
     describe,
 )
 from holdfast.administration.finding import SessionFinder, refuse_unknown
+from holdfast.administration.history import usage_of
 from holdfast.ports.clock import Stamp
 from holdfast.ports.session_store import Lease, SessionFilter, SessionRecord
 from holdfast.session.notes import ProjectNote, project_notes
 from holdfast.vocabulary.commands import ChangeSession, new_command_id
-from holdfast.vocabulary.entries import SessionChanged
+from holdfast.vocabulary.entries import InputQueued, QueryStarted, SessionChanged
 from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.ids import SessionId, new_id
 from holdfast.vocabulary.json_types import JsonObject
@@ -214,7 +217,29 @@ class Catalogue(SessionFinder):
 
 
 class NotedSessions(Catalogue):
-    """The notes of a project, beside its sessions."""
+    """What is looked up beside the sessions of a project: its notes, prompts and usage."""
+
+    async def find_prompt(self, reference: str, message_id: str) -> FoundPrompt | None:
+        """Find a prompt that was sent with an id of its sender's choice; None without one."""
+        record = await self.record(reference)
+        for entry in await self._composition.store.log.read(record.id):
+            if isinstance(entry, InputQueued | QueryStarted):
+                message = entry.message
+                if message is not None and message.id == message_id:
+                    query_id = message.query_id or entry.query_id
+                    return FoundPrompt(seq=entry.seq, query_id=query_id, parts=message.parts)
+        return None
+
+    async def usage(
+        self, reference: str, *, by: Literal["day", "model"] = "day"
+    ) -> dict[str, SessionStats]:
+        """Add up what a session used for each day (UTC, such as 2026-05-17), or for each model.
+
+        A query, its tools and a compaction count for the model of the turn before their end.
+        """
+        record = await self.record(reference)
+        entries = await self._composition.store.log.read(record.id)
+        return usage_of(entries, by, model=record.model)
 
     async def notes(self) -> tuple[ProjectNote, ...]:
         """List the notes of this project, the oldest first; a text comes once."""

@@ -1,7 +1,9 @@
 """What a log says of its messages and of the session as a whole: times, costs, sums."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -25,29 +27,54 @@ from holdfast.vocabulary.errors import ErrorReport
 from holdfast.vocabulary.ids import InputId, MessageId, PartId, QueryId
 from holdfast.vocabulary.messages import AssistantMessage, Message
 from holdfast.vocabulary.parts import CompactionPart, ReminderPart, ToolResultPart
-from holdfast.vocabulary.usage import Usage, add_costs
+from holdfast.vocabulary.usage import add_costs
 
 _SYNTHETIC = (ReminderPart, CompactionPart, ToolResultPart)
+_NOTHING = SessionStats()
 
 
 def stats_of(fold: SessionFold, entries: Sequence[Entry]) -> SessionStats:
     """Add up what a session has come to; `entries` are its own."""
-    stats = SessionStats(messages=len(fold.messages()))
-    usage, cost = Usage(), Decimal(0) if entries else None
+    stats = SessionStats(cost=Decimal(0) if entries else None)
     for entry in entries:
-        if isinstance(entry, TurnEnded):
-            usage += entry.usage
-            cost = add_costs(cost, entry.cost)
-            stats = replace(stats, turns=stats.turns + 1)
-        elif isinstance(entry, Compaction):  # its summary was asked for beside the turns
-            usage += entry.usage
-            cost = add_costs(cost, entry.cost)
-        elif isinstance(entry, ToolStarted):
-            stats = replace(stats, tool_calls=stats.tool_calls + 1)
-        elif isinstance(entry, QueryEnded):
-            duration = stats.duration_ms + entry.duration_ms
-            stats = replace(stats, queries=stats.queries + 1, duration_ms=duration)
-    return replace(stats, usage=usage, cost=cost)
+        stats += _counted(entry)
+    return replace(stats, messages=len(fold.messages()))
+
+
+def usage_of(
+    entries: Sequence[Entry], by: Literal["day", "model"], *, model: str
+) -> dict[str, SessionStats]:
+    """Add up what a session used, for each day (UTC) or each model; without messages.
+
+    `model` is that of what was used before the first turn.
+    """
+    groups: dict[str, SessionStats] = {}
+    for entry in entries:
+        if isinstance(entry, TurnStarted):
+            model = f"{entry.provider}/{entry.model}"
+        counted = _counted(entry)
+        if counted != _NOTHING:
+            key = model if by == "model" else _day_of(entry)
+            groups[key] = groups.get(key, _NOTHING) + counted
+    return groups
+
+
+def _counted(entry: Entry) -> SessionStats:
+    """Return what an entry adds."""
+    match entry:
+        case TurnEnded():
+            return SessionStats(turns=1, usage=entry.usage, cost=entry.cost)
+        case Compaction():  # its summary was asked for beside the turns
+            return SessionStats(usage=entry.usage, cost=entry.cost)
+        case ToolStarted():
+            return SessionStats(tool_calls=1)
+        case QueryEnded():
+            return SessionStats(queries=1, duration_ms=entry.duration_ms)
+    return _NOTHING
+
+
+def _day_of(entry: Entry) -> str:
+    return datetime.fromtimestamp(entry.time / 1000, tz=UTC).date().isoformat()
 
 
 def described_messages(

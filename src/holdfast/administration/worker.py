@@ -256,9 +256,13 @@ def is_running(status: SessionStatus) -> bool:
 
 
 def can_go_on(left: Unfinished) -> bool:
-    """Return whether a session has work that does not wait for an approval."""
+    """Return whether a session has work that does not wait for an approval, or for its user.
+
+    After a rewind a query may be without an end that had one: its user goes on from there.
+    """
     waits = left.resting and bool(left.approvals)
-    return not waits and (left.query_id is not None or bool(left.inputs))
+    is_cut_off = left.query_id is not None and not left.rewound
+    return not waits and (is_cut_off or bool(left.inputs))
 
 
 async def _resume(session: WorkedSession) -> None:

@@ -30,8 +30,8 @@ from holdfast.agent.query_options import (
     SessionOptions,
 )
 from holdfast.agent.query_stream import QueryStream
+from holdfast.agent.remote import AgentRemote
 from holdfast.agent.session import AgentSession
-from holdfast.agent.verbs import AgentRemote
 from holdfast.assembly.agent_inputs import split_model
 from holdfast.blocks.hook_dispatch.registration import Hooks
 from holdfast.blocks.tool_registry.registry import ToolRegistry
@@ -151,7 +151,7 @@ class Agent(AgentFacts):
         return AgentSession(self._composition, request)
 
     async def remote(self, reference: str) -> AgentRemote:
-        """Reach a session that another process holds, by its name or id.
+        """Reach a session that another process may hold, by its name or id.
 
         Raises:
             SessionError: NOT_FOUND when the store has no such session.
@@ -163,7 +163,7 @@ class Agent(AgentFacts):
             found = await self._composition.find(request)
         except AgentError as error:
             raise shortened(error) from error.__cause__
-        return AgentRemote(self._composition, found)
+        return AgentRemote(self._composition, replace(request, reference=found))
 
     def as_tool(
         self,

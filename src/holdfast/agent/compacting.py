@@ -10,13 +10,10 @@ from holdfast.ports.abort import AbortSignal
 from holdfast.ports.runner import QueryInput
 from holdfast.session.session_descriptions import NamedSettings
 from holdfast.vocabulary.compactions import Compaction
-from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
-from holdfast.vocabulary.ids import new_query_id
-from holdfast.vocabulary.json_types import writable
-from holdfast.vocabulary.messages import CompactOrder, Message
+from holdfast.vocabulary.errors import ErrorCode, SessionError
+from holdfast.vocabulary.messages import Message
 
 if TYPE_CHECKING:
-    from holdfast.assembly.composition import Composition
     from holdfast.session.branching import Branches
     from holdfast.session.live_session import LiveSession
     from holdfast.session.query_handle import QueryHandle
@@ -27,8 +24,6 @@ class SessionCompaction(ABC):
 
     The log stays whole: a rewind to before a compaction takes it back.
     """
-
-    _composition: "Composition"
 
     @abstractmethod
     async def _live_session(self) -> "LiveSession":
@@ -64,17 +59,9 @@ class SessionCompaction(ABC):
             QueryOptions(signal=signal), QueryOptions, door="session.compact()"
         )
         live = await self._live_session()
-        if self._composition.clients.is_native(live.fold.settings.model):
-            raise ConfigError(
-                ErrorCode.CONFIG_INVALID, "a native agent compacts its own history; send /compact"
-            )
-        order = CompactOrder(instructions=writable(instructions) if instructions else None)
 
         async def start() -> "QueryHandle":
-            if live.fold.approvals or live.fold.unfinished_query() is not None:
-                busy = "a query is unfinished; answer its approvals or resume it first"
-                raise SessionError(ErrorCode.BUSY, busy)
-            query = QueryInput(query_id=new_query_id(), message=None, compact=order)
+            query = live.answered.compaction(instructions)
             return await self._submit(query, told, NamedSettings())
 
         await QueryStream[Any](start, None, told).result()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from msgspec.structs import replace
 
+from holdfast.vocabulary.commands import RewindSession, UndoRewind, new_command_id
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, SessionError
 from holdfast.vocabulary.file_snapshots import FileDiff, RewindReport
 from holdfast.vocabulary.ids import MessageId, new_message_id
@@ -16,9 +17,7 @@ from holdfast.vocabulary.messages import AssistantMessage, UserMessage
 from holdfast.vocabulary.parts import Part, TextPart
 
 if TYPE_CHECKING:
-    from holdfast.assembly.workspace import Workspace
     from holdfast.session.branching import Branches
-    from holdfast.session.file_history import FileHistory
     from holdfast.session.live_session import LiveSession
 
 
@@ -29,11 +28,6 @@ class HistoryEditing(ABC):
     and MESSAGE_NOT_FOUND when there is no such message. A tool call without a result gets one that
     says so, and is never run.
     """
-
-    @property
-    @abstractmethod
-    def _workspace(self) -> "Workspace":
-        """The folder that the agent works in."""
 
     @abstractmethod
     async def _live_session(self) -> "LiveSession":
@@ -52,7 +46,7 @@ class HistoryEditing(ABC):
             to: The id of the message.
             files: Whether the files of the workspace become what they were after that message. Only
                 files that this session changed since then are touched.
-            dry_run: Whether to say only what would happen to files.
+            dry_run: Whether to say only which messages and files would change.
             force: Whether files that others changed since then are overwritten, too.
 
         Raises:
@@ -62,16 +56,10 @@ class HistoryEditing(ABC):
             ConfigError: CONFIG_MISSING when the agent takes no snapshots of files.
 
         """
-        if dry_run:
-            branches = await self._branches()
-            await branches.place_of(await branches.entries(), to)
-            if not files:
-                return RewindReport(is_done=False)
-            return await (await self._file_history()).preview(to)
-        if files:
-            return await (await self._file_history()).rewind(to, force=force)
-        await (await self._branches()).rewind(to)
-        return RewindReport()
+        order = RewindSession(
+            id=new_command_id(), to=MessageId(to), files=files, dry_run=dry_run, force=force
+        )
+        return await (await self._live_session()).answered.rewind(order)
 
     async def undo_rewind(self, *, force: bool = False) -> RewindReport:
         """Take the last rewind back; files that it changed become again what they were before.
@@ -81,10 +69,8 @@ class HistoryEditing(ABC):
             StoreError: CONFLICT when such files were changed since, unless forced.
 
         """
-        if self._workspace.snapshotter is not None:
-            return await (await self._file_history()).undo(force=force)
-        await (await self._branches()).undo_rewind()
-        return RewindReport()
+        order = UndoRewind(id=new_command_id(), force=force)
+        return await (await self._live_session()).answered.undo_rewind(order)
 
     async def diff(self, turn: str | None = None) -> FileDiff:
         """Return what a turn changed in the workspace, what its commands changed included.
@@ -99,7 +85,7 @@ class HistoryEditing(ABC):
             ConfigError: CONFIG_MISSING when the agent takes no snapshots of files.
 
         """
-        return await (await self._file_history()).diff(turn)
+        return await (await self._live_session()).answered.files().diff(turn)
 
     async def add_message(
         self,
@@ -138,11 +124,6 @@ class HistoryEditing(ABC):
     async def remove_part(self, message_id: str, place: int) -> None:
         """Take a part out of a message; a message without parts is taken out as a whole."""
         await self._replace_parts(message_id, place, ())
-
-    async def _file_history(self) -> "FileHistory":
-        live = await self._live_session()
-        live.check_open()
-        return self._workspace.file_history(live)
 
     async def _replace_parts(self, message_id: str, place: int, parts: tuple[Part, ...]) -> None:
         branches = await self._branches()

@@ -27,6 +27,7 @@ from holdfast.agent.session_surroundings import SessionSurroundings
 from holdfast.ports.runner import QueryInput
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import (
+    Fork,
     NamedSettings,
     SessionRequest,
     SessionView,
@@ -48,7 +49,6 @@ from holdfast.vocabulary.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
-    from holdfast.assembly.workspace import Workspace
     from holdfast.session.branching import Branches
     from holdfast.session.live_session import LiveSession
     from holdfast.session.query_handle import QueryHandle
@@ -208,7 +208,7 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
         options = check_options(SendOptions(), SendOptions, door="session.count_tokens()")
         message = None if prompt is None else make_prompt(prompt, options, new_query_id())
         live = await self._live_session()
-        return await self._composition.count_tokens(live, message)
+        return await self._composition.count_tokens(live.fold, live.registry, message)
 
     async def drain_queue(self) -> tuple[UserMessage, ...]:
         """Take every prompt that waits out of the queue and return them."""
@@ -258,16 +258,7 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
 
         """
         fork = await (await self._branches()).fork(after)
-        check_reference(name)
-        self._composition.kept.add(fork.parent)
-        request = SessionRequest(
-            reference=name,
-            owner=self._request.owner,
-            project=self._request.project,
-            fork=fork,
-            bindings=self._request.bindings,
-        )
-        return await AgentSession(self._composition, request).open()
+        return await open_fork(self._composition, self._request, fork, name=name)
 
     async def export(self) -> SessionState:
         """Return the conversation as a value that a new session can be restored from."""
@@ -349,10 +340,6 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
         live.check_open()
         return live.branches
 
-    @property
-    def _workspace(self) -> "Workspace":
-        return self._composition.workspace
-
     async def _open_once(self) -> None:
         """Open the session for the first of its callers; the others wait for that.
 
@@ -377,6 +364,23 @@ class AgentSession(SessionMemory, HistoryEditing, SessionCompaction, SessionSurr
             live = opening.result()
             if not self._closed:
                 self._live = live
+
+
+async def open_fork(
+    composition: "Composition",
+    like: SessionRequest,
+    fork: Fork,
+    *,
+    name: str | None,
+    make: "Callable[[Composition, SessionRequest], AgentSession]" = AgentSession,
+) -> AgentSession:
+    """Open a new session that branches off another, for the same owner and project."""
+    check_reference(name)
+    composition.kept.add(fork.parent)
+    request = SessionRequest(
+        reference=name, owner=like.owner, project=like.project, fork=fork, bindings=like.bindings
+    )
+    return await make(composition, request).open()
 
 
 async def _give_up(opening: "asyncio.Task[LiveSession]") -> "LiveSession | None":

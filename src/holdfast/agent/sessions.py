@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from holdfast.administration import transfer
 from holdfast.administration.catalogue import changes_of
 from holdfast.administration.descriptions import (
-    FoundPrompt,
     SessionChanges,
     SessionDescription,
     describe,
@@ -27,8 +26,8 @@ from holdfast.administration.maintenance import (
 from holdfast.administration.sharing import SharedSessions
 from holdfast.administration.transfer import write_pieces
 from holdfast.administration.unowned import unowned_queries
-from holdfast.agent.session import AgentSession
-from holdfast.vocabulary.entries import InputQueued, QueryStarted, SessionOpened
+from holdfast.agent.session import AgentSession, open_fork
+from holdfast.vocabulary.entries import SessionOpened
 from holdfast.vocabulary.errors import ErrorCode, StoreError
 from holdfast.vocabulary.ids import SessionId
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.session.session_descriptions import SessionRequest
 
 SessionFactory = Callable[["Composition", "SessionRequest"], AgentSession]
-"""Makes the sessions that `create` and `switch_to` return."""
+"""Makes the sessions that `create`, `fork` and `switch_to` return."""
 
 
 class AgentSessions(SharedSessions):
@@ -51,8 +50,8 @@ class AgentSessions(SharedSessions):
         super().__init__(composition, owner=request.owner, project=request.project)
         self._request = request
         self.factory: SessionFactory = AgentSession
-        """What makes the sessions that `create` and `switch_to` open: set it to a subclass of
-        `AgentSession`, or to a function that returns one."""
+        """What makes the sessions that `create`, `fork` and `switch_to` open: set it to a subclass
+        of `AgentSession`, or to a function that returns one."""
         self._active: AgentSession | None = None
         self._unowned: UnownedQueries | None = None
 
@@ -118,6 +117,25 @@ class AgentSessions(SharedSessions):
         self.announce("switched", record.id)
         return session
 
+    async def fork(
+        self, reference: str, *, after: str | None = None, name: str | None = None
+    ) -> AgentSession:
+        """Go on from a message (itself included) in a new session, which the caller closes.
+
+        Only the stored log is read: whichever process holds the session, it goes on undisturbed.
+
+        Raises:
+            SessionError: NOT_FOUND, MESSAGE_NOT_FOUND when there is no such message.
+            StoreError: CONFLICT when the name is taken.
+
+        """
+        record = await self.record(reference)
+        fork = await self._composition.read_fork(record.id, after)
+        request = replace(self._request, project=record.project)
+        session = await open_fork(self._composition, request, fork, name=name, make=self.factory)
+        self.announce("created", session.session_id or SessionId(""))
+        return session
+
     def export(
         self, reference: str, *, to: str = "archive", redact: bool = False
     ) -> AsyncGenerator[bytes, None]:
@@ -167,17 +185,6 @@ class AgentSessions(SharedSessions):
             imported = await self._import(source, of, opening)
         self.announce("created", imported.session.id)
         return imported
-
-    async def find_prompt(self, reference: str, message_id: str) -> FoundPrompt | None:
-        """Find a prompt that was sent with an id of its sender's choice; None without one."""
-        record = await self.record(reference)
-        for entry in await self._composition.store.log.read(record.id):
-            if isinstance(entry, InputQueued | QueryStarted):
-                message = entry.message
-                if message is not None and message.id == message_id:
-                    query_id = message.query_id or entry.query_id
-                    return FoundPrompt(seq=entry.seq, query_id=query_id, parts=message.parts)
-        return None
 
     async def verify(self, reference: str) -> SessionHealth:
         """Read a whole session and say what cannot be read, and whether it can be opened."""

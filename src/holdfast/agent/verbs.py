@@ -1,7 +1,6 @@
 """Verbs: what a session can be told, by the process that holds it and by any other."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Unpack
 
 from msgspec.structs import replace
@@ -9,27 +8,23 @@ from msgspec.structs import replace
 from holdfast.agent.option_checks import check_id, check_options, decided, takes
 from holdfast.agent.prompts import attach, make_prompt
 from holdfast.agent.query_options import AdmissionOptions, Prompt
-from holdfast.vocabulary.approvals import ApprovalRequest, ApprovalScope, Approve, Deny
+from holdfast.vocabulary.approvals import ApprovalScope, Approve, Deny
 from holdfast.vocabulary.commands import (
-    AbortQuery,
     ApproveCall,
     Command,
     DenyCall,
     SendPrompt,
     new_command_id,
 )
-from holdfast.vocabulary.events import Event, SessionStatus
 from holdfast.vocabulary.ids import (
     ApprovalId,
     MessageId,
     QueryId,
-    SessionId,
     new_input_id,
     new_query_id,
     query_id_for,
 )
-from holdfast.vocabulary.json_types import Json, writable_or_none
-from holdfast.vocabulary.messages import Message
+from holdfast.vocabulary.json_types import Json
 
 if TYPE_CHECKING:
     from holdfast.assembly.composition import Composition
@@ -140,48 +135,3 @@ class SessionVerbs(ABC):
                 reason=decision.reason,
             )
         )
-
-
-class AgentRemote(SessionVerbs):
-    """Reaches a session that another process may hold: made by `await agent.remote(name)`.
-
-    A command is durable once its call returns; the holder carries it out, or the next one does.
-    """
-
-    def __init__(self, composition: "Composition", session_id: SessionId) -> None:
-        super().__init__(composition)
-        self._session_id = session_id
-
-    @property
-    def session_id(self) -> SessionId:
-        """The session's id."""
-        return self._session_id
-
-    async def messages(self) -> tuple[Message, ...]:
-        """Read the conversation so far."""
-        return (await self._composition.look_at(self._session_id)).messages
-
-    async def pending(self) -> tuple[ApprovalRequest, ...]:
-        """Read the approvals without an answer; one that was just sent from anywhere counts."""
-        return (await self._composition.look_at(self._session_id)).pending
-
-    async def status(self) -> SessionStatus:
-        """Read what the session is doing, by its log.
-
-        `Busy` while a query has no recorded end, also when the process that ran it is gone.
-        """
-        return (await self._composition.look_at(self._session_id)).status
-
-    async def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
-        """Ask for the running query to be stopped; with an id, only if it is that one."""
-        told, meant = writable_or_none(reason), QueryId(query_id) if query_id else None
-        await self._tell(AbortQuery(id=new_command_id(), reason=told, query_id=meant))
-
-    def events(self, *, after: int = 0) -> AsyncGenerator[Event, None]:
-        """Read what happened after a `seq`, then what happens, until closed or deleted."""
-        return self._composition.follow(self._session_id, after=after)
-
-    async def _tell(self, command: Command) -> None:
-        # No holder will ever read a command to a session that was deleted.
-        await self._composition.require(self._session_id)
-        await self._composition.store.inbox.put(self._session_id, command)

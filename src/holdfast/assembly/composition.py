@@ -1,7 +1,7 @@
 """Composition: the blocks of one agent, each built once and joined, and its open sessions."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.assembly import late
@@ -11,11 +11,17 @@ from holdfast.assembly.guests import Guests
 from holdfast.assembly.mcp_servers import configured_servers
 from holdfast.assembly.model_clients import ClientOptions, ModelClients
 from holdfast.assembly.side_questions import ask_for_title
+from holdfast.assembly.stored_sessions import StoredSessions
 from holdfast.assembly.workspace import Workspace
+from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.hook_dispatch.dispatch import HookDispatch
 from holdfast.blocks.request_builder import RequestExtras, lead_with_reminders
 from holdfast.blocks.token_estimate import estimate_tokens
-from holdfast.blocks.tool_registry.registry import ToolInput, ToolRegistry
+from holdfast.blocks.tool_registry.registry import (
+    ToolInput,
+    ToolRegistry,
+    ToolRegistryInterface,
+)
 from holdfast.engine.agent_blocks import BlockInputs, join_blocks
 from holdfast.engine.call_permissions import CallPermissions
 from holdfast.engine.native_opening import NativePolicy
@@ -26,11 +32,10 @@ from holdfast.engine.watched_runner import Watch, WatchedRunner
 from holdfast.ports.model_client import ModelCatalogue
 from holdfast.ports.permissions import ToolSurroundings
 from holdfast.ports.session_store import Store
+from holdfast.session.answered_commands import Answering
 from holdfast.session.live_session import LiveSession, SessionResources
-from holdfast.session.log_reading import fold_log
-from holdfast.session.observers import follow_entries
-from holdfast.session.opening import find_session, no_session, open_session
-from holdfast.session.session_descriptions import SessionGlimpse, SessionRequest, glimpse_of
+from holdfast.session.opening import open_session
+from holdfast.session.session_descriptions import SessionRequest
 from holdfast.session.spending import Spending, SpendingCheck
 from holdfast.vocabulary.errors import (
     AgentError,
@@ -39,7 +44,6 @@ from holdfast.vocabulary.errors import (
     SessionError,
     shortened,
 )
-from holdfast.vocabulary.events import Event
 from holdfast.vocabulary.ids import SessionId
 from holdfast.vocabulary.json_types import writable
 from holdfast.vocabulary.messages import Message, UserMessage
@@ -50,7 +54,7 @@ _OPENING_SECONDS = 15.0
 """How long a closing agent waits until an opening has given back what it holds."""
 
 
-class Composition:
+class Composition(StoredSessions):
     """The joined blocks of one agent, and the sessions that are open on them.
 
     Owns the openings: each is a task of its own, so that whatever it holds is given back when its
@@ -218,34 +222,6 @@ class Composition:
             await self._guests.delete_children(live.session_id)
             await self.store.log.delete(live.session_id)
 
-    async def find(self, request: SessionRequest) -> SessionId:
-        """Find a session, also one that another process holds.
-
-        Raises:
-            SessionError: NOT_FOUND when the store has no such session.
-
-        """
-        record = await find_session(self.session_resources(), request)
-        if record is None:
-            raise no_session(request)
-        return record.id
-
-    async def look_at(self, session_id: SessionId) -> SessionGlimpse:
-        """Return what the store has of a session, whoever holds it."""
-        entries = await self.store.log.read(session_id)
-        commands = await self.store.inbox.pending(session_id)
-        return glimpse_of(await fold_log(self.store.log, entries), commands)
-
-    async def require(self, session_id: SessionId) -> None:
-        """Raise NOT_FOUND when a session of this owner is not there any more."""
-        owner = self.configuration.resolved.agent.owner
-        if await self.store.index.find(owner, None, session_id=session_id) is None:
-            raise SessionError(ErrorCode.NOT_FOUND, f"there is no session {session_id!r}")
-
-    def follow(self, session_id: SessionId, *, after: int) -> AsyncGenerator[Event, None]:
-        """Read a session's entries after a `seq`, then what happens, whoever holds it."""
-        return follow_entries(self.store.log, session_id, after=after)
-
     @property
     def store(self) -> Store:
         """The store of the sessions; it is made when it is first needed."""
@@ -274,6 +250,9 @@ class Composition:
             hooks=self._blocks.hooks,
             make_title=self._make_title if self._title_model else None,
             title_model=self._title_model or "",
+            answering=Answering(
+                snapshotter=self.workspace.snapshotter, is_native=self.clients.is_native
+            ),
         )
 
     async def _make_title(self, messages: Sequence[Message]) -> str:
@@ -284,7 +263,9 @@ class Composition:
             model=self._title_model or "",
         )
 
-    async def count_tokens(self, live: LiveSession, message: UserMessage | None) -> TokenCount:
+    async def count_tokens(
+        self, fold: SessionFold, tools: ToolRegistryInterface, message: UserMessage | None
+    ) -> TokenCount:
         """Count what a session's next request would hold; with a message, if it were said now.
 
         Raises:
@@ -292,13 +273,13 @@ class Composition:
             ConfigError: CONFIG_INVALID when the message holds media that the model does not take.
 
         """
-        fold, settings = live.fold, live.fold.settings
+        settings = fold.settings
         client, model = None, split_model(settings.model)[1]
         if not self.clients.is_native(settings.model):
             client, model = await self.clients.route(settings.model)
         if message is not None:
             message = lead_with_reminders(message, settings.cached_reminders, fold.sent_view())
-        offered = live.registry.current().view(settings.allowed_tools, settings.denied_tools)
+        offered = tools.current().view(settings.allowed_tools, settings.denied_tools)
         media = media_of(message.parts) if message is not None else ()
         context = fold.context.sections() if fold.context is not None and client else ()
         extras = RequestExtras(

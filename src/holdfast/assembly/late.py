@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from holdfast.providers.transport.http import AiohttpTransport
     from holdfast.providers.vendor_clients import Access, make_client, offered_client
     from holdfast.providers.wire.chat_completions.dialects import DIALECTS, Dialect
-    from holdfast.session.file_history import FileHistory
     from holdfast.stores.file_trees.git_trees import GitTrees
     from holdfast.stores.jsonl.store import JsonlStore
     from holdfast.stores.memory import MemoryStore
@@ -46,7 +45,6 @@ __all__ = [
     "ClaudeAgent",
     "ContextFolders",
     "Dialect",
-    "FileHistory",
     "GitTrees",
     "JsonlStore",
     "LocalModelClient",
@@ -98,7 +96,6 @@ if not TYPE_CHECKING:
             "ClaudeAgent": _CLAUDE_AGENT,
             "ContextFolders": "holdfast.config.context_files",
             "Dialect": _DIALECTS,
-            "FileHistory": "holdfast.session.file_history",
             "GitTrees": "holdfast.stores.file_trees.git_trees",
             "JsonlStore": "holdfast.stores.jsonl.store",
             "LocalModelClient": "holdfast.providers.local.client",

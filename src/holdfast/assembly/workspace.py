@@ -1,8 +1,11 @@
-"""Workspace: the folder that an agent works in: its tools, context files and snapshots."""
+"""Workspace: the folder that an agent works in: its tools, context files and snapshots.
+
+A module of its own because it names the concrete tools and files of a folder, and the composition
+joins the rest of an agent without them.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from holdfast.assembly import late
 from holdfast.assembly.agent_inputs import AgentInputs
@@ -10,11 +13,6 @@ from holdfast.assembly.configuration import Configuration
 from holdfast.blocks.tool_registry.registry import ToolInput
 from holdfast.ports.context_source import ContextSource
 from holdfast.ports.snapshots import Snapshotter
-from holdfast.vocabulary.errors import ConfigError, ErrorCode
-
-if TYPE_CHECKING:
-    from holdfast.session.file_history import FileHistory
-    from holdfast.session.live_session import LiveSession
 
 
 class Workspace:
@@ -53,18 +51,6 @@ class Workspace:
         )
         if context.look().skills:
             self.tools.append(late.load_skill_tool(context))
-
-    def file_history(self, live: "LiveSession") -> "FileHistory":
-        """Return what a session did to the files.
-
-        Raises:
-            ConfigError: CONFIG_MISSING when no snapshots are taken.
-
-        """
-        if self.snapshotter is None:
-            told = "no snapshots of files are taken: they need `workspace=`, and `snapshots` on"
-            raise ConfigError(ErrorCode.CONFIG_MISSING, told)
-        return late.FileHistory(live, self.snapshotter)
 
 
 def _own_files(inputs: AgentInputs) -> Iterator[Path]:

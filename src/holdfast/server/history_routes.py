@@ -7,13 +7,16 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
-from holdfast import SessionDescription
+from holdfast import ConfigError, SessionDescription
 from holdfast.administration.descriptions import SessionStats
 from holdfast.administration.transfer import Imported
 from holdfast.serialization.exchange.formats import ARCHIVE, FORMATS
 from holdfast.server.operations import Answer, Call, FileAnswer, Operation
+from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import ONE_SESSION, Name, Strict
+from holdfast.server.sessions import Door
 from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.file_snapshots import RewindReport
 
 _FORMATS = {
     ARCHIVE: ("application/x-ndjson", ".jsonl"),
@@ -34,6 +37,18 @@ class RewindBody(Strict, frozen=True, kw_only=True):
     """The message that becomes the last one; null takes the last rewind back."""
 
     message_id: Name | None = None
+    files: bool = False
+    """Whether the files of the workspace become what they were after that message."""
+    dry_run: bool = False
+    """Whether to say only which messages and files would change."""
+    force: bool = False
+    """Whether files that others changed since then are overwritten, too."""
+
+
+class RewoundSession(SessionDescription, frozen=True, kw_only=True):
+    """A session after a rewind, or before one that was only tried."""
+
+    rewind: RewindReport
 
 
 class CompactBody(Strict, frozen=True, kw_only=True):
@@ -62,9 +77,10 @@ class ImportQuery(msgspec.Struct, frozen=True, kw_only=True):
 async def fork_session(call: Call) -> Answer:
     """Copy a session, up to a message or as a whole."""
     body: ForkBody = call.body
-    async with call.sessions.held(call.path["session_id"]) as session:
-        forked = await session.fork(after=body.at_message_id, name=body.name)
-        await forked.close()
+    found = await call.sessions.describe(call.path["session_id"])
+    sessions = call.sessions.agent.sessions
+    forked = await sessions.fork(found.id, after=body.at_message_id, name=body.name)
+    await forked.close()
     made = await call.sessions.describe(forked.session_id or "")
     return Answer(made, headers={"location": f"/api/v1/sessions/{made.id}"})
 
@@ -72,19 +88,30 @@ async def fork_session(call: Call) -> Answer:
 async def rewind_session(call: Call) -> Answer:
     """Make a message the last one, or take the last rewind back."""
     body: RewindBody = call.body
-    async with call.sessions.held(call.path["session_id"]) as session:
-        if body.message_id is None:
-            await session.undo_rewind()
-        else:
-            await session.rewind(to=body.message_id)
-    return Answer(await call.sessions.describe(call.path["session_id"]))
+    if body.message_id is None and (body.files or body.dry_run):
+        raise ProblemError(400, "BODY_INVALID", "`files` and `dry_run` need a `message_id`")
+    async with call.sessions.door(call.path["session_id"], carries_on=False) as door:
+        report = await _rewound(door, body)
+    found = await call.sessions.describe(call.path["session_id"])
+    return Answer(RewoundSession(**msgspec.structs.asdict(found), rewind=report.writable()))
+
+
+async def _rewound(door: Door, body: RewindBody) -> RewindReport:
+    if body.message_id is None:
+        return await door.undo_rewind(force=body.force)
+    try:
+        return await door.rewind(
+            to=body.message_id, files=body.files, dry_run=body.dry_run, force=body.force
+        )
+    except ConfigError as error:  # no failure of the server: the agent takes no snapshots of files
+        raise ProblemError(409, error.code, error.message) from error
 
 
 async def compact_session(call: Call) -> Answer:
     """Replace the earlier messages by a summary in what is sent to the model."""
     body: CompactBody = call.body
-    async with call.sessions.held(call.path["session_id"]) as session:
-        return Answer(await session.compact(body.instructions))
+    async with call.sessions.door(call.path["session_id"], carries_on=False) as door:
+        return Answer(await door.compact(body.instructions))
 
 
 async def export_session(call: Call) -> FileAnswer:
@@ -166,7 +193,7 @@ HISTORY_OPERATIONS = (
         handler=rewind_session,
         scope="write",
         body=RewindBody,
-        answer=SessionDescription,
+        answer=RewoundSession,
     ),
     Operation(
         method="POST",

@@ -15,6 +15,7 @@ from holdfast.server.feeds import SessionFeed
 from holdfast.server.operations import Answer, Call, EventAnswer
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import Name, Strict, Text
+from holdfast.server.sessions import Door
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.parts import MediaPart, Part, TextPart
@@ -97,6 +98,8 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     messages_loaded: int | None = None
     compactions_applied: int | None = None
     auto_compacted: bool | None = None
+    """Whether resuming has compacted the conversation: never, because a conversation that is too
+    long is compacted before the next request to the model. A `compaction` event says so then."""
 
 
 async def send_message(call: Call) -> Answer | EventAnswer:
@@ -245,20 +248,27 @@ async def answer_approval(call: Call) -> Answer:
 
 
 async def resume_session(call: Call) -> Answer:
-    """Open a session again, and carry on the query that was cut off or rests."""
+    """Open a session again, and carry on the query that was cut off or rests.
+
+    A session that another process holds is left to it: what its log says is answered.
+    """
     body: ResumeBody = call.body
     found = await call.sessions.describe(call.path["session_id"])
-    async with call.sessions.held(found.id) as session:
+    async with call.sessions.door(found.id, carries_on=False) as door:
         if body.model is not None:
-            await session.configure(model=body.model)
-        left = session.unfinished
-        native = session.native_session_id if session.is_native else None
-        told = {} if native is not None else await _facts(session)
-        if not body.carry_on:
-            call.server.hub.resuming.leave(session)
-        elif (left.query_id or left.inputs) and not left.approvals:
-            call.server.hub.resuming.carry_on(session)
-    view = session.snapshot()
+            await door.configure(model=body.model)
+        if isinstance(door, AgentSession):
+            left, view, is_native = door.unfinished, door.snapshot(), door.is_native
+        else:
+            left, view = await door.unfinished(), await door.snapshot()
+            is_native = await door.is_native()
+        native = view.native_session_id if is_native else None
+        told = {} if native is not None else await _replayed(door, head=view.head)
+        if isinstance(door, AgentSession):
+            _go_on(call, door)
+    if native is None:
+        told["messages_loaded"] = len(view.messages)
+        told["context_window"] = await _window(f"{view.provider}/{view.model}")
     return Answer(
         Resumed(
             session_id=found.id,
@@ -273,30 +283,39 @@ async def resume_session(call: Call) -> Answer:
     )
 
 
-async def _facts(session: AgentSession) -> dict[str, Any]:
-    """Return what replaying the conversation comes to."""
+def _go_on(call: Call, session: AgentSession) -> None:
+    """Carry on what is unfinished in a session that is held here, or leave it as asked."""
+    left = session.unfinished
+    if not call.body.carry_on:
+        call.server.hub.resuming.leave(session)
+    elif (left.query_id or left.inputs) and not left.approvals:
+        call.server.hub.resuming.carry_on(session)
+
+
+async def _replayed(door: Door, *, head: int) -> dict[str, Any]:
+    """Return what replaying the conversation comes to, where no provider keeps it."""
     tokens: int | None = None
     try:
-        tokens = (await session.count_tokens()).tokens
+        tokens = (await door.count_tokens()).tokens
     except AgentError as error:  # a session can be resumed while its provider cannot count
         if error.code is ErrorCode.NOTHING_TO_SEND:
             tokens = 0
-    name = session.settings.model
-    windows = {each.name: each.context_window for each in await asyncio.to_thread(known_models)}
     return {
         "context_tokens": tokens,
-        "context_window": windows.get(name),
-        "messages_loaded": len(session.messages),
-        "compactions_applied": await _compactions(session),
-        "auto_compacted": False,
+        "compactions_applied": await _compactions(door, head=head),
+        "auto_compacted": False,  # nothing is compacted before the next request to a model
     }
 
 
-async def _compactions(session: AgentSession) -> int:
-    """Count the compactions in the log as it is now."""
+async def _window(model: str) -> int | None:
+    windows = {each.name: each.context_window for each in await asyncio.to_thread(known_models)}
+    return windows.get(model)
+
+
+async def _compactions(door: Door, *, head: int) -> int:
+    """Count the compactions in the log up to a `seq`."""
     count = 0
-    head = session.snapshot().head
-    async with contextlib.aclosing(session.events()) as events:
+    async with contextlib.aclosing(door.events()) as events:
         async for event in events:
             count += isinstance(event, Compaction)
             if getattr(event, "seq", 0) >= head:

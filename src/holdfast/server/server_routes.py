@@ -1,12 +1,13 @@
 """Routes about the server itself: health, the OpenAPI document, login, models, tools, usage."""
 
 import asyncio
+from collections.abc import Sequence
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast import __version__
+from holdfast import AgentSessions, SessionDescription, __version__
 from holdfast.administration.descriptions import SessionStats
 from holdfast.administration.doctor import KnownModel, known_models
 from holdfast.server.access import COOKIE, COOKIE_SECONDS
@@ -48,22 +49,27 @@ class ToolList(msgspec.Struct, frozen=True, kw_only=True):
 class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which sessions to add up: a page of them, the last updated first."""
 
+    group_by: Literal["session", "day", "model"] = "session"
+    """What the numbers are for. A day (UTC) or a model has those of the sessions on this page."""
     limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
     after: Annotated[str, msgspec.Meta(min_length=1, max_length=64)] | None = None
 
 
-class SessionUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one session has come to."""
+class UsageGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a session, a day or a model has come to."""
 
-    session_id: str
-    model: str
+    session_id: str | None = None
+    model: str | None = None
+    """The model; with a session, the one that it uses now."""
+    day: str | None = None
+    """Such as 2026-05-17."""
     stats: SessionStats
 
 
 class UsagePage(msgspec.Struct, frozen=True, kw_only=True):
-    """The usage of a page of sessions."""
+    """The usage of a page of sessions: of each, or of each day or model on the page."""
 
-    data: tuple[SessionUsage, ...]
+    data: tuple[UsageGroup, ...]
     next_cursor: str | None = None
 
 
@@ -150,14 +156,23 @@ async def usage(call: Call) -> Answer:
     if query.after is not None:
         wanted["after"] = query.after
     page = await sessions.list(**wanted)
-    data = tuple(
-        [
-            SessionUsage(session_id=each.id, model=each.model, stats=await sessions.stats(each.id))
-            for each in page
-        ]
-    )
+    if query.group_by == "session":
+        stats = [(each, await sessions.stats(each.id)) for each in page]
+        data = [UsageGroup(session_id=each.id, model=each.model, stats=it) for each, it in stats]
+    else:
+        data = await _grouped(sessions, page, query.group_by)
     is_full = len(page) == query.limit
-    return Answer(UsagePage(data=data, next_cursor=page[-1].id if is_full else None))
+    return Answer(UsagePage(data=tuple(data), next_cursor=page[-1].id if is_full else None))
+
+
+async def _grouped(
+    sessions: AgentSessions, page: Sequence[SessionDescription], by: Literal["day", "model"]
+) -> list[UsageGroup]:
+    groups: dict[str, SessionStats] = {}
+    for each in page:
+        for key, used in (await sessions.usage(each.id, by=by)).items():
+            groups[key] = groups.get(key, SessionStats()) + used
+    return [UsageGroup(**{by: key}, stats=groups[key]) for key in sorted(groups)]
 
 
 SERVER_OPERATIONS = (

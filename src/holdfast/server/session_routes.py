@@ -196,8 +196,8 @@ async def change_session(call: Call) -> Answer:
     _check_unchanged(call, found)
     sessions = call.sessions.agent.sessions
     if body.model is not msgspec.UNSET:
-        async with call.sessions.held(session_id) as session:
-            await session.configure(model=body.model)
+        async with call.sessions.door(session_id, carries_on=False) as door:
+            await door.configure(model=body.model)
     if changes := _changes(body):
         await sessions.update(session_id, **changes)
     if body.archived is not msgspec.UNSET:

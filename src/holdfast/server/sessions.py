@@ -240,32 +240,24 @@ class OwnerSessions:
             raise SessionError(ErrorCode.NOT_FOUND, told) from None
 
     @contextlib.asynccontextmanager
-    async def door(self, session_id: str) -> AsyncGenerator[Door, None]:
-        """Open a session here, or reach it where another process holds it."""
+    async def door(self, session_id: str, *, carries_on: bool = True) -> AsyncGenerator[Door, None]:
+        """Open a session here, or reach it where another process holds it.
+
+        What was cut off is carried on first, unless the request is about the history.
+        """
         await self.describe(session_id)
         async with contextlib.AsyncExitStack() as stack:
             door: Door
             try:
                 session = await stack.enter_async_context(self._use(session_id))
-                await self.hub.resuming.before_request(session)
+                if carries_on:
+                    await self.hub.resuming.before_request(session)
                 door = session
             except SessionError as error:
                 if error.code is not ErrorCode.BUSY:
                     raise
                 door = await self.agent.remote(session_id)
             yield door
-
-    @contextlib.asynccontextmanager
-    async def held(self, session_id: str) -> AsyncGenerator[AgentSession, None]:
-        """Open a session here.
-
-        Raises:
-            SessionError: BUSY when another process holds it.
-
-        """
-        await self.describe(session_id)
-        async with self._use(session_id) as session:
-            yield session
 
     @contextlib.asynccontextmanager
     async def _use(self, session_id: str) -> AsyncGenerator[AgentSession, None]:

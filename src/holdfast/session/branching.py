@@ -7,7 +7,7 @@ from typing import TypeAlias
 from holdfast.blocks.conversation.fold import SessionFold
 from holdfast.blocks.conversation.paths import current_path, last_rewind
 from holdfast.ports.clock import Stamp
-from holdfast.ports.session_store import Store
+from holdfast.ports.session_store import SessionLog, Store
 from holdfast.session.log_reading import (
     fold_log,
     inherited_entries,
@@ -17,6 +17,7 @@ from holdfast.session.log_reading import (
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.recorder import SessionRecorder
 from holdfast.session.session_descriptions import Fork
+from holdfast.vocabulary.commands import CommandId
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.entries import (
     EditAction,
@@ -56,8 +57,10 @@ class Branches:
         self._queue = queue
         self._stamp = stamp
 
-    async def rewind(self, to: str, *, moving: Moving | None = None) -> None:
-        """Make a message the last one of the conversation.
+    async def rewind(
+        self, to: str, *, moving: Moving | None = None, consumed: Sequence[CommandId] = ()
+    ) -> None:
+        """Make a message the last one; the commands that asked for it are consumed with that.
 
         Raises:
             SessionError: BUSY while a query runs, MESSAGE_NOT_FOUND when there is no such message,
@@ -68,10 +71,31 @@ class Branches:
             entries = await self.entries()
             place = await self.place_of(entries, to)
             also = await moving(entries, place) if moving is not None else ()
-            await self._go_to(place, message_id=self._as_shown(to), also=also)
+            shown = self._as_shown(to)
+            await self._go_to(place, message_id=shown, also=also, consumed=consumed)
 
-    async def undo_rewind(self, *, moving: Moving | None = None) -> None:
-        """Take the last rewind back.
+    async def left_by_rewind(self, entries: Sequence[Entry], to: str) -> tuple[MessageId, ...]:
+        """Return the messages that a rewind would take out of the conversation.
+
+        Raises:
+            SessionError: MESSAGE_NOT_FOUND when there is no such message.
+
+        """
+        rewound = Rewound(
+            **self._stamp(),
+            seq=entries[-1].seq + 1,
+            to_seq=await self.place_of(entries, to),
+            message_id=self._as_shown(to),
+        )
+        after = (await fold_log(self._store.log, [*entries, rewound])).messages()
+        kept = {message.id for message in after}
+        before = (await fold_log(self._store.log, entries)).messages()
+        return tuple(message.id for message in before if message.id not in kept)
+
+    async def undo_rewind(
+        self, *, moving: Moving | None = None, consumed: Sequence[CommandId] = ()
+    ) -> None:
+        """Take the last rewind back; the commands that asked for it are consumed with that.
 
         Raises:
             SessionError: BUSY while a query runs, NOT_FOUND when nothing was rewound or the session
@@ -84,7 +108,7 @@ class Branches:
             if last is None:
                 raise SessionError(ErrorCode.NOT_FOUND, "there is no rewind to undo")
             also = await moving(entries, last.seq - 1) if moving is not None else ()
-            await self._go_to(last.seq - 1, also=also)
+            await self._go_to(last.seq - 1, also=also, consumed=consumed)
 
     async def fork(self, after: str | None) -> Fork:
         """Say where a branch begins: after a message (itself included), or at the end.
@@ -95,38 +119,11 @@ class Branches:
 
         """
         entries = await self.entries()
-        place = entries[-1].seq if after is None else await self.place_of(entries, after)
-        is_inherited = place == entries[0].seq
-        return Fork(
-            parent=self._session_id,
-            forked_at=place,
-            forked_after=self._as_shown(after) if after is not None and is_inherited else None,
-            parent_head=entries[-1].seq,
-            settings=self._recorder.fold.settings,
-            native_parent=self._native_at(after),
-            configured=tuple(sorted(self._recorder.fold.configured)),
-        )
+        fold = self._recorder.fold
+        return await _fork_of(self._store.log, self._session_id, after, entries=entries, fold=fold)
 
     def _as_shown(self, message_id: str) -> MessageId:
-        """Return what to name so that the message ends a conversation as it ends this one.
-
-        In what a session began with, a prompt may have joined the results of tools. After a rewind
-        to the answer before them they are shown without it, under the same id: that answer is
-        named then, which its results follow in any case.
-        """
-        for before, message in pairwise(self._recorder.fold.messages()):
-            if message.id == message_id and all(
-                isinstance(part, ToolResultPart) for part in message.parts
-            ):
-                return before.id
-        return MessageId(message_id)
-
-    def _native_at(self, after: str | None) -> str | None:
-        """Return the native session if it ends where the branch begins."""
-        fold, tip = self._recorder.fold, self._recorder.fold.conversation.tip
-        at_the_end = fold.open_query is None and (after is None or (tip and tip.id == after))
-        knows = fold.native.knows(fold.conversation.messages)
-        return fold.native.session_id if at_the_end and knows else None
+        return _as_shown(self._recorder.fold, message_id)
 
     async def whole_fold(self) -> SessionFold:
         """Return the session with all of its messages, also those before a compaction."""
@@ -207,7 +204,7 @@ class Branches:
         """
         entries = await self._store.log.read(self._session_id)
         if not entries:
-            raise SessionError(ErrorCode.NOT_FOUND, f"session {self._session_id} was deleted")
+            raise _was_deleted(self._session_id)
         return entries
 
     async def inherited(self, entries: Sequence[Entry]) -> Sequence[Entry]:
@@ -221,22 +218,95 @@ class Branches:
             SessionError: MESSAGE_NOT_FOUND when there is no such message.
 
         """
-        inherited = await self.inherited(entries)
-        seq = seq_of_message(entries, MessageId(message_id), inherited=inherited)
-        if seq is None:
-            raise _no_message(message_id)
-        return seq
+        return await _place_of(self._store.log, entries, message_id)
 
     async def _go_to(
-        self, seq: int, *, message_id: MessageId | None = None, also: Sequence[Entry] = ()
+        self,
+        seq: int,
+        *,
+        message_id: MessageId | None = None,
+        also: Sequence[Entry] = (),
+        consumed: Sequence[CommandId] = (),
     ) -> None:
         rewound = Rewound(**self._stamp(), to_seq=seq, message_id=message_id)
-        await self._recorder.commit([rewound, *also])
+        await self._recorder.commit([rewound, *also], consumed=consumed)
 
         async def fold_again() -> SessionFold:
             return await fold_log(self._store.log, await self.entries())
 
         await self._recorder.refold(fold_again)
+
+
+async def read_fork(log: SessionLog, session_id: SessionId, after: str | None) -> Fork:
+    """Say where a branch begins by the stored log alone, whichever process holds the session.
+
+    Raises:
+        SessionError: MESSAGE_NOT_FOUND when there is no such message, NOT_FOUND when the session
+            was deleted.
+
+    """
+    entries = await log.read(session_id)
+    if not entries:
+        raise _was_deleted(session_id)
+    fold = await fold_log(log, entries)
+    return await _fork_of(log, session_id, after, entries=entries, fold=fold)
+
+
+async def _fork_of(
+    log: SessionLog,
+    session_id: SessionId,
+    after: str | None,
+    *,
+    entries: Sequence[Entry],
+    fold: SessionFold,
+) -> Fork:
+    """Say where a branch of these entries begins; `fold` is what they come to."""
+    place = entries[-1].seq if after is None else await _place_of(log, entries, after)
+    is_inherited = place == entries[0].seq
+    return Fork(
+        parent=session_id,
+        forked_at=place,
+        forked_after=_as_shown(fold, after) if after is not None and is_inherited else None,
+        parent_head=entries[-1].seq,
+        settings=fold.settings,
+        native_parent=_native_at(fold, after),
+        configured=tuple(sorted(fold.configured)),
+    )
+
+
+def _as_shown(fold: SessionFold, message_id: str) -> MessageId:
+    """Return what to name so that the message ends a conversation as it ends this one.
+
+    In what a session began with, a prompt may have joined the results of tools. After a rewind
+    to the answer before them they are shown without it, under the same id: that answer is
+    named then, which its results follow in any case.
+    """
+    for before, message in pairwise(fold.messages()):
+        if message.id == message_id and all(
+            isinstance(part, ToolResultPart) for part in message.parts
+        ):
+            return before.id
+    return MessageId(message_id)
+
+
+def _native_at(fold: SessionFold, after: str | None) -> str | None:
+    """Return the native session if it ends where the branch begins."""
+    tip = fold.conversation.tip
+    at_the_end = fold.open_query is None and (after is None or (tip and tip.id == after))
+    knows = fold.native.knows(fold.conversation.messages)
+    return fold.native.session_id if at_the_end and knows else None
+
+
+async def _place_of(log: SessionLog, entries: Sequence[Entry], message_id: str) -> int:
+    inherited = await inherited_entries(log, entries[0])
+    seq = seq_of_message(entries, MessageId(message_id), inherited=inherited)
+    if seq is None:
+        raise _no_message(message_id)
+    return seq
+
+
+def _was_deleted(session_id: SessionId) -> SessionError:
+    return SessionError(ErrorCode.NOT_FOUND, f"session {session_id} was deleted")
 
 
 def _no_message(message_id: str) -> SessionError:

@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, get_args
 
 from holdfast.blocks.tool_registry.registry import InvalidInput, ToolRegistryInterface
 from holdfast.ports.clock import Clock
 from holdfast.ports.runner import QueryInput
 from holdfast.ports.session_store import Store
+from holdfast.session.answered_commands import AnsweredCommands
 from holdfast.session.prompt_queue import PromptQueue
 from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.approvals import Approve, Decision, Deny
 from holdfast.vocabulary.commands import (
     AbortQuery,
+    AnsweredCommand,
     ApproveCall,
     ChangeSession,
     Command,
@@ -21,19 +23,25 @@ from holdfast.vocabulary.commands import (
     SendPrompt,
 )
 from holdfast.vocabulary.entries import ApprovalRequested, InputQueued, QueryStarted
-from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError, ToolError
+from holdfast.vocabulary.errors import AgentError, ErrorCode, SessionError, StoreError, ToolError
 from holdfast.vocabulary.ids import ApprovalId, MessageId, SessionId, new_query_id
 from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.parts import Part, ToolCallPart
 
 _REST_SECONDS = 1.0
 """How long a store that failed is left alone."""
+_ANSWERED = get_args(AnsweredCommand)
 
 
 class CommandedSession(Protocol):
     """What a command needs of the session that it is for."""
 
     session_id: SessionId
+
+    @property
+    def answered(self) -> AnsweredCommands:
+        """What carries out the commands whose senders wait for their end."""
+        ...
 
     def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
         """Stop the running query; with an id, only if it is that one."""
@@ -60,8 +68,9 @@ class SessionCommands:
 
     Owns which commands of the inbox were seen; each is consumed in the append that carries it out.
     One that comes too late (an approval that was answered already) is consumed by an append of its
-    own. One that meets a session which is closing stays in the inbox for the next holder. A store
-    that fails is asked again later; a session that another process took over is left alone.
+    own. One whose sender waits for it has its end in the log (`command.ended`). One that meets a
+    session which is closing stays in the inbox for the next holder. A store that fails is asked
+    again later; a session that another process took over is left alone.
     """
 
     def __init__(
@@ -125,6 +134,9 @@ class SessionCommands:
         """
         try:
             await self._queue.recover()
+            if isinstance(command, _ANSWERED):
+                await self._answer(command, opening=opening)
+                return
             try:
                 await self._do(command, consumed=(command.id,), starts=not opening)
             except SessionError as error:
@@ -137,6 +149,21 @@ class SessionCommands:
             if not isinstance(command, AbortQuery):
                 self._seen.discard(command.id)
             raise
+
+    async def _answer(self, command: AnsweredCommand, *, opening: bool) -> None:
+        """Carry out a command whose sender waits for its end, or record why not.
+
+        Raises:
+            SessionError: CLOSED; the command stays for the next holder.
+
+        """
+        answered = self._session.answered
+        try:
+            await answered.carry_out(command, opening=opening)
+        except AgentError as error:
+            if error.code is ErrorCode.CLOSED:
+                raise
+            await answered.refuse(command, error)
 
     async def _do(
         self, command: Command, *, consumed: Sequence[CommandId], starts: bool = True

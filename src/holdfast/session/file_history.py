@@ -10,9 +10,11 @@ from itertools import pairwise
 import msgspec
 
 from holdfast.blocks.conversation.paths import last_rewind
+from holdfast.ports.clock import Stamp
 from holdfast.ports.snapshots import Snapshotter
-from holdfast.session.live_session import LiveSession
+from holdfast.session.branching import Branches
 from holdfast.session.log_reading import seq_of_message
+from holdfast.session.recorder import SessionRecorder
 from holdfast.vocabulary.entries import Entry, Rewound, TurnStarted
 from holdfast.vocabulary.errors import ErrorCode, SessionError, StoreError
 from holdfast.vocabulary.file_snapshots import FileChange, FileDiff, RewindReport, Snapshot
@@ -38,9 +40,18 @@ class FileHistory:
     changed are ever brought back; what others changed meanwhile is a conflict, or is left alone.
     """
 
-    def __init__(self, live: LiveSession, snapshotter: Snapshotter) -> None:
-        self._live = live
+    def __init__(
+        self,
+        branches: Branches,
+        snapshotter: Snapshotter,
+        *,
+        recorder: SessionRecorder,
+        stamp: Stamp,
+    ) -> None:
+        self._branches = branches
         self._snapshotter = snapshotter
+        self._recorder = recorder
+        self._stamp = stamp
 
     async def diff(self, turn: str | None) -> FileDiff:
         """Return what a turn or a query changed; without one, the last query that could write.
@@ -50,7 +61,7 @@ class FileHistory:
             StoreError: UNAVAILABLE when no snapshot could be taken, or it is kept no longer.
 
         """
-        entries = await self._live.branches.entries()
+        entries = await self._branches.entries()
         wanted = _last_query(entries) if turn is None else _turn_named(entries, turn)
         own = [item for item in _snapshots(entries) if wanted in {item.turn_id, item.query_id}]
         if not own:
@@ -70,61 +81,51 @@ class FileHistory:
 
     async def preview(self, to: str) -> RewindReport:
         """Say what a rewind to a message would do to files; nothing is changed."""
-        entries = await self._live.branches.entries()
-        place = await self._live.branches.place_of(entries, to)
+        entries = await self._branches.entries()
+        place = await self._branches.place_of(entries, to)
         plan = await self._plan(await self._since(entries, place, to))
         return msgspec.structs.replace(plan.report, is_done=False) if plan else RewindReport()
 
-    async def rewind(self, to: str, *, force: bool) -> RewindReport:
-        """Make a message the last one, and the files what they were after it.
+    async def bring_back(
+        self, entries: Sequence[Entry], place: int, to: str, *, force: bool
+    ) -> tuple[RewindReport, Sequence[Entry]]:
+        """Make the files what they were after a message; returns what to record of that.
 
         Raises:
             StoreError: CONFLICT when others changed files that would be overwritten, unless forced;
                 UNAVAILABLE when the files of that time are not known. Nothing is changed then.
 
         """
-        report = RewindReport()
+        plan = await self._plan(await self._since(entries, place, to))
+        return await self._carried_out(plan, force=force)
 
-        async def restore(entries: Sequence[Entry], place: int) -> Sequence[Entry]:
-            nonlocal report
-            plan = await self._plan(await self._since(entries, place, to))
-            if plan is None:
-                return ()
-            report = plan.report
-            return await self._restore(plan, force=force)
-
-        await self._live.branches.rewind(to, moving=restore)
-        return report
-
-    async def undo(self, *, force: bool) -> RewindReport:
-        """Take the last rewind back, with what it did to files.
+    async def bring_forward(
+        self, entries: Sequence[Entry], *, force: bool
+    ) -> tuple[RewindReport, Sequence[Entry]]:
+        """Make the files what they were before the last rewind; returns what to record of that.
 
         Raises:
             StoreError: CONFLICT when files that it brought back were changed since, unless forced.
 
         """
-        report = RewindReport()
+        return await self._carried_out(await self._plan_of_undo(entries), force=force)
 
-        async def restore(entries: Sequence[Entry], _place: int) -> Sequence[Entry]:
-            nonlocal report
-            plan = await self._plan_of_undo(entries)
-            if plan is None:
-                return ()
-            report = plan.report
-            return await self._restore(plan, force=force)
-
-        await self._live.branches.undo_rewind(moving=restore)
-        return report
+    async def _carried_out(
+        self, plan: _Plan | None, *, force: bool
+    ) -> tuple[RewindReport, Sequence[Entry]]:
+        if plan is None:
+            return RewindReport(), ()
+        return plan.report, await self._restore(plan, force=force)
 
     async def _restore(self, plan: _Plan, *, force: bool) -> Sequence[Entry]:
         """Bring files back; the state before is in the log before any of them is touched."""
-        report, stamp = plan.report, self._live.stamp
+        report, stamp = plan.report, self._stamp
         if report.conflicts and not force:
             raise _conflict(report.conflicts)
         if not report.changes:
             return ()
         before = Snapshot(**stamp(), tree=plan.now, moment="before_rewind")
-        await self._live.recorder.commit([before])
+        await self._recorder.commit([before])
         paths = [change.path for change in report.changes]
         tree = await self._snapshotter.restore(plan.now, plan.target, paths)
         return [Snapshot(**stamp(), tree=tree, moment="after_rewind")]
@@ -161,7 +162,7 @@ class FileHistory:
         own = [item for item in _snapshots(entries) if item.seq > place]
         if place != entries[0].seq:
             return own
-        inherited = await self._live.branches.inherited(entries)
+        inherited = await self._branches.inherited(entries)
         # The entries of all generations are one list, in which a `seq` says nothing.
         numbered = [
             msgspec.structs.replace(entry, seq=seq) for seq, entry in enumerate(inherited, 1)

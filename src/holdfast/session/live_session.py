@@ -22,6 +22,7 @@ from holdfast.ports.runner import QueryInput, Runner
 from holdfast.ports.session_store import Lease, Store, WatchedLeases, watched_leases
 from holdfast.ports.telemetry import Telemetry
 from holdfast.ports.tools import Approver, Unanswered
+from holdfast.session.answered_commands import AnsweredCommands, Answering
 from holdfast.session.branching import Branches
 from holdfast.session.commands import SessionCommands, refuse_misfit
 from holdfast.session.left_children import LeftChildren
@@ -75,6 +76,7 @@ class SessionResources(msgspec.Struct, frozen=True, kw_only=True):
     hooks: HookDispatch = msgspec.field(default_factory=HookDispatch)
     make_title: MakeTitle | None = None
     title_model: str = ""
+    answering: Answering = Answering()
 
 
 class LiveSession:
@@ -86,6 +88,7 @@ class LiveSession:
 
     _command_pump: asyncio.Task[None] | None = None
     """What carries out commands of other processes, once it was started."""
+    _closing: asyncio.Task[None] | None = None
 
     def __init__(
         self,
@@ -107,7 +110,6 @@ class LiveSession:
         self.closed = self._forced = self.taken_over = False
         self.channel = ControlChannel(limit=resources.runtime.buffer_size)
         self._tasks = OwnedTasks()
-        self._closing: asyncio.Task[None] | None = None
         self.recorder = SessionRecorder(
             log=resources.store.log,
             lease=lease,
@@ -145,6 +147,7 @@ class LiveSession:
             queue=self.queue,
             stamp=self.stamp,
         )
+        self.answered = AnsweredCommands(self, resources.answering, tasks=self._tasks)
         self.commands = self._new_commands()
         self._title = self._new_title()
 
@@ -296,12 +299,13 @@ class LiveSession:
         *,
         origin: ChangeOrigin = "configure",
         consumed: Sequence[CommandId] = (),
+        also: Sequence[Event] = (),
     ) -> None:
         """Change settings or facts of the session, from the next turn on."""
         self.check_open()
         await self.queue.recover()
         changed = SessionChanged(**self.stamp(), changes=changes, origin=origin)
-        await self.recorder.commit([changed], consumed=consumed)
+        await self.recorder.commit([changed, *also], consumed=consumed)
 
     def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
         """Stop the running query, from any thread; with an id, only if it is or resumes that."""

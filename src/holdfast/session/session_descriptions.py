@@ -142,6 +142,8 @@ class SessionView(msgspec.Struct, frozen=True, kw_only=True):
     """The paths of the instruction files that the model is told."""
     skills: tuple[str, ...] = ()
     """The names of the skills that it can load."""
+    native_session_id: str | None = None
+    """The id of the session that a native agent keeps for this one; None without one."""
 
 
 def view_of(session_id: SessionId, fold: "SessionFold") -> SessionView:
@@ -164,6 +166,7 @@ def view_of(session_id: SessionId, fold: "SessionFold") -> SessionView:
         context_files=tuple(file.path for file in fold.context.files) if fold.context else (),
         skills=tuple(skill.name for skill in fold.context.skills) if fold.context else (),
         head=fold.head,
+        native_session_id=fold.native.session_id,
     )
 
 
@@ -191,9 +194,13 @@ class SessionGlimpse(msgspec.Struct, frozen=True, kw_only=True):
     pending: tuple[ApprovalRequest, ...]
     """Approvals without an answer, also none that waits to be taken in."""
     status: SessionStatus
+    view: SessionView
+    unfinished: "Unfinished"
 
 
-def glimpse_of(fold: "SessionFold", commands: Sequence[Command]) -> SessionGlimpse:
+def glimpse_of(
+    session_id: SessionId, fold: "SessionFold", commands: Sequence[Command]
+) -> SessionGlimpse:
     """Look at a session by its log and by what waits to be taken in."""
     answered = {item.approval_id for item in commands if isinstance(item, ApproveCall | DenyCall)}
     pending = tuple(item for item in fold.pending_approvals() if item.id not in answered)
@@ -202,6 +209,8 @@ def glimpse_of(fold: "SessionFold", commands: Sequence[Command]) -> SessionGlimp
         messages=fold.messages(),
         pending=pending,
         status=_status_of(fold, Idle(approvals=len(pending), waiting=len(fold.inputs) + prompts)),
+        view=view_of(session_id, fold),
+        unfinished=find_unfinished(fold),
     )
 
 
@@ -235,14 +244,18 @@ class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
     """Prompts that wait. Behind a query that rests they start when it is resumed, or when a new
     prompt is sent, which makes the approvals void."""
     resting: bool = False
-    """Whether the query rests on approvals; otherwise it was cut off."""
+    """Whether the query rests on approvals; otherwise it was cut off, or `rewound`."""
+    rewound: bool = False
+    """Whether the query had ended, and the conversation went back to a point before its end."""
 
 
 def find_unfinished(fold: "SessionFold") -> Unfinished:
     """Name what is unfinished, call by call."""
     partial = fold.open_turn.message() if fold.open_turn else None
+    is_open = fold.open_query is not None
     return Unfinished(
         query_id=fold.unfinished_query(),
+        rewound=is_open and fold.unfinished_query() not in fold.unended,
         calls=tuple(
             UnfinishedCall(
                 call_id=call.part.call_id,

@@ -11,7 +11,8 @@ from holdfast.sync.agent import (
     run_agent_stream,
     with_retry,
 )
-from holdfast.sync.session import AgentRemote, AgentSession, QueryStream
+from holdfast.sync.remote import AgentRemote
+from holdfast.sync.session import AgentSession, QueryStream
 
 __all__ = [
     "Agent",

@@ -1,4 +1,4 @@
-"""AgentSession, AgentRemote and QueryStream, blocking: each is its async twin, waited for."""
+"""AgentSession and QueryStream, blocking: each is its async twin, waited for."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -8,14 +8,14 @@ from holdfast.agent.agent_options import SettingsOptions
 from holdfast.agent.option_checks import takes
 from holdfast.agent.query_options import AdmissionOptions, Prompt, QueryOptions
 from holdfast.agent.query_stream import QueryStream as AsyncQueryStream
+from holdfast.agent.remote import AgentRemote as AsyncAgentRemote
 from holdfast.agent.session import AgentSession as AsyncAgentSession
 from holdfast.agent.session_memory import IncludedAs
-from holdfast.agent.verbs import AgentRemote as AsyncAgentRemote
 from holdfast.ports.abort import AbortSignal
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import SessionView, Unfinished
 from holdfast.sync.background_loop import LoopAccess
-from holdfast.vocabulary.approvals import ApprovalRequest, ApprovalScope
+from holdfast.vocabulary.approvals import ApprovalScope
 from holdfast.vocabulary.budgets import Budgets
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.context_files import ContextFile, Skill
@@ -90,7 +90,7 @@ class QueryStream(Generic[OutputT]):
         self._access.close(self._inner.aclose)
 
 
-class _SessionVerbs(Generic[InnerT]):
+class SessionVerbs(Generic[InnerT]):
     """What a session can be told without waiting for an answer, blocking."""
 
     def __init__(self, inner: InnerT, access: LoopAccess) -> None:
@@ -126,36 +126,7 @@ class _SessionVerbs(Generic[InnerT]):
         self._access.call(self._inner.deny(approval_id, reason, by=by))
 
 
-class AgentRemote(_SessionVerbs[AsyncAgentRemote]):
-    """The blocking face of a session in another process; see `holdfast.AgentRemote`."""
-
-    @property
-    def session_id(self) -> SessionId:
-        """The session's id."""
-        return self._inner.session_id
-
-    def messages(self) -> tuple[Message, ...]:
-        """Read the conversation so far."""
-        return self._access.call(self._inner.messages())
-
-    def pending(self) -> tuple[ApprovalRequest, ...]:
-        """Read the approvals without an answer."""
-        return self._access.call(self._inner.pending())
-
-    def status(self) -> SessionStatus:
-        """Read what the session is doing, by its log."""
-        return self._access.call(self._inner.status())
-
-    def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
-        """Ask for the running query to be stopped; with an id, only if it is that one."""
-        self._access.call(self._inner.abort(reason, query_id=query_id))
-
-    def events(self, *, after: int = 0) -> Iterator[Event]:
-        """Read what happened after a `seq`, then what happens, until closed or deleted."""
-        return self._access.iterate(self._inner.events(after=after))
-
-
-class AgentSession(_SessionVerbs[AsyncAgentSession]):
+class AgentSession(SessionVerbs[AsyncAgentSession]):
     """The blocking face of a session; see `holdfast.AgentSession`."""
 
     def __enter__(self) -> Self:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Unpack
+from typing import BinaryIO, Literal, Unpack
 
 from holdfast.administration.descriptions import (
     ActiveContext,
@@ -172,6 +172,13 @@ class AgentSessions(SharedSessions):
         """Make a new session, open, with a name, title, tags or metadata; the caller closes it."""
         return AgentSession(self._access.call(self._inner.create(**fields)), self._access)
 
+    def fork(
+        self, reference: str, *, after: str | None = None, name: str | None = None
+    ) -> AgentSession:
+        """Go on from a message (itself included) in a new session, which the caller closes."""
+        forking = self._inner.fork(reference, after=after, name=name)
+        return AgentSession(self._access.call(forking), self._access)
+
     def switch_to(self, reference: str) -> AgentSession:
         """Open a session that exists and make it the active one; the one before is closed."""
         return AgentSession(self._access.call(self._inner.switch_to(reference)), self._access)
@@ -193,6 +200,12 @@ class AgentSessions(SharedSessions):
     ) -> Imported:
         """Make a new session from a file; its format is recognised unless `of` names it."""
         return self._access.call(self._inner.import_from(source, of=of, name=name))
+
+    def usage(
+        self, reference: str, *, by: Literal["day", "model"] = "day"
+    ) -> dict[str, SessionStats]:
+        """Add up what a session used for each day (UTC), or for each model."""
+        return self._access.call(self._inner.usage(reference, by=by))
 
     def find_prompt(self, reference: str, message_id: str) -> FoundPrompt | None:
         """Find a prompt that was sent with an id of its sender's choice; None without one."""

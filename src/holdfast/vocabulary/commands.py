@@ -1,12 +1,14 @@
 """Commands: what one process asks of the process that holds a session."""
 
-from typing import NewType, TypeAlias
+from typing import ClassVar, NewType, TypeAlias
 
 import msgspec
 
 from holdfast.vocabulary.aliases import COMMAND_ALIASES
 from holdfast.vocabulary.approvals import ApprovalScope
-from holdfast.vocabulary.ids import ApprovalId, InputId, QueryId, new_id
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.errors import ErrorReport
+from holdfast.vocabulary.ids import ApprovalId, InputId, MessageId, QueryId, new_id
 from holdfast.vocabulary.json_types import Json, JsonObject
 from holdfast.vocabulary.messages import UserMessage
 from holdfast.vocabulary.settings import Delivery
@@ -71,4 +73,50 @@ class ChangeSession(_Command, frozen=True, kw_only=True, tag="change"):
     changes: JsonObject
 
 
-Command: TypeAlias = AbortQuery | SendPrompt | ApproveCall | DenyCall | ChangeSession
+class RewindSession(_Command, frozen=True, kw_only=True, tag="rewind"):
+    """Make a message the last one of the conversation."""
+
+    to: MessageId
+    files: bool = False
+    """Whether the files of the workspace become what they were, too."""
+    dry_run: bool = False
+    force: bool = False
+
+
+class UndoRewind(_Command, frozen=True, kw_only=True, tag="undo_rewind"):
+    """Take the last rewind back."""
+
+    force: bool = False
+
+
+class CompactSession(_Command, frozen=True, kw_only=True, tag="compact"):
+    """Replace the earlier messages by a summary in what is sent."""
+
+    instructions: str | None = None
+
+
+class ConfigureSession(_Command, frozen=True, kw_only=True, tag="configure"):
+    """Change settings, from the next turn on."""
+
+    settings: JsonObject
+
+
+AnsweredCommand: TypeAlias = RewindSession | UndoRewind | CompactSession | ConfigureSession
+"""Commands whose sender waits for their end: a `command.ended` in the log."""
+Command: TypeAlias = (
+    AbortQuery | SendPrompt | ApproveCall | DenyCall | ChangeSession | AnsweredCommand
+)
+
+
+class CommandEnded(Entry, frozen=True, kw_only=True, tag="command.ended"):
+    """A command of another process was carried out, or refused.
+
+    It is in the append that holds what came of the command.
+    """
+
+    survives_rewind: ClassVar[bool] = True
+    command_id: CommandId
+    result: JsonObject | None = None
+    """What the sender gets: the report of a rewind, the id of a compaction."""
+    error: ErrorReport | None = None
+    """Why it was refused; nothing was changed then."""

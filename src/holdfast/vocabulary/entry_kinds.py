@@ -2,6 +2,7 @@
 
 from typing import TypeAlias
 
+from holdfast.vocabulary.commands import CommandEnded
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.context_files import ContextLoaded
 from holdfast.vocabulary.entries import (
@@ -60,4 +61,5 @@ KnownEntry: TypeAlias = (
     | HookMessage
     | UsageReported
     | TranscriptMirrored
+    | CommandEnded
 )

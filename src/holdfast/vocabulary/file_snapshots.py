@@ -5,6 +5,8 @@ from typing import ClassVar, Literal, TypeAlias
 import msgspec
 
 from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.ids import MessageId
+from holdfast.vocabulary.json_types import writable
 
 SnapshotMoment: TypeAlias = Literal["before", "after", "before_rewind", "after_rewind"]
 """Before or after the tools of a turn, or a rewind, could change files."""
@@ -44,7 +46,7 @@ class FileDiff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RewindReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rewind did to files, or would do."""
+    """What a rewind did to files, or would do to them and to the conversation."""
 
     changes: tuple[FileChange, ...] = ()
     """What happens to each file: one that is `deleted` was made after the message."""
@@ -52,3 +54,11 @@ class RewindReport(msgspec.Struct, frozen=True, kw_only=True):
     """Those of the files that were also changed by others than this session since then."""
     is_done: bool = True
     """Whether it was done; False for a dry run."""
+    messages: tuple[MessageId, ...] = ()
+    """Of a dry run: the messages that would leave the conversation."""
+
+    def writable(self) -> "RewindReport":
+        """Return it with paths that JSON can hold."""
+        changes = [msgspec.structs.replace(each, path=writable(each.path)) for each in self.changes]
+        conflicts = tuple(map(writable, self.conflicts))
+        return msgspec.structs.replace(self, changes=tuple(changes), conflicts=conflicts)

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from holdfast import Agent
-from holdfast.agent.verbs import AgentRemote
+from holdfast.agent.remote import AgentRemote
 from holdfast.stores.postgresql import changes
 from holdfast.stores.postgresql.store import PostgresStore
 from holdfast.testing.store_conformance.samples import new_session, note

@@ -24,6 +24,7 @@ from holdfast.blocks.conversation.tool_calls import (
     with_distinct_calls,
 )
 from holdfast.vocabulary.approvals import ChildApproval
+from holdfast.vocabulary.commands import CommandEnded
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.context_files import ContextLoaded
 from holdfast.vocabulary.entries import (
@@ -331,7 +332,7 @@ class SessionFold(SessionState):
         Snapshot: _on_snapshot,
         ContextLoaded: _on_context_loaded,
         **dict.fromkeys(
-            (RetryScheduled, HookMessage, TranscriptMirrored, UnknownEntry),
+            (RetryScheduled, HookMessage, TranscriptMirrored, CommandEnded, UnknownEntry),
             _change_nothing,
         ),
     }

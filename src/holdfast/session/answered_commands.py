@@ -1,0 +1,285 @@
+"""AnsweredCommands: rewinds, compactions and changes of settings, asked for here or elsewhere.
+
+A command of another process has one end in the log, `command.ended`, in the append that holds its
+effect or, for one that was refused, in an append of its own. Its sender waits for that entry.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from holdfast.blocks.conversation.fold import SessionFold
+from holdfast.engine.owned_tasks import OwnedTasks
+from holdfast.ports.clock import Stamp
+from holdfast.ports.runner import QueryInput
+from holdfast.ports.session_store import Store
+from holdfast.ports.snapshots import Snapshotter
+from holdfast.session.branching import Branches
+from holdfast.session.file_history import FileHistory
+from holdfast.session.prompt_queue import PromptQueue
+from holdfast.session.query_handle import QueryHandle
+from holdfast.session.recorder import SessionRecorder
+from holdfast.vocabulary.commands import (
+    AnsweredCommand,
+    CommandEnded,
+    CommandId,
+    CompactSession,
+    ConfigureSession,
+    RewindSession,
+    UndoRewind,
+)
+from holdfast.vocabulary.entries import Entry
+from holdfast.vocabulary.errors import (
+    AgentError,
+    ConfigError,
+    ErrorCode,
+    SessionError,
+    StoreError,
+)
+from holdfast.vocabulary.file_snapshots import RewindReport
+from holdfast.vocabulary.ids import SessionId, new_query_id
+from holdfast.vocabulary.json_types import JsonObject, writable
+from holdfast.vocabulary.messages import CompactOrder
+from holdfast.vocabulary.settings import Delivery, changed_settings
+
+_REST_SECONDS = 1.0
+"""How long a store that failed is left alone before the end of a compaction is recorded again."""
+
+
+class Answering(msgspec.Struct, frozen=True, kw_only=True):
+    """What the sessions of an agent need of it to carry such commands out."""
+
+    snapshotter: Snapshotter | None = None
+    """Records the files of the workspace; None when no snapshots are taken."""
+    is_native: Callable[[str], bool] = lambda _model: False
+    """Whether an agent that keeps its own session answers for a model."""
+
+
+class AnsweringSession(Protocol):
+    """What such commands need of the session that they are for."""
+
+    session_id: SessionId
+    store: Store
+    stamp: Stamp
+    queue: PromptQueue
+    recorder: SessionRecorder
+    branches: Branches
+
+    @property
+    def fold(self) -> SessionFold:
+        """The session as it is now."""
+        ...
+
+    def check_open(self) -> None:
+        """Raise CLOSED once the session is closed."""
+        ...
+
+    def new_handle(self, query: QueryInput) -> QueryHandle:
+        """Make the handle of a query that is to be submitted."""
+        ...
+
+    async def submit(self, handle: QueryHandle, delivery: Delivery) -> None:
+        """Take in a query."""
+        ...
+
+    async def change(
+        self, changes: JsonObject, *, consumed: Sequence[CommandId] = (), also: Sequence[Entry] = ()
+    ) -> None:
+        """Record a change of the session and consume the commands in one append."""
+        ...
+
+
+class AnsweredCommands:
+    """Carries out what changes a session as a whole, and answers commands of other processes.
+
+    Owns nothing but the compactions that it has started; they are tasks of the session.
+    """
+
+    def __init__(self, live: AnsweringSession, answering: Answering, *, tasks: OwnedTasks) -> None:
+        self._live = live
+        self._tasks = tasks
+        self._answering = answering
+
+    # For callers that hold the session.
+
+    async def rewind(
+        self, order: RewindSession, *, consumed: Sequence[CommandId] = ()
+    ) -> RewindReport:
+        """Make a message the last one, with `files` also for the workspace.
+
+        Raises:
+            SessionError: BUSY while a query runs, MESSAGE_NOT_FOUND when there is no such message.
+            StoreError: CONFLICT when others changed files that would be overwritten; UNAVAILABLE
+                when the files of that time are not known. Nothing is changed then.
+            ConfigError: CONFIG_MISSING when the agent takes no snapshots of files.
+
+        """
+        self._live.check_open()
+        if order.dry_run:
+            report = await self._preview(order)
+            if consumed:
+                await self._live.recorder.commit(self._ended(consumed, report), consumed=consumed)
+            return report
+        files, report = self.files() if order.files else None, RewindReport()
+
+        async def move(entries: Sequence[Entry], place: int) -> Sequence[Entry]:
+            nonlocal report
+            also: Sequence[Entry] = ()
+            if files is not None:
+                report, also = await files.bring_back(entries, place, order.to, force=order.force)
+            return [*also, *self._ended(consumed, report)]
+
+        await self._live.branches.rewind(order.to, moving=move, consumed=consumed)
+        return report
+
+    async def undo_rewind(
+        self, order: UndoRewind, *, consumed: Sequence[CommandId] = ()
+    ) -> RewindReport:
+        """Take the last rewind back, with what it did to files.
+
+        Raises:
+            SessionError: BUSY while a query runs, NOT_FOUND when nothing was rewound.
+            StoreError: CONFLICT when such files were changed since, unless forced.
+
+        """
+        self._live.check_open()
+        files = self.files() if self._answering.snapshotter else None
+        report = RewindReport()
+
+        async def move(entries: Sequence[Entry], _place: int) -> Sequence[Entry]:
+            nonlocal report
+            also: Sequence[Entry] = ()
+            if files is not None:
+                report, also = await files.bring_forward(entries, force=order.force)
+            return [*also, *self._ended(consumed, report)]
+
+        await self._live.branches.undo_rewind(moving=move, consumed=consumed)
+        return report
+
+    def compaction(self, instructions: str | None) -> QueryInput:
+        """Return the query that compacts the conversation.
+
+        Raises:
+            SessionError: BUSY while a query is unfinished or waits for an approval.
+            ConfigError: CONFIG_INVALID with a native agent, which compacts its own history.
+
+        """
+        fold = self._live.fold
+        if self._answering.is_native(fold.settings.model):
+            told = "a native agent compacts its own history; send /compact"
+            raise ConfigError(ErrorCode.CONFIG_INVALID, told)
+        if fold.approvals or fold.unfinished_query() is not None:
+            busy = "a query is unfinished; answer its approvals or resume it first"
+            raise SessionError(ErrorCode.BUSY, busy)
+        order = CompactOrder(instructions=writable(instructions) if instructions else None)
+        return QueryInput(query_id=new_query_id(), message=None, compact=order)
+
+    def files(self) -> FileHistory:
+        """Return what the session did to files.
+
+        Raises:
+            ConfigError: CONFIG_MISSING when no snapshots are taken.
+
+        """
+        self._live.check_open()
+        live, snapshotter = self._live, self._answering.snapshotter
+        if snapshotter is None:
+            told = "no snapshots of files are taken: they need `workspace=`, and `snapshots` on"
+            raise ConfigError(ErrorCode.CONFIG_MISSING, told)
+        return FileHistory(live.branches, snapshotter, recorder=live.recorder, stamp=live.stamp)
+
+    # For commands of the inbox.
+
+    async def carry_out(self, command: AnsweredCommand, *, opening: bool) -> None:
+        """Carry a command of another process out, and record its end.
+
+        A compaction goes on after this returns, so that an abort reaches it. While the session is
+        opened, none is begun.
+
+        Raises:
+            AgentError: why it is refused; nothing was changed then.
+
+        """
+        consumed = (command.id,)
+        match command:
+            case RewindSession():
+                await self.rewind(command, consumed=consumed)
+            case UndoRewind():
+                await self.undo_rewind(command, consumed=consumed)
+            case ConfigureSession(settings=settings):
+                self._refuse_invalid(settings)
+                ended = self._ended(consumed)
+                await self._live.change({"settings": settings}, consumed=consumed, also=ended)
+            case CompactSession(instructions=instructions):
+                if opening:
+                    told = "the session was opened anew before it was compacted; ask again"
+                    raise SessionError(ErrorCode.BUSY, told)
+                await self._begin_compaction(command, instructions)
+
+    async def refuse(self, command: AnsweredCommand, error: AgentError) -> None:
+        """Record why a command is refused, unless its end is in the log already."""
+        pending = await self._live.store.inbox.pending(self._live.session_id)
+        if any(item.id == command.id for item in pending):
+            ended = CommandEnded(**self._live.stamp(), command_id=command.id, error=error.report)
+            await self._live.recorder.commit([ended], consumed=(command.id,))
+
+    async def _begin_compaction(self, command: CompactSession, instructions: str | None) -> None:
+        live = self._live
+        handle = live.new_handle(self.compaction(instructions))
+        handle.stream.abandon()
+        await live.submit(handle, "reject")
+
+        async def answer() -> None:
+            await handle.wait()
+            done = live.fold.compacted.last
+            error = handle.error
+            if error is None and done is None:
+                error = SessionError(ErrorCode.NOTHING_TO_SEND, "there is nothing to compact")
+            ended = CommandEnded(
+                **live.stamp(),
+                command_id=command.id,
+                result={"compaction_id": done.id} if done and not error else None,
+                error=error.report if error else None,
+            )
+            await self._record_end(ended)
+
+        self._tasks.start(answer(), name="holdfast-answer")
+
+    async def _record_end(self, ended: CommandEnded) -> None:
+        """Record an end as soon as the store takes it, unless the session is another's by then."""
+        while True:
+            try:
+                await self._live.queue.recover()
+                await self._live.recorder.commit([ended], consumed=(ended.command_id,))
+            except SessionError:
+                return  # it is closed: the next holder answers
+            except StoreError as error:
+                if error.code is ErrorCode.FENCED:
+                    return
+                await self._live.stamp.clock.sleep(_REST_SECONDS)
+            else:
+                return
+
+    async def _preview(self, order: RewindSession) -> RewindReport:
+        """Say which messages and files a rewind would change."""
+        branches = self._live.branches
+        entries = await branches.entries()
+        left = await branches.left_by_rewind(entries, order.to)
+        report = await self.files().preview(order.to) if order.files else RewindReport()
+        return msgspec.structs.replace(report, is_done=False, messages=left)
+
+    def _refuse_invalid(self, settings: JsonObject) -> None:
+        try:
+            changed_settings(self._live.fold.settings, settings)
+        except msgspec.ValidationError as error:
+            raise ConfigError(ErrorCode.CONFIG_INVALID, f"settings: {error}") from error
+
+    def _ended(
+        self, consumed: Sequence[CommandId], report: RewindReport | None = None
+    ) -> list[Entry]:
+        """Return the end of each command that is carried out; a call of this process has none."""
+        result = msgspec.to_builtins(report.writable()) if report is not None else None
+        return [
+            CommandEnded(**self._live.stamp(), command_id=each, result=result) for each in consumed
+        ]
