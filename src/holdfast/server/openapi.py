@@ -156,7 +156,7 @@ def _query_parameters(
 
 
 def _header_parameters(operation: Operation) -> list[dict[str, Any]]:
-    names = [name for name in operation.options if name in _HEADERS]
+    names: list[str] = [name for name in operation.options if name in _HEADERS]
     if operation.media == (SSE,) and operation.query is not Nothing:
         names.append("after")
     return [

@@ -1,16 +1,11 @@
 """Routes about sessions as a whole: list, create, describe, change, delete, read messages."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from holdfast import AgentError, SessionDescription
-from holdfast.administration.descriptions import (
-    ListOptions,
-    MessageDescription,
-    SessionChanges,
-    SessionPhase,
-)
+from holdfast.administration.descriptions import ListOptions, MessageDescription, SessionChanges
 from holdfast.server.operations import Answer, Call, Operation
 from holdfast.server.problems import ProblemError
 from holdfast.vocabulary.errors import ErrorCode
@@ -42,7 +37,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: SessionIdText | None = None
     project: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)] | None = None
     """The folder, or the name, that the sessions belong to; all without it."""
-    phase: SessionPhase | None = None
+    phase: Literal["idle", "running", "waiting", "failed"] | None = None
     """What the sessions are doing; `waiting` are those that wait for an approval."""
 
 
