@@ -210,6 +210,82 @@ def snapshot(*, is_quick: bool) -> Suite:
     )
 
 
+def server(*, is_quick: bool) -> Suite:
+    """Measure live streams and new queries in one server process."""
+    size, deltas = (10, 4) if is_quick else (500, 100)
+    case = f"{size} live streams and 50 new queries a second"
+    script = Script(deltas=deltas, size=32, delay=100_000 if is_quick else 200_000)
+    return Suite(
+        name="server",
+        title="99th percentile of how late a delta reaches a client of the server",
+        unit="ms",
+        floor="bare ASGI",
+        jobs=(TrialJob(case=case, script=script, size=size),),
+        subjects=_server_subjects("streams"),
+        rounds=1 if is_quick else 3,
+    )
+
+
+def fan_out(*, is_quick: bool) -> Suite:
+    """Measure a burst of events in one session, to one subscriber and to many."""
+    cases = ((1, 200), (5, 40)) if is_quick else ((1, 20_000), (500, 200))
+    return Suite(
+        name="fanout",
+        title="CPU of the server for each event that it delivers",
+        unit="μs",
+        floor="bare ASGI",
+        jobs=tuple(
+            TrialJob(
+                case=f"{deltas} events to {size} subscriber{'s' * (size > 1)}",
+                script=Script(deltas=deltas, size=32),
+                size=size,
+            )
+            for size, deltas in cases
+        ),
+        subjects=(
+            *_server_subjects("fan_out"),
+            Subject(
+                name="bare ASGI, event by event",
+                target="benchmarks.subjects_server:fan_out_stepwise",
+                packages=("aiohttp", "uvicorn"),
+            ),
+        ),
+        rounds=1 if is_quick else 5,
+    )
+
+
+def stalled(*, is_quick: bool) -> Suite:
+    """Measure by how much a client that does not read makes the server grow."""
+    size, deltas = (4, 2000) if is_quick else (10, 2000)
+    module = "benchmarks.subjects_server"
+    return Suite(
+        name="stalled",
+        title="By how much the server grows while it streams; the floor has no client that stalls",
+        unit="MiB",
+        floor="all clients read",
+        jobs=(
+            TrialJob(
+                case=f"{size} answers of 2 MB in a session",
+                script=Script(deltas=deltas, size=1024),
+                size=size,
+            ),
+        ),
+        subjects=(
+            Subject(name="all clients read", target=f"{module}:reading_only"),
+            Subject(name="one client stalls", target=f"{module}:stalled_reader"),
+        ),
+        rounds=1 if is_quick else 5,
+    )
+
+
+def _server_subjects(trial: str) -> tuple[Subject, ...]:
+    module, packages = "benchmarks.subjects_server", ("aiohttp", "uvicorn")
+    return (
+        Subject(name="bare ASGI", target=f"{module}:{trial}_bare", packages=packages),
+        Subject(name="holdfast", target=f"{module}:{trial}_holdfast", packages=packages),
+    )
+
+
 def _trial(name: str, job: TrialJob, *, unit: str, is_quick: bool) -> Suite:
     return Suite(
         name=name,
@@ -248,5 +324,8 @@ SUITES = {
     "idle": idle,
     "abort": abort,
     "snapshot": snapshot,
+    "server": server,
+    "fanout": fan_out,
+    "stalled": stalled,
     "import": imports,
 }

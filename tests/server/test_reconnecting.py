@@ -228,3 +228,34 @@ async def test_a_deleted_session_ends_its_streams() -> None:
             assert (await served.call("DELETE", path))[0] == 204
             kinds = [event.kind async for event in events]
         assert kinds[-1] == "session.deleted"
+
+
+async def test_a_stream_goes_on_while_its_session_is_closed_for_others_and_opened_again(
+    tmp_path: Path,
+) -> None:
+    agent, _ = make_agent([says(*TEXT)] * 4, store=f"sqlite:{tmp_path / 'store.db'}")
+    async with serving(agent, settings=ServerSettings(sessions=1)) as served:
+        first, second = await served.new_session(), await served.new_session()
+        async with asyncio.TaskGroup() as tasks:
+            following = [tasks.create_task(_two_queries(served, first)) for _ in range(2)]
+            for session_id in (first, second, first, second):
+                path = f"/api/v1/sessions/{session_id}/messages"
+                wait = {"prefer": "wait=30"}
+                status, ended = await served.call("POST", path, {"content": "go"}, headers=wait)
+                assert (status, ended["text"]) == (200, "".join(TEXT))
+    for events in (task.result() for task in following):
+        seqs = [event.seq for event in events if event.seq is not None]
+        assert seqs == list(range(1, len(seqs) + 1))
+        said = [event.data["part"]["text"] for event in events if event.kind == "part.ended"]
+        assert said == 2 * ["".join(TEXT)]
+
+
+async def _two_queries(served: Served, session_id: str) -> list[Sent]:
+    """Follow a session on one connection until two queries have ended."""
+    seen: list[Sent] = []
+    async with served.events(f"/api/v1/sessions/{session_id}/events") as events:
+        async for event in events:
+            seen.append(event)
+            if [each.kind for each in seen].count("query.ended") == 2:
+                break
+    return seen

@@ -73,6 +73,16 @@ async def test_a_session_is_created_once_with_an_id_of_the_clients_choice() -> N
         assert status == 400
 
 
+async def test_the_model_and_the_system_prompt_of_a_new_session_are_those_of_its_queries() -> None:
+    agent, provider = make_agent([says("Ahoy.")], system_prompt="Be brief.")
+    async with serving(agent) as served:
+        session_id = await served.new_session(model="scripted/two", system_prompt="Be a sailor.")
+        await _say(served, session_id)
+        _, found = await served.call("GET", f"/api/v1/sessions/{session_id}")
+    assert found["model"] == "scripted/two"
+    assert [(each.model, each.system) for each in provider.requests] == [("two", ("Be a sailor.",))]
+
+
 async def test_a_session_whose_name_is_taken_leaves_nothing_behind() -> None:
     agent, _ = make_agent([])
     async with serving(agent) as served:

@@ -217,7 +217,7 @@ class SessionPool(Generic[SessionT]):
 
         """
         quota = self._limits.per_owner
-        own = [key for key in self._places if key[0] == owner]
+        own = [key for key in self._places if key[0] == owner] if quota is not None else []
         if quota is not None and len(own) >= quota:
             candidates, whose = own, f" of owner {owner!r}"
         elif len(self._places) >= self._limits.sessions:
@@ -228,6 +228,8 @@ class SessionPool(Generic[SessionT]):
             if self._places[key].is_idle:
                 await self._close_place(key, self._places[key], "evicted")
                 return True
+            # Used right now: behind the others, so that the next search need not pass it again.
+            self._places.move_to_end(key)
         self._refused += 1
         raise SessionError(
             ErrorCode.POOL_FULL,

@@ -24,6 +24,7 @@ from holdfast.server.serving import (
     announced,
     is_loopback,
     listen,
+    run_process,
     url_of,
 )
 
@@ -51,7 +52,7 @@ def serve(**flags: object) -> None:
 
     A second signal aborts the queries.
     """
-    asyncio.run(_serve(flags))
+    run_process(_serve(flags))
 
 
 @click.command(

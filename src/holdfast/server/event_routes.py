@@ -14,7 +14,7 @@ from holdfast.server.event_stream import (
     resume_point,
     told_event,
 )
-from holdfast.server.feeds import Funnel
+from holdfast.server.funnel import Funnel
 from holdfast.server.message_routes import (
     Admitted,
     ApprovalAnswer,

@@ -2,108 +2,103 @@
 
 A session that is open in this process gives its live deltas, too. One that another process holds,
 or none, is followed in its log. A feed changes from one to the other by `seq`: no entry is lost or
-doubled, and a consumer that does not read makes the session's observer lag instead of a queue grow.
+doubled, and a consumer that does not read is told to resume instead of a queue growing.
 """
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
-from holdfast import AgentError, ErrorCode, Event, QueryEnded
+from holdfast import AgentError, AgentSession, ErrorCode, Event, QueryEnded
+from holdfast.server.funnel import ROOM, Funnel
 from holdfast.vocabulary.entries import Entry
-from holdfast.vocabulary.events import ObserverLagged, SessionDeleted
+from holdfast.vocabulary.events import ObserverLagged, ReasoningDelta, SessionDeleted, TextDelta
 
-ItemT = TypeVar("ItemT")
-_ROOM = 256
-"""How many items wait for a consumer before their source waits."""
+_EVERY_KIND: Any = object
+"""The kinds of events have no class in common but this one."""
 
 _AGAIN_SECONDS = 1.0
 """How soon a store that did not answer is asked again."""
 
 Source: TypeAlias = AsyncGenerator[Event, None]
-OpenSource: TypeAlias = Callable[[int], Awaitable[tuple[Source, bool]]]
-"""Opens the events after a `seq`; says whether they are those of a session that is open here."""
+OpenSource: TypeAlias = Callable[["SessionFeed"], Awaitable[Source | None]]
+"""Lets a feed have the events after its `seen`: attaches it to the relay of a session that is open
+here, and returns what is to be read from the log before; or else returns all of them."""
 
 
-class Funnel(Generic[ItemT]):
-    """Collects the items of generators for one consumer, who takes all that are there at once.
+class Relay:
+    """Passes the events of a session that is open here on to the feeds that follow it.
 
-    Owns the tasks that read the generators. A generator whose items are not taken waits.
+    Observes the session once, however many feeds there are, and only while there are any.
     """
 
+    def __init__(self, session: AgentSession) -> None:
+        self.session = session
+        self._feeds: set[SessionFeed] = set()
+        self._forget: Callable[[], None] | None = None
+
+    def attach(self, feed: "SessionFeed") -> Source | None:
+        """Give a feed every event from now on; returns what is stored already after its `seen`."""
+        self._feeds.add(feed)
+        if self._forget is None:
+            self._forget = self.session.on(_EVERY_KIND, self._pass_on)
+        head = self.session.snapshot().head
+        return _stored(self.session, after=feed.seen, head=head) if feed.seen < head else None
+
+    def detach(self, feed: "SessionFeed") -> None:
+        """Give a feed nothing more."""
+        self._feeds.discard(feed)
+        if not self._feeds and self._forget is not None:
+            self._forget()
+            self._forget = None
+
+    def end(self) -> None:
+        """Let the feeds look elsewhere: the session was closed."""
+        for feed in tuple(self._feeds):
+            feed.leave()
+
+    def _pass_on(self, event: Event) -> None:
+        for feed in tuple(self._feeds):
+            feed.push(event)
+
+
+class Relays:
+    """The relays of the sessions that are open here."""
+
     def __init__(self) -> None:
-        self._items: deque[ItemT] = deque()
-        self._ready = asyncio.Event()
-        self._room = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.failure: AgentError | None = None
-        """What the last generator failed with."""
+        self._relays: dict[tuple[str, str], Relay] = {}
 
-    @property
-    def is_reading(self) -> bool:
-        """Whether a generator may still have items."""
-        return any(not task.done() for task in self._tasks)
+    def of(self, session: AgentSession, owner: str, session_id: str) -> Relay:
+        """Return the relay of a session that is open; one that was closed before has ended."""
+        relay = self._relays.get((owner, session_id))
+        if relay is None or relay.session is not session:
+            self.end(owner, session_id)
+            relay = self._relays[owner, session_id] = Relay(session)
+        return relay
 
-    def add(self, source: AsyncGenerator[ItemT, None]) -> asyncio.Task[None]:
-        """Read a generator, and close it at the end."""
-        task = asyncio.get_running_loop().create_task(self._read(source))
-        self._tasks.add(task)
-        return task
+    def end(self, owner: str, session_id: str) -> None:
+        """Let the feeds of a session look elsewhere: it was closed."""
+        relay = self._relays.pop((owner, session_id), None)
+        if relay is not None:
+            relay.end()
 
-    def offer(self, item: ItemT) -> bool:
-        """Add an item from outside, unless too many wait; returns whether it was added."""
-        if len(self._items) >= 2 * _ROOM:
-            return False
-        self._items.append(item)
-        self._ready.set()
-        return True
 
-    def wake(self) -> None:
-        """Let the consumer look, though there is no item."""
-        self._ready.set()
+async def _stored(session: AgentSession, *, after: int, head: int) -> Source:
+    """Yield the entries after a `seq` up to another one, from the log."""
+    async with contextlib.aclosing(session.events(after=after)) as events:
+        async for event in events:
+            seq = event.seq if isinstance(event, Entry) else 0
+            if not 0 < seq <= head:
+                return  # the end of the log is damaged: this one happens now, and is passed on
+            yield event
+            if seq == head:
+                return
 
-    async def take(self, seconds: float) -> list[ItemT] | None:
-        """Return the items that came; none when it was woken, None when nothing happened."""
-        if not self._items and not self._ready.is_set():
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._ready.wait()
-            except TimeoutError:
-                return None
-        self._ready.clear()
-        taken = list(self._items)
-        self._items.clear()
-        self._room.set()
-        return taken
 
-    def stop(self, *, but: asyncio.Task[None] | None = None) -> None:
-        """Let the generators be closed, all `but` one, without waiting for it."""
-        for task in self._tasks - {but}:
-            task.cancel()
-
-    async def close(self) -> None:
-        """Stop reading."""
-        self.stop()
-        tasks, self._tasks = self._tasks, set()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._items.clear()
-        self.failure = None
-
-    async def _read(self, source: AsyncGenerator[ItemT, None]) -> None:
-        try:
-            async with contextlib.aclosing(source):
-                async for item in source:
-                    self._items.append(item)
-                    self._ready.set()
-                    while len(self._items) >= _ROOM:
-                        self._room.clear()
-                        await self._room.wait()
-        except AgentError as error:
-            self.failure = error  # the feed looks where to go on
-        finally:
-            self._ready.set()
+def _size_of(event: Event) -> int:
+    """Return how long a delta is; another event is short, or the session keeps it."""
+    return len(event.text) if isinstance(event, TextDelta | ReasoningDelta) else 0
 
 
 class SessionFeed:
@@ -115,7 +110,11 @@ class SessionFeed:
         """The `seq` of the last entry that was delivered."""
         self._open_source = open_source
         self._funnel: Funnel[Event] = Funnel()
-        self._is_stopped = self._is_moved = self._is_live = False
+        self._relay: Relay | None = None
+        self._held: list[Event] | None = None
+        """What happened while the log is still read."""
+        self._replaying: asyncio.Task[None] | None = None
+        self._is_stopped = self._is_moved = self._is_live = self._has_lagged = False
 
     def stop(self) -> None:
         """End the feed: the server shuts down."""
@@ -127,7 +126,7 @@ class SessionFeed:
 
         What waits to be taken stays; what the log and the session both have is delivered once.
         """
-        if not self._funnel.is_reading:  # it is about to begin, perhaps with the log
+        if not self.is_begun:  # it is about to begin, perhaps with the log
             self._is_moved = True
             self._funnel.wake()
             return
@@ -136,27 +135,73 @@ class SessionFeed:
 
     @property
     def is_begun(self) -> bool:
-        """Whether it reads."""
-        return self._funnel.is_reading
+        """Whether it reads, or gets what happens."""
+        return self._relay is not None or self._funnel.is_reading
 
     def abandon(self) -> None:
         """Stop reading, without waiting for it: the client left before it took anything."""
         self._is_stopped = True
+        self.leave()
         self._funnel.stop()
+
+    def follow(self, relay: Relay) -> Source | None:
+        """Get the events of a session that is open here; returns what is to be read before."""
+        self.leave()
+        self._relay, self._is_live = relay, True
+        source = relay.attach(self)
+        self._held = None if source is None else []
+        return source
+
+    def leave(self) -> None:
+        """Get no more events of the session that is open here, or was: take what waits, go on."""
+        if self._relay is not None:
+            self._relay.detach(self)
+            self._relay = None
+        self._held = None
+        self._funnel.wake()
+
+    def push(self, event: Event) -> None:
+        """Take an event of the relay, unless too many wait: then the feed ends with a cursor."""
+        if self._has_lagged:
+            return
+        if self._held is not None and len(self._held) < 2 * ROOM:
+            self._held.append(event)
+        elif self._held is not None or not self._funnel.offer(event, size=_size_of(event)):
+            self._has_lagged = True
+            self._funnel.replace(ObserverLagged(resume_after=self.seen))
 
     async def begin(self) -> None:
         """Read from now on, so that nothing live is missed; `batches` or `close` must follow."""
         self._is_moved = False
         await self._read_on()
 
-    async def _read_on(self) -> asyncio.Task[None]:
-        source, self._is_live = await self._open_source(self.seen)
+    async def _read_on(self) -> "asyncio.Task[None] | None":
+        """Open the source of events; returns what reads it, if anything is to be read."""
+        self._is_live = False
+        source = await self._open_source(self)
+        if source is None:
+            return None
         reading = self._funnel.add(source)
-        await asyncio.wait({reading}, timeout=0)  # it observes the session from its first step on
+        if self._relay is not None:
+            self._replaying = reading
+            reading.add_done_callback(self._release)
         return reading
+
+    def _release(self, reading: "asyncio.Task[None]") -> None:
+        """Go on with what happened while the log was read."""
+        if reading is not self._replaying or self._held is None:
+            return
+        held, self._held = self._held, None
+        if self._funnel.failure is not None:
+            self._is_moved = True  # what was not read must come before what happened since
+            self._funnel.wake()
+            return
+        for event in held:
+            self.push(event)
 
     async def close(self) -> None:
         """Stop reading."""
+        self.leave()
         await self._funnel.close()
 
     async def batches(self, *, ping_seconds: float) -> AsyncGenerator[list[Event], None]:
@@ -166,7 +211,7 @@ class SessionFeed:
         """
         try:
             while not self._is_stopped:
-                if not self._funnel.is_reading:
+                if not self.is_begun:
                     async with contextlib.aclosing(self._begin_again(ping_seconds)) as waits:
                         async for _ in waits:
                             yield []
@@ -207,7 +252,7 @@ class SessionFeed:
     async def _next(self, seconds: float) -> "list[Event] | list[None]":
         """Return what came, `[None]` when nothing did for a while, nothing at the end."""
         while not (self._is_stopped or self._is_moved):
-            is_reading = self._funnel.is_reading
+            is_reading = self.is_begun
             taken = await self._funnel.take(seconds if is_reading else 0)
             if taken:
                 return taken

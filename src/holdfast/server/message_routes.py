@@ -115,9 +115,9 @@ async def send_message(call: Call) -> Answer | EventAnswer:
             seq = before.seq - 1
             _refuse_another(content, before)
     feed = call.sessions.feed(found.id, after=seq)
-    async with call.sessions.door(found.id) as door:
-        if call.wants_stream:
-            await feed.begin()
+    async with call.sessions.door(found.id, is_known=True) as door:
+        if call.wants_stream or call.wait is not None:
+            await feed.begin()  # before the prompt is stored, so that nothing is to be read back
         try:
             query_id = await door.send(content, delivery=body.delivery, message_id=body.id)
         except BaseException:
@@ -128,7 +128,11 @@ async def send_message(call: Call) -> Answer | EventAnswer:
         return await _streamed(call, admitted, feed)
     if call.wait is not None:
         seconds = min(call.wait, call.server.hub.settings.wait_seconds)
-        if (ended := await _wait(call, admitted, feed, seconds=seconds)) is not None:
+        try:
+            ended = await _wait(call, admitted, feed, seconds=seconds)
+        finally:
+            await feed.close()
+        if ended is not None:
             return Answer(ended, status=200, headers={"preference-applied": f"wait={seconds}"})
     return Answer(admitted)
 

@@ -4,14 +4,13 @@ import asyncio
 import math
 import re
 import secrets
-from collections.abc import AsyncGenerator
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from holdfast.server.event_stream import SSE, SentEvent
+from holdfast.server.event_stream import SSE
 from holdfast.server.operations import JSON, AnyAnswer, EventAnswer, FileAnswer
 from holdfast.server.problems import PROBLEM_TYPE, ProblemError
 
@@ -51,7 +50,7 @@ class EventResponse(StreamingResponse):
     """
 
     def __init__(self, answer: EventAnswer) -> None:
-        super().__init__(_frames(answer.batches), headers=_STREAM_HEADERS)
+        super().__init__((), headers=_STREAM_HEADERS)
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,13 +61,16 @@ class EventResponse(StreamingResponse):
             self._answer.on_end()
             await self._answer.batches.aclose()
 
-
-async def _frames(batches: AsyncGenerator[list[SentEvent], None]) -> AsyncGenerator[bytes, None]:
-    """Yield one piece for each batch: the connection writes it at once."""
-    before = _RETRY
-    async for batch in batches:
-        yield before + b"".join([event.frame for event in batch])
-        before = b""
+    async def stream_response(self, send: Send) -> None:
+        """Send one piece for each batch: the connection writes it at once."""
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        before = _RETRY
+        async for batch in self._answer.batches:
+            body = before + b"".join([event.frame for event in batch])
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            before = b""
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def refuse_websocket(websocket: WebSocket, problem: ProblemError) -> None:

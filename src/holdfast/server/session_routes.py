@@ -130,6 +130,8 @@ async def create_session(call: Call) -> Answer:
     }
     async with call.sessions.agent.session(body.id, **settings) as session:
         session_id = session.session_id or ""
+        if settings:
+            await session.configure(**settings)  # the agent's own would be in force otherwise
         try:
             if changes := _changes(body):
                 await sessions.update(session_id, **changes)

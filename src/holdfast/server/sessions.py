@@ -20,7 +20,8 @@ from holdfast.administration.descriptions import SessionEvent
 from holdfast.administration.pool import CloseReason, PoolLimits, SessionPool
 from holdfast.administration.unowned import LeftQueries
 from holdfast.administration.worker import is_running
-from holdfast.server.feeds import Funnel, SessionFeed
+from holdfast.server.feeds import Relays, SessionFeed, Source
+from holdfast.server.funnel import Funnel
 from holdfast.server.limits import ServerSettings, StreamLimit
 from holdfast.server.problems import ProblemError
 from holdfast.server.resuming import Resuming
@@ -58,6 +59,7 @@ class Hub:
         )
         self._owners: dict[str, OwnerSessions] = {}
         self._open: dict[tuple[str, str], AgentSession] = {}
+        self.relays = Relays()
         self._feeds: dict[tuple[str, str], set[SessionFeed]] = defaultdict(set)
         self._pages: dict[str, set[Funnel[Told]]] = defaultdict(set)
         self.resuming = Resuming(self._pool, self._open, settings)
@@ -194,6 +196,7 @@ class Hub:
     def _note_closed(self, owner: str, session_id: str, reason: CloseReason) -> None:
         del reason
         self._open.pop((owner, session_id), None)
+        self.relays.end(owner, session_id)
 
 
 async def _close_now(session: AgentSession) -> None:
@@ -240,12 +243,16 @@ class OwnerSessions:
             raise SessionError(ErrorCode.NOT_FOUND, told) from None
 
     @contextlib.asynccontextmanager
-    async def door(self, session_id: str, *, carries_on: bool = True) -> AsyncGenerator[Door, None]:
+    async def door(
+        self, session_id: str, *, carries_on: bool = True, is_known: bool = False
+    ) -> AsyncGenerator[Door, None]:
         """Open a session here, or reach it where another process holds it.
 
-        What was cut off is carried on first, unless the request is about the history.
+        What was cut off is carried on first, unless the request is about the history. `is_known`:
+        the caller has described the session already, so that it is there and the owner's.
         """
-        await self.describe(session_id)
+        if not is_known:
+            await self.describe(session_id)
         async with contextlib.AsyncExitStack() as stack:
             door: Door
             try:
@@ -274,10 +281,10 @@ class OwnerSessions:
     def feed(self, session_id: str, *, after: int) -> SessionFeed:
         """Return the events of a session after a `seq`; use it inside `hub.feeding`."""
 
-        async def open_source(seen: int) -> tuple[AsyncGenerator[Event, None], bool]:
-            live = self.hub.open_here(self.owner, session_id)
-            if live is not None:
-                return live.events(after=seen), True
-            return (await self.agent.remote(session_id)).events(after=seen), False
+        async def open_source(feed: SessionFeed) -> Source | None:
+            session = self.hub.open_here(self.owner, session_id)
+            if session is not None:
+                return feed.follow(self.hub.relays.of(session, self.owner, session_id))
+            return (await self.agent.remote(session_id)).events(after=feed.seen)
 
         return SessionFeed(open_source, session_id=session_id, after=after)
