@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 
 from holdfast import tool
@@ -21,6 +22,7 @@ from holdfast.server.serving import ServerState, announced
 from holdfast.testing import calls, says
 from holdfast.testing.scripted_provider import Gate
 from holdfast.vocabulary.ids import new_session_id
+from holdfast.vocabulary.parts import MediaPart, TextPart
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, serving
 from tests.server.test_access_to_the_server import BEARER, PUBLIC, ask
@@ -286,6 +288,29 @@ def test_streams_are_limited_for_one_owner_and_for_all() -> None:
         limit.begin("eve")
 
 
+async def test_a_message_whose_stream_is_refused_is_not_taken_in() -> None:
+    agent, provider = make_agent([says("hi")])
+    app = create_app(agent, token=TOKEN, settings=ServerSettings(streams=1))
+    async with agent:
+        async with agent.session() as session:
+            path = f"/api/v1/sessions/{session.session_id}"
+        end = app.hub.streams.begin("ana")
+        stream, body = ("accept", "text/event-stream"), b'{"content": "hello"}'
+        for _ in range(2):
+            status, _, told = await ask(
+                app, f"{path}/messages", "POST", headers=[*OWN, stream], body=body
+            )
+            assert (status, json.loads(told)["code"]) == (429, "TOO_MANY_STREAMS")
+        assert json.loads((await ask(app, f"{path}/messages", headers=OWN))[2])["data"] == []
+        end()
+        for refused, expected in ((b'{"content": []}', 400), (body, 200)):  # 400: it is given back
+            asked = {"headers": [*OWN, stream], "body": refused}
+            assert (await ask(app, f"{path}/messages", "POST", **asked))[0] == expected
+        assert app.hub.streams.open == 0
+        await app.close()
+    provider.check()
+
+
 def test_what_is_kept_of_callers_and_browsers_is_bounded() -> None:
     now = [0.0]
     rate = RateLimit(1, now=lambda: now[0])
@@ -313,11 +338,12 @@ async def test_content_of_the_store_and_names_of_sessions_are_not_reached_by_gue
     async with agent:
         async with agent.session("ana") as session:
             session_id = str(session.session_id)
-        blob = {"type": "media", "media_type": "image/png", "blob": "sha256:" + "a" * 64}
-        body = json.dumps({"content": [{"type": "text", "text": "look"}, blob]}).encode()
+        parts = [TextPart(text="look"), MediaPart(mime="image/png", blob="a" * 64)]
+        body = msgspec.json.encode({"content": parts})
         path = f"/api/v1/sessions/{session_id}/messages"
         status, _, told = await ask(app, path, "POST", headers=OWN, body=body)
-        assert (status, json.loads(told)["code"]) == (400, "BODY_INVALID")
+        assert status == 400
+        assert json.loads(told)["detail"] == "media is sent as `data` or `url`"
         for operation in OPERATIONS:
             if "{session_id}" in operation.path:
                 bodies = {"send_message": b'{"content": "hi"}'}

@@ -15,13 +15,15 @@ from holdfast import Agent, ConfigError, ErrorCode
 from holdfast.administration.failure_log import FailureLog
 from holdfast.server.access import Access
 from holdfast.server.endpoint import routes_of
-from holdfast.server.event_routes import MESSAGE_OPERATIONS
+from holdfast.server.event_routes import EVENT_OPERATIONS
 from holdfast.server.gate import Gate
 from holdfast.server.history_routes import HISTORY_OPERATIONS
 from holdfast.server.limits import ServerSettings
+from holdfast.server.message_routes import MESSAGE_OPERATIONS
 from holdfast.server.operations import Server
 from holdfast.server.problems import ProblemError
 from holdfast.server.responses import problem_response, request_id_of
+from holdfast.server.resume_routes import RESUME_OPERATIONS
 from holdfast.server.rpc_routes import rpc_routes
 from holdfast.server.server_routes import SERVER_OPERATIONS
 from holdfast.server.session_routes import SESSION_OPERATIONS
@@ -34,6 +36,8 @@ OPERATIONS = (
     *SESSION_OPERATIONS,
     *HISTORY_OPERATIONS,
     *MESSAGE_OPERATIONS,
+    *RESUME_OPERATIONS,
+    *EVENT_OPERATIONS,
     *SHARE_OPERATIONS,
 )
 _CORS_REQUEST = [

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from holdfast import Agent
 from holdfast.administration import state_folder
 from holdfast.administration.configured import command_line_store
-from holdfast.server.access import Access, ApiKey, Scope, digest_of, new_token
+from holdfast.server.access import Access, ApiKey, new_token
 from holdfast.server.app import OPERATIONS, create_app
 from holdfast.server.key_file import KeyFile, add_key, read_keys, remove_key
 from holdfast.server.limits import ServerSettings
@@ -27,8 +28,6 @@ from holdfast.server.serving import (
     run_process,
     url_of,
 )
-
-_DAY_MS = 24 * 3600 * 1000
 
 
 @click.command(help="Serve sessions over HTTP, to programs of this user and to holders of keys.")
@@ -157,10 +156,8 @@ def keys() -> None:
 def add(owner: str, *, read_only: bool, days: float | None, label: str) -> None:
     """Make a key for an owner, and print it: it is shown only now."""
     key = new_token()
-    scopes: tuple[Scope, ...] = ("read",) if read_only else ("read", "write")
-    expires = None if days is None else int(time.time_ns() // 1_000_000 + days * _DAY_MS)
-    made = ApiKey(digest=digest_of(key), owner=owner, scopes=scopes, expires=expires, label=label)
-    add_key(state_folder(), made)
+    made = ApiKey.of(key, owner=owner, read_only=read_only, days=days)
+    add_key(state_folder(), msgspec.structs.replace(made, label=label))
     click.echo(key)
 
 

@@ -92,7 +92,7 @@ class Gate:
             return True
         if origins and origins[0] in self._settings.origins:
             return False
-        if origins and origins[0] not in {f"http://{host}".lower(), f"https://{host}".lower()}:
+        if origins and origins[0] not in own_origins(host):
             return True
         if scope["type"] == "websocket" and not origins and not _all(headers, b"authorization"):
             return True
@@ -120,6 +120,11 @@ class Gate:
             await send(message)
 
         return send_hardened
+
+
+def own_origins(host: str) -> set[str]:
+    """Return the origins of the server's own pages, by the Host that a browser sends."""
+    return {f"http://{host}".lower(), f"https://{host}".lower()}
 
 
 def _too_large(limit: int) -> ProblemError:

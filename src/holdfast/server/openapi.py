@@ -1,6 +1,5 @@
 """The OpenAPI 3.1 document, made from the operations and the types that they declare."""
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,7 +13,6 @@ from holdfast.server.operations import JSON, Nothing, Operation
 from holdfast.server.problems import PROBLEM_TYPE, TITLES, ProblemBody
 
 _REF = "#/components/schemas/{name}"
-_PATH_NAME = re.compile(r"\{([a-z_]+)\}")
 _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
     "session_id": {"type": "string", "format": "uuid"},
     "approval_id": {"type": "string", "minLength": 1, "maxLength": 128},
@@ -112,7 +110,7 @@ def _described(
         "summary": operation.summary,
         "tags": [operation.tag],
         "parameters": [
-            *_path_parameters(operation.path),
+            *_path_parameters(operation),
             *_query_parameters(operation.query, schemas, components),
             *_header_parameters(operation),
         ],
@@ -130,10 +128,10 @@ def _described(
     return described
 
 
-def _path_parameters(path: str) -> list[dict[str, Any]]:
+def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "path", "required": True, "schema": _PATH_SCHEMAS[name]}
-        for name in _PATH_NAME.findall(path)
+        for name in operation.path_names
     ]
 
 
