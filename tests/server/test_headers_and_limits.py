@@ -93,6 +93,7 @@ async def test_a_head_is_answered_as_its_get_and_needs_the_same_credential(
             else:
                 assert status == (await ask(app, path, headers=headers))[0]
                 assert status == 401 or headers == OWN or operation.name in PUBLIC
+            assert (await ask(app, path, "OPTIONS", headers=headers))[0] == 405
 
 
 async def test_a_head_has_no_body_on_the_wire() -> None:
@@ -303,10 +304,11 @@ async def test_a_message_whose_stream_is_refused_is_not_taken_in() -> None:
             assert (status, json.loads(told)["code"]) == (429, "TOO_MANY_STREAMS")
         assert json.loads((await ask(app, f"{path}/messages", headers=OWN))[2])["data"] == []
         end()
-        for refused, expected in ((b'{"content": []}', 400), (body, 200)):  # 400: it is given back
-            asked = {"headers": [*OWN, stream], "body": refused}
-            assert (await ask(app, f"{path}/messages", "POST", **asked))[0] == expected
-        assert app.hub.streams.open == 0
+        unknown = f"/api/v1/sessions/{new_session_id()}"
+        for place, expected in ((unknown, 404), (path, 200)):
+            asked = {"headers": [*OWN, stream], "body": body}
+            assert (await ask(app, f"{place}/messages", "POST", **asked))[0] == expected
+            assert app.hub.streams.open == 0
         await app.close()
     provider.check()
 
