@@ -16,6 +16,7 @@ async def main(prompt: str) -> None:
     headers = {"Authorization": f"Bearer {server['token']}", "Accept": "text/event-stream"}
     async with aiohttp.ClientSession(server["url"], headers=headers) as http:
         async with http.post("/api/v1/sessions", json={}) as made:
+            made.raise_for_status()
             path = f"/api/v1/sessions/{(await made.json())['id']}/messages"
         kind = ""
         async with http.post(path, json={"content": prompt}) as stream:
@@ -25,6 +26,8 @@ async def main(prompt: str) -> None:
                     kind = value
                 elif name == "data" and kind == "text.delta":
                     print(json.loads(value)["text"], end="", flush=True)
+                elif name == "data" and kind == "query.ended" and "error" in json.loads(value):
+                    sys.exit(json.loads(value)["error"]["message"])
     print()
 
 

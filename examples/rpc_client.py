@@ -28,8 +28,11 @@ async def main(prompt: str) -> None:
     session = await call("session/create")
     await call("message/send", session_id=session["id"], content=prompt, stream=True)
     while (line := json.loads(await stdout.readline()))["method"] == "event":
+        event = line["params"]["event"]
         if line["params"]["kind"] == "text.delta":
-            print(line["params"]["event"]["text"], end="", flush=True)
+            print(event["text"], end="", flush=True)
+        if "error" in event:
+            raise SystemExit(event["error"]["message"])
     print()
     stdin.close()
     await process.wait()

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import re
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -427,16 +425,6 @@ async def test_one_stream_tells_what_happens_in_all_open_sessions() -> None:
                 break
         assert created == [first, second]
         assert sorted(ended) == sorted([first, second])
-
-
-def test_the_page_lists_every_route_with_its_scope() -> None:
-    page = (
-        (Path(__file__).parents[2] / "docs/server.md").read_text().partition("<!-- routes -->")[2]
-    )
-    told = re.findall(r"^\| `([A-Z]+) ([^`]+)` \| (\w+) \| (.+) \|$", page, re.MULTILINE)
-    assert told == [
-        (each.method, each.path, each.scope or "none", each.summary) for each in OPERATIONS
-    ]
 
 
 def test_the_document_is_what_the_routes_declare() -> None:

@@ -32,6 +32,7 @@ _EXTRAS = {
     "mcp": "mcp",
     "otel": "opentelemetry",
     "postgres": "psycopg",
+    "server": "uvicorn",
 }
 _CHMOD = "make it private with chmod 600, as the message says"
 

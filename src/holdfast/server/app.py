@@ -46,7 +46,10 @@ _CORS_REQUEST = [
 ]
 _CORS_RESPONSE = ["ETag", "Location", "Preference-Applied", "Retry-After", "X-Request-Id"]
 _CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
-_DETAILS = {404: "there is no such route", 405: "this route does not have this method"}
+_DETAILS = {
+    404: "there is no such route; GET /openapi.json lists them",
+    405: "this route does not have this method",
+}
 
 
 class HoldfastApp:

@@ -1,5 +1,6 @@
 """Decoding: JSON of clients, bounded in depth and checked against a type."""
 
+import re
 from typing import TypeVar
 
 import msgspec
@@ -8,6 +9,7 @@ from holdfast.server.problems import ProblemError
 
 BodyT = TypeVar("BodyT")
 _DEEPEST = 64
+_WRONG_WORD = re.compile(r"^Invalid enum value .* - at `\$\.(\w+)`$")
 
 
 def decode_body(content: bytes, kind: type[BodyT]) -> BodyT:
@@ -21,7 +23,23 @@ def decode_body(content: bytes, kind: type[BodyT]) -> BodyT:
     try:
         return msgspec.json.decode(content or b"{}", type=kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ProblemError(400, "BODY_INVALID", f"the body is not valid: {error}") from error
+        told = f"the body is not valid: {error}{_choices(kind, str(error))}"
+        raise ProblemError(400, "BODY_INVALID", told) from error
+
+
+def _choices(kind: type, told: str) -> str:
+    """Return what a field may be, when the error is about a word that is none of them."""
+    found = _WRONG_WORD.search(told)
+    if found is None:
+        return ""
+    info = msgspec.inspect.type_info(kind)
+    fields = info.fields if isinstance(info, msgspec.inspect.StructType) else ()
+    for field in fields:
+        if field.encode_name == found[1]:
+            kinds = getattr(field.type, "types", (field.type,))
+            words = [word for each in kinds for word in getattr(each, "values", ())]
+            return f"; it is one of {', '.join(map(str, words))}" if words else ""
+    return ""
 
 
 def check_depth(content: bytes) -> None:

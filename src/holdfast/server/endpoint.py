@@ -13,12 +13,11 @@ from holdfast import AgentError
 from holdfast.server.access import COOKIE, Access, Principal
 from holdfast.server.decoding import decode_body
 from holdfast.server.event_stream import SSE
-from holdfast.server.operations import JSON, AnyAnswer, Call, Operation, Server
+from holdfast.server.operations import FILE_TYPES, JSON, AnyAnswer, Call, Operation, Server
 from holdfast.server.problems import ProblemError, problem_of
 from holdfast.server.responses import problem_response, response_of
 
 QueryT = TypeVar("QueryT", bound=msgspec.Struct)
-_FILE = "application/octet-stream"
 _WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:$|[,;])', re.IGNORECASE | re.ASCII)
 _NOBODY = Principal(owner="", scopes=frozenset())
 
@@ -53,7 +52,10 @@ class Endpoint:
         # A HEAD is answered as its GET is; the ASGI server leaves the body out.
         operation = self.operations["GET" if request.method == "HEAD" else request.method]
         try:
-            response = response_of(await self._call(operation, request), status=operation.status)
+            answer = await self._call(operation, request)
+            response = response_of(answer, status=operation.status)
+            if (location := response.headers.get("location")) is not None:
+                response.headers["location"] = scope.get("root_path", "") + location
         except ProblemError as problem:
             response = problem_response(problem, scope)
         except AgentError as error:
@@ -72,8 +74,8 @@ class Endpoint:
         headers = request.headers
         waited = _WAIT.search(",".join(headers.getlist("prefer")))
         query = _query_of(request, operation.query)
-        if operation.body is bytes and _content_type(request) != _FILE:
-            raise ProblemError(415, "CONTENT_TYPE", f"a file is {_FILE}")
+        if operation.body is bytes and _content_type(request) not in FILE_TYPES:
+            raise ProblemError(415, "CONTENT_TYPE", f"a file is sent as {' or '.join(FILE_TYPES)}")
         body: object = None
         if operation.body not in {None, bytes}:
             body = decode_body(await json_of(request), operation.body)
@@ -84,6 +86,7 @@ class Endpoint:
             query=query,
             body=body,
             file=request.stream(),
+            root=request.scope.get("root_path", ""),
             client=client_of(request),
             is_secure=request.url.scheme == "https" or self._server.hub.settings.behind_tls,
             cookie=request.cookies.get(COOKIE),
@@ -150,7 +153,7 @@ async def json_of(request: Request) -> bytes:
     """
     content = await request.body()
     if content and _content_type(request) != JSON:
-        raise ProblemError(415, "CONTENT_TYPE", f"a body is {JSON}")
+        raise ProblemError(415, "CONTENT_TYPE", f"send the header Content-Type: {JSON}")
     return content
 
 

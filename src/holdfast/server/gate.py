@@ -20,6 +20,14 @@ _HOST = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
 _SAFE = frozenset(("GET", "HEAD"))
 _HEADER_BYTES = 64 * 1024
 _IMPORTS = "/sessions:import"
+_HOST_REFUSED = (
+    "the server does not answer to this host name; `holdfast serve --allow-host` or "
+    "ServerSettings(hosts=) adds one"
+)
+_ORIGIN_REFUSED = (
+    "requests from this origin are refused; `holdfast serve --cors` or ServerSettings(origins=) "
+    "allows one"
+)
 _SECURE_HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -65,9 +73,9 @@ class Gate:
             return ProblemError(431, "HEADERS_TOO_LARGE", "the headers are too large")
         hosts = _all(headers, b"host")
         if len(hosts) != 1 or not self._knows_host(hosts[0], scope):
-            return ProblemError(400, "HOST_REFUSED", "the server does not answer to this host name")
+            return ProblemError(400, "HOST_REFUSED", _HOST_REFUSED)
         if self._is_foreign(scope, headers, hosts[0]):
-            return ProblemError(403, "ORIGIN_REFUSED", "requests from this origin are refused")
+            return ProblemError(403, "ORIGIN_REFUSED", _ORIGIN_REFUSED)
         lengths = _all(headers, b"content-length")
         if len(lengths) > 1 or any(not each.isdecimal() for each in lengths):
             return ProblemError(400, "BAD_REQUEST", "the content length is not valid")

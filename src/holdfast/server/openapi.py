@@ -9,7 +9,7 @@ from holdfast import __version__
 from holdfast.serialization.schemas import PUBLIC_TYPES, with_inner_events
 from holdfast.server.access import COOKIE
 from holdfast.server.event_stream import SSE
-from holdfast.server.operations import JSON, Nothing, Operation
+from holdfast.server.operations import FILE_TYPES, JSON, Nothing, Operation
 from holdfast.server.problems import PROBLEM_TYPE, TITLES, ProblemBody
 
 _REF = "#/components/schemas/{name}"
@@ -53,8 +53,8 @@ _EVENT_DATA = "x-event-data"
 """What the `data` of a server-sent event is: OpenAPI 3.1 has no field for it."""
 
 
-def document(operations: Sequence[Operation]) -> dict[str, Any]:
-    """Return the document for some operations."""
+def document(operations: Sequence[Operation], *, root: str = "") -> dict[str, Any]:
+    """Return the document for some operations, of an application that is mounted at `root`."""
     schemas, components = _schemas_of(operations)
     responses = {str(status): _problem(title, schemas) for status, title in TITLES.items()}
     paths: dict[str, dict[str, Any]] = {}
@@ -69,6 +69,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
             "version": __version__,
             "description": "Sessions with language models, over HTTP.",
         },
+        "servers": [{"url": root or "/"}],
         "paths": paths,
         "components": {
             "schemas": components,
@@ -118,7 +119,8 @@ def _described(
         "security": [] if operation.scope is None else _SECURITY,
     }
     if operation.body is bytes:
-        content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        file = {"schema": {"type": "string", "format": "binary"}}
+        content = dict.fromkeys(FILE_TYPES, file)
         described["requestBody"] = {"required": True, "content": content}
     elif operation.body is not None:
         schema = schemas[id(operation.body)]

@@ -19,6 +19,8 @@ from holdfast.server.problems import ProblemError
 from holdfast.server.sessions import Hub, OwnerSessions
 
 JSON = "application/json"
+FILE_TYPES = ("application/octet-stream", "application/x-ndjson", JSON)
+"""What a file may be sent as. None of them is a type that a form of another site can send."""
 _PATH_NAME = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -41,6 +43,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     body: Any
     file: AsyncIterable[bytes] = msgspec.field(default_factory=_no_file)
     """The content of an operation whose body is `bytes`."""
+    root: str = ""
+    """The path under which the application is mounted."""
     client: str = ""
     """The network address of the client, by which wrong credentials are counted."""
     is_secure: bool = False

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -94,12 +94,12 @@ async def readiness(call: Call) -> Answer:
 
 async def openapi(call: Call) -> Answer:
     """Return the OpenAPI document."""
-    return Answer(_encoded_document(call.server.operations))
+    return Answer(_encoded_document(call.server.operations, call.root))
 
 
-@cache
-def _encoded_document(operations: tuple[Operation, ...]) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(document(operations)))
+@lru_cache(maxsize=4)
+def _encoded_document(operations: tuple[Operation, ...], root: str) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(document(operations, root=root)))
 
 
 async def log_in(call: Call) -> Answer:
@@ -203,7 +203,7 @@ SERVER_OPERATIONS = (
         path="/openapi.json",
         name="openapi",
         rpc="server/openapi",
-        summary="Return this document.",
+        summary="Return the OpenAPI document.",
         tag="server",
         handler=openapi,
         scope=None,

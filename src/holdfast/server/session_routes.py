@@ -14,6 +14,8 @@ from holdfast.vocabulary.ids import parse_session_id
 ONE_SESSION = "/api/v1/sessions/{session_id}"
 Limit = Annotated[int, msgspec.Meta(ge=1, le=200)]
 SessionIdText = Annotated[str, msgspec.Meta(min_length=36, max_length=36)]
+# The handler checks that it is one, and says so: a limit of its length here would not.
+NewSessionId = Annotated[str, msgspec.Meta(extra_json_schema={"format": "uuid"})]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=r"\S")]
 SystemPrompt = Annotated[str, msgspec.Meta(max_length=100_000)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1000, pattern=r"\S")]
@@ -31,6 +33,8 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The id of the last session of the page before."""
     q: Annotated[str, msgspec.Meta(min_length=1, max_length=400)] | None = None
     """Words that were said in the session; the other fields but `limit` are not used then."""
+    name: Name | None = None
+    """The name of one session of the server's project; the other fields are not used then."""
     tag: Name | None = None
     archived: bool = False
     """Whether archived sessions are listed, too."""
@@ -52,7 +56,7 @@ class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
 class NewSession(Strict, frozen=True, kw_only=True):
     """A session to make."""
 
-    id: SessionIdText | None = None
+    id: NewSessionId | None = None
     """A UUID of the client's choice: the request may be repeated with it."""
     name: Name | None = None
     title: Name | None = None
@@ -82,6 +86,8 @@ class MessagesQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: Limit = 100
     before: Name | None = None
     after: Name | None = None
+    newest: bool = False
+    """Whether the last ones are returned, and not the first; oldest first all the same."""
 
 
 class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +102,8 @@ async def list_sessions(call: Call) -> Answer:
     """List sessions, or find those in which something was said."""
     query: ListQuery = call.query
     sessions = call.sessions.agent.sessions
+    if query.name is not None:
+        return Answer(SessionPage(data=await _named(call, query.name)))
     if query.q is not None:
         hits = await sessions.search(query.q, limit=query.limit, everywhere=True)
         found = {hit.session.id: hit.session for hit in hits}
@@ -115,6 +123,16 @@ async def list_sessions(call: Call) -> Answer:
     page = await sessions.list(**wanted)
     is_full = len(page) == query.limit
     return Answer(SessionPage(data=page, next_cursor=page[-1].id if is_full else None))
+
+
+async def _named(call: Call, name: str) -> tuple[SessionDescription, ...]:
+    try:
+        found = await call.sessions.agent.sessions.get(name)
+    except AgentError as error:
+        if error.code is not ErrorCode.NOT_FOUND:
+            raise
+        return ()
+    return (found,) if found.name == name else ()
 
 
 async def create_session(call: Call) -> Answer:
@@ -145,7 +163,11 @@ async def create_session(call: Call) -> Answer:
 
 async def _session_there(call: Call, session_id: str) -> SessionDescription | None:
     if parse_session_id(session_id) is None:
-        raise ProblemError(400, "BODY_INVALID", "the id of a session is a UUID in lower case")
+        raise ProblemError(
+            400,
+            "BODY_INVALID",
+            "the id of a session is a UUID in lower case; use the field name for other names",
+        )
     try:
         return await call.sessions.describe(session_id)
     except AgentError as error:
@@ -230,9 +252,11 @@ async def list_messages(call: Call) -> Answer:
     """Return messages with the `seq` that they reach to."""
     query: MessagesQuery = call.query
     found = await call.sessions.describe(call.path["session_id"])
+    limit = None if query.newest else query.limit
     page = await call.sessions.agent.sessions.messages(
-        found.id, limit=query.limit, before=query.before, after=query.after
+        found.id, limit=limit, before=query.before, after=query.after
     )
+    page = page[-query.limit :] if query.newest else page
     return Answer(MessagePage(data=page, watermark=found.head))
 
 

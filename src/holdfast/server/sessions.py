@@ -271,7 +271,16 @@ class OwnerSessions:
         """Use a session of the pool; one that another process has taken is opened anew."""
         if self.hub.is_taken_over(self.owner, session_id):
             await self.discard(session_id)
-        async with self._pool.use(session_id, owner=self.owner) as used:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                using = self._pool.use(session_id, owner=self.owner)
+                used = await stack.enter_async_context(using)
+            except SessionError as error:
+                if error.code is not ErrorCode.NOT_FOUND:
+                    raise
+                project = (await self.describe(session_id)).project
+                told = f"this server only reads it: it is of project {project!r}; import a copy"
+                raise ProblemError(409, "OTHER_PROJECT", told) from error
             yield used
 
     async def discard(self, session_id: str) -> None:

@@ -49,7 +49,9 @@ async def share_session(call: Call) -> Answer:
     made = await call.sessions.agent.sessions.share(
         found.id, days=body.days, redact=body.redact, live=body.live
     )
-    return Answer(made, headers={"location": made.path or ""})
+    path = made.path or ""
+    shown = msgspec.structs.replace(made, path=call.root + path)
+    return Answer(shown, headers={"location": path})
 
 
 async def list_shares(call: Call) -> Answer:
