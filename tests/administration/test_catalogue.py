@@ -206,6 +206,15 @@ async def test_messages_come_in_pages_with_what_is_known_of_them(store: Store) -
     assert error.code is ErrorCode.MESSAGE_NOT_FOUND
 
 
+async def test_messages_are_shown_as_they_were_after_a_seq(store: Store) -> None:
+    agent = agent_on(store, [says("a"), says("b")])
+    await talk(agent, "one", "1")
+    head = (await agent.sessions.get("one")).head
+    await talk(agent, "one", "2")
+    then = await agent.sessions.messages("one", through=head)
+    assert [each.message.text for each in then] == ["1", "a"]
+
+
 async def test_a_deleted_session_is_gone_and_a_prompt_to_it_is_not_found(store: Store) -> None:
     agent = agent_on(store, [says("a")])
     session_id = await talk(agent, "one", "hi")

@@ -132,17 +132,19 @@ class SessionFinder:
         limit: int | None = None,
         before: str | None = None,
         after: str | None = None,
+        through: int | None = None,
     ) -> tuple[MessageDescription, ...]:
         """Return messages with their time, parent, model, cost and error, oldest first.
 
-        With `before` the last ones before a message, with `after` the first ones after it.
+        With `before` the last ones before a message, with `after` the first ones after it. With
+        `through` the messages as they were after this `seq` of the log.
 
         Raises:
             SessionError: NOT_FOUND; MESSAGE_NOT_FOUND when there is no such message.
 
         """
         record = await self.record(reference)
-        fold, entries = await self.folded(record.id)
+        fold, entries = await self.folded(record.id, through=through)
         found = described_messages(fold.messages(), entries, folder=record.project)
         start = 0 if after is None else _place_of(found, after) + 1
         end = len(found) if before is None else _place_of(found, before)

@@ -254,7 +254,7 @@ async def list_messages(call: Call) -> Answer:
     found = await call.sessions.describe(call.path["session_id"])
     limit = None if query.newest else query.limit
     page = await call.sessions.agent.sessions.messages(
-        found.id, limit=limit, before=query.before, after=query.after
+        found.id, limit=limit, before=query.before, after=query.after, through=found.head
     )
     page = page[-query.limit :] if query.newest else page
     return Answer(MessagePage(data=page, watermark=found.head))

@@ -66,10 +66,13 @@ class FoundSessions:
         limit: int | None = None,
         before: str | None = None,
         after: str | None = None,
+        through: int | None = None,
     ) -> tuple[MessageDescription, ...]:
         """Return messages with their time, parent, model, cost and error, oldest first."""
         return self._access.call(
-            self._inner.messages(reference, limit=limit, before=before, after=after)
+            self._inner.messages(
+                reference, limit=limit, before=before, after=after, through=through
+            )
         )
 
     def context(self, reference: str) -> ActiveContext:
