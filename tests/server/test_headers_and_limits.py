@@ -9,14 +9,14 @@ import jsonschema
 import msgspec
 import pytest
 
-from holdfast import tool
+from holdfast import AgentError, ErrorCode, tool
 from holdfast.server import Access, ServerSettings, create_app
 from holdfast.server.app import OPERATIONS
 from holdfast.server.event_stream import SSE
 from holdfast.server.limits import RateLimit, StreamLimit
 from holdfast.server.openapi import document
 from holdfast.server.operations import Operation
-from holdfast.server.problems import ProblemError
+from holdfast.server.problems import TITLES, ProblemError, problem_of
 from holdfast.server.responses import problem_response
 from holdfast.server.serving import ServerState, announced
 from holdfast.testing import calls, says
@@ -260,6 +260,35 @@ def test_a_client_is_not_told_to_come_again_too_early(
 ) -> None:
     problem = ProblemError(503, "UNAVAILABLE", "not now", retryable=True, retry_after=seconds)
     assert problem_response(problem, {"headers": []}).headers.get("retry-after") == header
+
+
+STATUSES = {
+    400: "CONFIG_INVALID TOOL_INVALID_INPUT MODEL_NOT_FOUND",
+    403: "ACCESS_DENIED",
+    404: "NOT_FOUND MESSAGE_NOT_FOUND",
+    409: "NOTHING_TO_SEND BUSY CONFLICT STREAM_BUSY CLOSED FENCED",
+    413: "CONTEXT_LENGTH",
+    422: "VERSION_UNSUPPORTED CORRUPT",
+    429: "RATE_LIMITED QUOTA",
+    499: "ABORTED",
+    500: "HOOK_FAILED TOOL_FAILED TOOL_NOT_FOUND TOOL_TIMEOUT",
+    502: "AUTH SERVER_ERROR BAD_REQUEST CONTENT_FILTER PROTOCOL NETWORK STREAM_INTERRUPTED",
+    503: "POOL_FULL UNAVAILABLE OVERLOADED CONFIG_MISSING",
+    504: "TIMEOUT",
+    507: "FULL",
+}
+
+
+def test_every_error_of_the_library_has_a_status_and_a_title() -> None:
+    listed = {code: status for status, codes in STATUSES.items() for code in codes.split()}
+    problems = {
+        code.value: problem_of(kind(code, "wrong")).body
+        for kind in AgentError.__subclasses__()
+        for code in kind.codes
+    }
+    assert set(problems) == {code.value for code in ErrorCode}
+    assert {code: body.status for code, body in problems.items()} == listed
+    assert all(body.title == TITLES[body.status] for body in problems.values())
 
 
 async def test_wrong_tokens_at_the_login_are_limited() -> None:
