@@ -6,6 +6,7 @@ the check of access, the OpenAPI document. What is not declared is not served, a
 without a scope is public, which a test compares with the list of public routes.
 """
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -20,6 +21,7 @@ from holdfast.server.sessions import Hub, OwnerSessions
 JSON = "application/json"
 FILE_TYPES = ("application/octet-stream", "application/x-ndjson", JSON)
 """What a file may be sent as. None of them is a type that a form of another site can send."""
+_PATH_NAME = re.compile(r"\{([a-z_]+)\}")
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -131,6 +133,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """The type of the answer; None: no content, a file or a stream."""
     media: tuple[str, ...] = (JSON,)
     tag: str = "sessions"
+
+    @property
+    def path_names(self) -> list[str]:
+        """The names of the parameters in the path."""
+        return _PATH_NAME.findall(self.path)
 
 
 class Server:

@@ -14,6 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from holdfast.server.access import Principal
 from holdfast.server.endpoint import authenticated, check_same_site, json_of
+from holdfast.server.gate import own_origins
 from holdfast.server.operations import JSON, Server
 from holdfast.server.problems import ProblemError
 from holdfast.server.responses import problem_response, refuse_websocket
@@ -51,7 +52,7 @@ class RpcEndpoint:
                 check_same_site(request.headers)
             content = await json_of(request)
         except ProblemError as problem:
-            return problem_response(problem)
+            return problem_response(problem, request.scope)
         answered = await RpcConnection(self._methods, caller=lambda: principal).answer(content)
         if answered is None:
             return Response(status_code=_NO_CONTENT)
@@ -107,9 +108,8 @@ class RpcEndpoint:
 
     def _caller(self, websocket: WebSocket) -> Principal:
         principal = authenticated(self._server, websocket)
-        host, origin = websocket.headers.get("host"), websocket.headers.get("origin", "")
-        own = {f"http://{host}".lower(), f"https://{host}".lower()}
-        if principal.by_cookie and origin.lower() not in own:
+        host, origin = websocket.headers.get("host", ""), websocket.headers.get("origin", "")
+        if principal.by_cookie and origin.lower() not in own_origins(host):
             raise ProblemError(403, "ORIGIN_REFUSED", "a cookie is for the server's own pages")
         return principal
 
