@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from holdfast import tool
 from holdfast.administration.unowned import HeldQueries, HeldQuery, JoinedQueries, LeftQueries
-from holdfast.administration.worker import SessionWorker, SharedStore
+from holdfast.administration.worker import SessionWorker, SharedStore, can_go_on
 from holdfast.ports.session_store import Store, UnownedQueries, UnownedQuery
-from holdfast.testing import FakeClock, says
+from holdfast.testing import FakeClock, calls, says
 from holdfast.testing.store_conformance.samples import command, new_session, prompt
 from holdfast.vocabulary.entries import InputQueued, QueryEnded
 from holdfast.vocabulary.errors import ErrorCode, StoreError
@@ -162,3 +163,24 @@ async def test_several_sources_take_turns_and_one_that_fails_stops_no_other() ->
     assert await owners(2) == ["bob", "bob"]
     assert await owners(9) == ["bob", "ana"]
     assert (await failure_of(owners(9))).code is ErrorCode.UNAVAILABLE
+
+
+async def test_a_query_that_rests_goes_on_only_when_its_last_approval_is_answered() -> None:
+    @tool(approval="ask")
+    def nap() -> str:
+        """Sleep."""
+        return "rested"
+
+    script = [calls(("nap", {}), ("nap", {})), says("done")]
+    agent, provider = make_agent(script, tools=[nap])
+    async with agent, agent.session() as session:
+        assert not can_go_on(session.unfinished)
+        result = await session.chat("go")
+        assert (result.stop_reason, len(result.pending)) == ("approval", 2)
+        for request in result.pending:
+            assert not can_go_on(session.unfinished)
+            await session.approve(request.id)
+        assert can_go_on(session.unfinished)
+        await session.resume()
+        assert not can_go_on(session.unfinished)
+    provider.check()

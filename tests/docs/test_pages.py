@@ -63,7 +63,7 @@ _SCRIPTS: dict[str, list[list[Any]]] = {
     "docs/interactive-programs.md": [[], [], [says("A ", "tower.")]],
     "docs/serialising-events.md": [[says("Hel", "lo.")], []],
     "docs/web-apps.md": [[]],
-    "docs/server.md": [[], []],
+    "docs/server.md": [[], [], []],
     "docs/hooks.md": [
         [
             calls(("delete_file", {"path": ".env"}), ("delete_file", {"path": "notes.txt"})),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from typing import Any
 
 import pytest
@@ -132,6 +133,18 @@ async def test_pages_of_other_origins_are_refused_unless_they_are_named(
     assert told["x-content-type-options"] == "nosniff"
 
 
+async def test_a_navigation_from_another_site_may_read_but_not_change() -> None:
+    agent, _ = make_agent([])
+    app = create_app(agent, token=TOKEN)
+    foreign = [("sec-fetch-site", "cross-site"), ("sec-fetch-mode", "navigate")]
+    headers = [("host", "localhost:4000"), *BEARER.items(), *foreign]
+    changes = [each for each in OPERATIONS if each.method != "GET"]
+    for operation in changes:
+        path = _path(operation, new_session_id())
+        status, _, body = await ask(app, path, operation.method, headers=headers)
+        assert (status, json.loads(body)["code"]) == (403, "ORIGIN_REFUSED"), operation.name
+
+
 @pytest.mark.parametrize(
     ("more", "is_refused"),
     [
@@ -226,6 +239,7 @@ async def test_a_route_answers_no_caller_without_the_right_credential(
         path = _path(operation, session_id)
         wrong = ["", "Bearer ", "Bearer nonsense", f"Basic {TOKEN}", f"Bearer {TOKEN}x"]
         wrong += [f"Bearer {keys['expired']}", "Bearer ' OR '1'='1", f"Bearer {'a' * 60_000}"]
+        wrong += ["Bearer \x00", f"Bearer {TOKEN}\x00", "Bearer caf\xe9", f"Bearer {TOKEN[:-1]}"]
         for given in wrong:
             headers = [("host", "localhost:4000"), ("authorization", given)]
             status, _, body = await ask(app, path, operation.method, headers=headers)
@@ -287,6 +301,59 @@ async def test_owners_see_their_own_sessions_only(tmp_path: Any) -> None:
         assert mine["owner"] == "local"
 
 
+@pytest.mark.parametrize("seed", range(3))
+async def test_whatever_two_owners_do_neither_reaches_the_sessions_of_the_other(
+    seed: int, tmp_path: Any
+) -> None:
+    chance = random.Random(seed)
+    store = f"sqlite:{tmp_path / 'sessions.db'}"
+    own, _ = make_agent([], store=store)
+    other, _ = make_agent([], store=store, owner="ana")
+    access, keys = _keys()
+    app = create_app(own, access=access, agents={"ana": other}.get)
+    tokens = {"local": TOKEN, "ana": keys["other"]}
+    kept: dict[str, set[str]] = {"local": set(), "ana": set()}
+
+    async def call(owner: str, method: str, path: str, **body: Any) -> tuple[int, Any]:
+        headers = [("host", "localhost:4000"), ("authorization", f"Bearer {tokens[owner]}")]
+        headers.append(("content-type", "application/json"))
+        content = b"" if method == "GET" else json.dumps(body).encode()
+        status, _, told = await ask(app, path, method, headers=headers, body=content)
+        return status, json.loads(told or b"null")
+
+    async with own, other:
+        for _ in range(40):
+            owner = chance.choice(["local", "ana"])
+            target = chance.choice([*sorted(kept["local"] | kept["ana"]), new_session_id()])
+            path, is_own = f"/api/v1/sessions/{target}", target in kept[owner]
+            match chance.choice(["create", "name", "fork", "share", "delete", "get", "list"]):
+                case "create":
+                    status, told = await call(owner, "POST", "/api/v1/sessions", id=target)
+                    assert status in ({200} if is_own else {201, 404, 409})
+                    kept[owner] |= {told["id"]} if status == 201 else set()
+                case "name":
+                    expected = 200 if is_own else 404
+                    assert (await call(owner, "PATCH", path, title="same"))[0] == expected
+                case "fork":
+                    status, told = await call(owner, "POST", f"{path}/fork")
+                    assert status == (201 if is_own else 404), told
+                    kept[owner] |= {told["id"]} if is_own else set()
+                case "share":
+                    status, _ = await call(owner, "POST", f"{path}/shares")
+                    assert status == (201 if is_own else 404)
+                case "delete":
+                    status, _ = await call(owner, "DELETE", path)
+                    assert status == (204 if is_own else 404)
+                    kept[owner] -= {target}
+                case "get":
+                    assert (await call(owner, "GET", path))[0] == (200 if is_own else 404)
+                case _:
+                    _, page = await call(owner, "GET", "/api/v1/sessions?limit=200")
+                    assert {each["id"] for each in page["data"]} == kept[owner]
+        assert not kept["local"] & kept["ana"]
+        await app.close()
+
+
 async def test_a_cookie_is_strict_and_a_change_with_it_needs_more_than_the_browser() -> None:
     agent, _ = make_agent([])
     app = create_app(agent, token=TOKEN)
@@ -312,6 +379,13 @@ async def test_a_cookie_is_strict_and_a_change_with_it_needs_more_than_the_brows
             app, "/api/v1/sessions", "POST", headers=[*with_cookie, *more], body=b"{}"
         )
         assert status == expected
+    for operation in OPERATIONS:
+        if operation.method != "GET" and operation.scope is not None:
+            for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded"):
+                simple = [host, ("cookie", cookie), ("content-type", kind), origin]
+                where = _path(operation, new_session_id())
+                status, _, told_body = await ask(app, where, operation.method, headers=simple)
+                assert (status, json.loads(told_body)["code"]) == (403, "CSRF_REFUSED")
     assert (await ask(app, "/api/v1/logout", "POST", headers=[*with_cookie, origin, csrf]))[
         0
     ] == 204

@@ -17,9 +17,9 @@ from tests.server.serving import TOKEN, Served, serving
 KEY = "key-of-ana-0123456789"
 DIGEST = digest_of(KEY)
 HERS = {"authorization": f"Bearer {KEY}"}
-SERVER = """
-[mcpServers.clock]
-command = "/bin/true"
+NOTES_ITS_START = """#!/bin/sh
+printf '%s\\n' "$0" "$@" > "$0.started"
+exit 1
 """
 
 
@@ -92,19 +92,38 @@ async def test_a_browser_is_logged_out_when_its_key_is_removed(tmp_path: Path) -
     assert not access.is_valid(principal)
 
 
+def _program(folder: Path, name: str) -> tuple[Path, Path]:
+    """Write a program that does nothing but note its arguments; returns it and the note."""
+    program = folder / name
+    program.write_text(NOTES_ITS_START)
+    program.chmod(0o700)
+    return program, program.with_name(f"{name}.started")
+
+
+def _with_mcp_server(place: Place, program: Path) -> None:
+    config = Path(place.environment["HOME"]) / ".config/holdfast/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'[mcpServers.clock]\ncommand = "{program}"\n')
+
+
 @pytest.mark.slow
 def test_the_owner_of_a_key_has_no_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mcp_server, mcp_start = _program(tmp_path, "clock")
+    claude, claude_start = _program(tmp_path, "claude")
     with scripted_server(Turn("Hello.")) as model:
-        place = Place(tmp_path, model)
-        config = Path(place.environment["HOME"]) / ".config/holdfast/config.toml"
-        config.parent.mkdir(parents=True)
-        config.write_text(SERVER)
+        variables = {"HOLDFAST_CLAUDE_EXECUTABLE": str(claude)}
+        place = Place(tmp_path, model, variables=variables)
+        _with_mcp_server(place, mcp_server)
         with running(place) as server:
             key = call(place, monkeypatch, "keys", "add", "ana").out.strip()
             hers = {"authorization": f"Bearer {key}"}
             assert server.json("GET", "/api/v1/tools", **hers)["data"] == []
             assert _asked(server, hers) == "Hello."
+            _asked(server, hers, model="claude-agent/claude-sonnet-5")
         assert "tools" not in model.requests[0]
+    assert not mcp_start.exists()
+    arguments = claude_start.read_text().splitlines()
+    assert arguments[arguments.index("--tools") + 1] == ""  # not even its own
 
 
 @pytest.mark.slow
@@ -112,7 +131,9 @@ def test_the_owner_of_a_key_has_tools_when_the_operator_says_so_until_the_key_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with scripted_server(Turn("Hello.")) as model:
+        mcp_server, mcp_start = _program(tmp_path, "clock")
         place = Place(tmp_path, model)
+        _with_mcp_server(place, mcp_server)
         with running(place, "--tools-for-keys") as server:
             key = call(place, monkeypatch, "keys", "add", "ana").out.strip()
             hers = {"authorization": f"Bearer {key}"}
@@ -121,10 +142,13 @@ def test_the_owner_of_a_key_has_tools_when_the_operator_says_so_until_the_key_is
             assert call(place, monkeypatch, "keys", "remove", digest).code == 0
             assert server.call("GET", "/api/v1/info", **hers)[0] == 401
         assert {"shell", "write"} <= {tool["name"] for tool in model.requests[0]["tools"]}
+    assert mcp_start.exists()
 
 
-def _asked(server: ServeProcess, headers: dict[str, str]) -> str:
+def _asked(server: ServeProcess, headers: dict[str, str], **changes: str) -> str:
     """Ask a question, so that the model is offered the caller's tools; returns the answer."""
     made = server.json("POST", "/api/v1/sessions", {}, **headers)["id"]
-    path = f"/api/v1/sessions/{made}/messages"
-    return str(server.json("POST", path, {"content": "hi"}, prefer="wait=60", **headers)["text"])
+    path = f"/api/v1/sessions/{made}"
+    server.json("PATCH", path, changes, **headers)
+    asked = f"{path}/messages", {"content": "hi"}
+    return str(server.json("POST", *asked, prefer="wait=60", **headers)["text"])

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import QueryEnded
 from holdfast.server import ServerSettings
 from holdfast.testing import says
 from holdfast.testing.scripted_provider import Beat, Gate
+from holdfast.vocabulary.entries import Entry
 from tests.scripted_agents import make_agent
 from tests.server.following import FollowingClient, Pace, check_clients
 from tests.server.serving import Sent, Served, serving
@@ -147,6 +149,31 @@ async def test_a_stream_that_followed_the_log_gets_every_delta_of_the_first_answ
         assert [e.seq for e in taken if e.seq] == list(
             range(2, 2 + sum(bool(e.seq) for e in taken))
         )
+
+
+async def test_what_the_log_and_the_session_both_have_is_delivered_once() -> None:
+    agent, _ = make_agent([says("one"), says("two")])
+    async with serving(agent) as served:
+        hub = served.app.hub
+        session_id = await served.new_session()
+        async with agent.session(session_id) as session:
+            await session.chat("first")
+        sessions = hub.owner("local")
+        feed = sessions.feed(session_id, after=1)
+        with hub.feeding("local", feed):
+            await feed.begin()
+            for _ in range(5):  # the log is read, and not taken
+                await served.call("GET", "/healthz")
+            async with sessions.door(session_id) as door:  # the session has all of it, too
+                await door.send("second")
+                seen: list[int] = []
+                ended = 0
+                async for batch in feed.batches(ping_seconds=60):
+                    seen += [event.seq for event in batch if isinstance(event, Entry)]
+                    ended += sum(isinstance(event, QueryEnded) for event in batch)
+                    if ended == 2:
+                        break
+        assert seen == list(range(2, seen[-1] + 1))
 
 
 @pytest.mark.slow

@@ -97,7 +97,8 @@ def test_no_response_no_log_and_no_file_has_a_credential(
         variables = {"ANTHROPIC_API_KEY": PROVIDER_KEY, "HOLDFAST_LOG": "debug"}
         place = Place(tmp_path, model, variables=variables)
         key = call(place, monkeypatch, "keys", "add", "ana").out.strip()
-        with started(place, program=(sys.executable, "-c", LOGGING)) as server:
+        program = (sys.executable, "-c", LOGGING)
+        with started(place, "--behind-proxy", program=program) as server:
             answers = list(_answers(server, key))
             kept = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
             assert server.end() == 0
@@ -107,6 +108,8 @@ def test_no_response_no_log_and_no_file_has_a_credential(
     printed = b"".join(server.printed)
     assert b"DEBUG:holdfast" in printed
     assert b"uvicorn" in printed
+    (cookie,) = [each for each in answers if b"holdfast_session=" in each]
+    assert b"; Secure" in cookie  # the proxy adds TLS
     secrets = {PROVIDER_KEY, token, key, WRONG, quote(token, safe="")}
     for secret in (each.encode() for each in secrets):
         assert not [content for content in answers if secret in content]
@@ -134,5 +137,6 @@ async def test_a_failure_that_was_not_foreseen_is_logged_without_secrets_and_ans
         status, problem = await served.call("GET", "/fails")
     assert (status, problem["code"]) == (500, "INTERNAL")
     assert "RuntimeError" in caplog.text
+    assert f"X-Request-Id: {problem['request_id']}" in caplog.text
     for secret in (key, TOKEN):
         assert secret not in caplog.text + json.dumps(problem)

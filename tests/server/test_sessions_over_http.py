@@ -3,6 +3,7 @@
 import asyncio
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -50,7 +51,7 @@ async def test_what_the_router_refuses_is_a_problem_too() -> None:
         async with served.client.put(served.url + "/api/v1/sessions") as answer:
             assert answer.status == 405
             assert answer.content_type == "application/problem+json"
-            assert set(answer.headers["allow"].split(", ")) == {"GET", "POST"}
+            assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
 
 
 async def test_a_session_is_created_once_with_an_id_of_the_clients_choice() -> None:
@@ -102,8 +103,20 @@ async def test_sessions_are_listed_in_pages_and_found_by_what_was_said() -> None
         assert {each["id"] for each in page["data"] + rest["data"]} == {first, second}
         _, found = await served.call("GET", "/api/v1/sessions?q=anchor")
         assert [each["id"] for each in found["data"]] == [first]
-        status, _ = await served.call("GET", "/api/v1/sessions?nonsense=1")
-        assert status == 400
+        _, made = await served.call("GET", f"/api/v1/sessions/{first}")
+        listed = {
+            f"project={quote(made['project'], safe='')}": 2,
+            "project=elsewhere": 0,
+            "phase=idle": 2,
+            "phase=waiting": 0,
+            f"parent_id={first}": 0,
+            "tag=none": 0,
+        }
+        for query, count in listed.items():
+            _, page = await served.call("GET", f"/api/v1/sessions?{query}")
+            assert len(page["data"]) == count, query
+        for query in ("nonsense=1", "phase=nonsense", "limit=0", "limit=1&limit=2", "after=x"):
+            assert (await served.call("GET", f"/api/v1/sessions?{query}"))[0] == 400, query
 
 
 async def test_a_session_is_changed_only_as_it_was_read_then_archived_and_deleted() -> None:
@@ -117,8 +130,12 @@ async def test_a_session_is_changed_only_as_it_was_read_then_archived_and_delete
         assert status == 200, made
         assert (made["title"], made.get("name"), made["model"]) == ("Plans", None, "scripted/two")
         assert made["archived"]
-        status, problem = await served.call("PATCH", path, {}, headers={"if-match": etag})
-        assert (status, problem["code"]) == (412, "CHANGED")
+        for method, body in (("PATCH", {}), ("DELETE", None)):
+            for stale in (etag, f"W/{etag}", f'"x", {etag}', f'W/"{made["head"]}"', ""):
+                status, problem = await served.call(method, path, body, headers={"if-match": stale})
+                assert (status, problem["code"]) == (412, "CHANGED"), (method, stale)
+        for right in ("*", f'"{made["head"]}"', f'{etag} ,"{made["head"]}"'):
+            assert (await served.call("PATCH", path, {}, headers={"if-match": right}))[0] == 200
         _, page = await served.call("GET", "/api/v1/sessions")
         assert page["data"] == []
         assert (await served.call("DELETE", path))[0] == 204
@@ -309,6 +326,8 @@ async def test_an_approval_over_http_carries_the_query_on() -> None:
         assert ended["end"]["stop_reason"] == "approval"
         assert not ran
         path = f"/api/v1/sessions/{session_id}"
+        _, waiting = await served.call("GET", "/api/v1/sessions?phase=waiting")
+        assert [each["id"] for each in waiting["data"]] == [session_id]
         _, pending = await served.call("GET", f"{path}/approvals")
         (asked,) = pending["data"]
         assert asked["tool"] == "remove"
@@ -382,6 +401,8 @@ async def test_a_session_that_another_process_holds_is_reached_through_its_inbox
         assert event.data["query_id"] == told["query_id"]
         status, again = await served.call("POST", f"{path}/messages", {"content": "go", "id": "m1"})
         assert (status, again["query_id"]) == (202, told["query_id"])
+        other = await served.call("POST", f"{path}/messages", {"content": "no", "id": "m1"})
+        assert (other[0], other[1]["code"]) == (409, "CONFLICT")
         status, fork = await served.call("POST", f"{path}/fork")
         assert (status, fork["parent"]) == (201, session.session_id)
     provider.check()

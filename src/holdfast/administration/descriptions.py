@@ -204,8 +204,12 @@ class ListOptions(TypedDict, total=False):
     """False by default; None lists archived sessions with the others."""
     updated_after: int
     updated_before: int
+    phase: SessionPhase
+    """What the log says of the last query, such as `waiting` for an approval."""
     everywhere: bool
     """Whether the owner's sessions of all projects are listed."""
+    project: str
+    """Another project than the agent's."""
     limit: int
     """50 by default."""
     after: str

@@ -58,12 +58,12 @@ class SessionFinder:
         refuse_unknown(options, ListOptions, of="sessions.list()")
         chosen: dict[str, Any] = {"archived": False, **options}
         everywhere, limit = chosen.pop("everywhere", False), chosen.pop("limit", _PAGE)
-        after = chosen.pop("after", None)
+        after, project = chosen.pop("after", None), chosen.pop("project", self._project)
         if not chosen.pop("children", False) and "spawned_by" not in chosen:
             chosen["spawned"] = False
         records = await self._composition.store.index.browse(
             self._owner,
-            None if everywhere else self._project,
+            None if everywhere else project,
             matching=SessionFilter(**chosen),
             limit=limit,
             after=after,

@@ -84,6 +84,7 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a tool call of another session made it."""
     archived: bool | None = None
     deleted: bool | None = False
+    phase: SessionPhase | None = None
     noted: bool | None = None
     """Whether notes for the project were made in it."""
     updated_after: int | None = None
@@ -99,6 +100,7 @@ class SessionFilter(msgspec.Struct, frozen=True, kw_only=True):
             and self.spawned in {None, record.spawned_by is not None}
             and self.archived in {None, record.archived is not None}
             and self.deleted in {None, record.deleted is not None}
+            and self.phase in {None, record.status}
             and self.noted in {None, bool(record.notes)}
             and (self.updated_after is None or record.updated > self.updated_after)
             and (self.updated_before is None or record.updated < self.updated_before)

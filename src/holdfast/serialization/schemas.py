@@ -69,11 +69,14 @@ def json_schema_of(name: str) -> dict[str, Any]:
     (schema,), components = msgspec.json.schema_components(
         [PUBLIC_TYPES[name]], ref_template="#/$defs/{name}"
     )
-    return {**schema, "$defs": _with_inner_events(components)}
+    return {**schema, "$defs": with_inner_events(components)}
 
 
-def _with_inner_events(components: dict[str, Any]) -> dict[str, Any]:
-    """Let the event inside a sub-agent's event be any event, not one of the two base classes."""
+def with_inner_events(components: dict[str, Any]) -> dict[str, Any]:
+    """Return schemas in which the event inside a sub-agent's event may be any event.
+
+    Without this it would be one of the two base classes, which no event is.
+    """
     if (outer := components.get("SubagentEvent")) is not None:
         kind = {"kind": {"type": "string"}}
         inner = {"type": "object", "properties": kind, "required": ["kind"]}
@@ -157,5 +160,5 @@ def stream_json_schema() -> dict[str, Any]:
         "type": "object",
         "required": ["type"],
         "oneOf": [_SESSION, _RESULT, *entry["anyOf"], *live["anyOf"]],
-        "$defs": _with_inner_events(components),
+        "$defs": with_inner_events(components),
     }

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,7 @@ _TOKEN_BYTES = 32
 _SHORTEST_TOKEN = 16
 _LONGEST_TOKEN = 512
 _MOST_COOKIES = 1000
+_DAY_MS = 24 * 3600 * 1000
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +50,18 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires: int | None = None
     """Milliseconds since 1970; None: never."""
     label: str = ""
+
+    @classmethod
+    def of(
+        cls, key: str, *, owner: str, read_only: bool = False, days: float | None = None
+    ) -> Self:
+        """Return what is stored of a key, which is valid for some days or without an end."""
+        return cls(
+            digest=digest_of(key),
+            owner=owner,
+            scopes=("read",) if read_only else ("read", "write"),
+            expires=None if days is None else int(_wall_clock() + days * _DAY_MS),
+        )
 
 
 KeySource: TypeAlias = Callable[[], Mapping[str, ApiKey]]

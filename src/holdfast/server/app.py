@@ -15,13 +15,15 @@ from holdfast import Agent, ConfigError, ErrorCode
 from holdfast.administration.failure_log import FailureLog
 from holdfast.server.access import Access
 from holdfast.server.endpoint import routes_of
-from holdfast.server.event_routes import MESSAGE_OPERATIONS
+from holdfast.server.event_routes import EVENT_OPERATIONS
 from holdfast.server.gate import Gate
 from holdfast.server.history_routes import HISTORY_OPERATIONS
 from holdfast.server.limits import ServerSettings
+from holdfast.server.message_routes import MESSAGE_OPERATIONS
 from holdfast.server.operations import Server
 from holdfast.server.problems import ProblemError
-from holdfast.server.responses import problem_response
+from holdfast.server.responses import problem_response, request_id_of
+from holdfast.server.resume_routes import RESUME_OPERATIONS
 from holdfast.server.rpc_routes import rpc_routes
 from holdfast.server.server_routes import SERVER_OPERATIONS
 from holdfast.server.session_routes import SESSION_OPERATIONS
@@ -34,8 +36,15 @@ OPERATIONS = (
     *SESSION_OPERATIONS,
     *HISTORY_OPERATIONS,
     *MESSAGE_OPERATIONS,
+    *RESUME_OPERATIONS,
+    *EVENT_OPERATIONS,
     *SHARE_OPERATIONS,
 )
+_CORS_REQUEST = [
+    *("Authorization", "Content-Type", "If-Match", "Last-Event-ID", "Prefer"),
+    *("X-Api-Key", "X-Request-Id"),
+]
+_CORS_RESPONSE = ["ETag", "Location", "Preference-Applied", "Retry-After", "X-Request-Id"]
 _CODES = {404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 _DETAILS = {
     404: "there is no such route; GET /openapi.json lists them",
@@ -141,25 +150,24 @@ def _cors(settings: ServerSettings) -> list[Middleware]:
             CORSMiddleware,
             allow_origins=sorted(settings.origins),
             allow_methods=["GET", "POST", "PATCH", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "Last-Event-ID", "Prefer", "If-Match"],
-            expose_headers=["Location", "ETag"],
+            allow_headers=_CORS_REQUEST,
+            expose_headers=_CORS_RESPONSE,
         )
     ]
 
 
 async def _refused(request: Request, error: Exception) -> Response:
     """Answer what the router refuses."""
-    del request
     status = error.status_code if isinstance(error, HTTPException) else 500
     headers = dict(getattr(error, "headers", None) or {})
     problem = ProblemError(
         status, _CODES.get(status, "BAD_REQUEST"), _DETAILS.get(status, "refused")
     )
-    return problem_response(problem, **headers)
+    return problem_response(problem, request.scope, **headers)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """Answer what nobody foresaw, without saying what it was: the log of the server has it."""
-    del request, error
+    """Answer an unforeseen failure without saying what it was: the log has it, with the id."""
+    error.add_note(f"X-Request-Id: {request_id_of(request.scope)}")
     problem = ProblemError(500, "INTERNAL", "the server failed; its log says why")
-    return problem_response(problem)
+    return problem_response(problem, request.scope)

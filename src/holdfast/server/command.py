@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from holdfast import Agent
 from holdfast.administration import state_folder
 from holdfast.administration.configured import command_line_store
 from holdfast.administration.failure_log import log_to_stderr
-from holdfast.server.access import Access, ApiKey, Scope, digest_of, new_token
+from holdfast.server.access import Access, ApiKey, new_token
 from holdfast.server.app import OPERATIONS, create_app
 from holdfast.server.key_file import KeyFile, add_key, read_keys, remove_key
 from holdfast.server.limits import ServerSettings
@@ -33,7 +34,6 @@ from holdfast.server.serving import (
 )
 from holdfast.server.start_checks import check_store, own_keys_only_read, warn_without_model
 
-_DAY_MS = 24 * 3600 * 1000
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
 
 
@@ -170,6 +170,7 @@ def _settings(flags: dict[str, Any]) -> ServerSettings:
     return ServerSettings(
         hosts=frozenset(each.lower() for each in flags["hosts"]),
         origins=frozenset(each.lower() for each in flags["origins"]),
+        behind_tls=flags["behind_proxy"],
         resume=not flags["no_resume"],
     )
 
@@ -217,10 +218,8 @@ def add(owner: str, *, read_only: bool, days: float | None, label: str) -> None:
     An owner is a name of your choice; each has sessions of its own.
     """
     key = new_token()
-    scopes: tuple[Scope, ...] = ("read",) if read_only else ("read", "write")
-    expires = None if days is None else int(_now_ms() + days * _DAY_MS)
-    made = ApiKey(digest=digest_of(key), owner=owner, scopes=scopes, expires=expires, label=label)
-    add_key(state_folder(), made)
+    made = ApiKey.of(key, owner=owner, read_only=read_only, days=days)
+    add_key(state_folder(), msgspec.structs.replace(made, label=label))
     click.echo(key)
 
 

@@ -21,7 +21,7 @@ from holdfast.server.problems import ProblemError, problem_of
 from holdfast.server.responses import problem_page, problem_response, response_of
 
 QueryT = TypeVar("QueryT", bound=msgspec.Struct)
-_WAIT = re.compile(r"\bwait=(\d{1,4})\b")
+_WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:$|[,;])', re.IGNORECASE | re.ASCII)
 _NOBODY = Principal(owner="", scopes=frozenset())
 
 
@@ -44,13 +44,16 @@ class Endpoint:
     def route(cls, server: Server, path: str, operations: Mapping[str, Operation]) -> Route:
         """Return the route of a path."""
         route = Route(path, cls(server, operations), methods=list(operations))
-        route.methods = set(operations)  # a HEAD of a stream would never end
+        route.methods = set(operations)
+        if "GET" in operations and operations["GET"].media != (SSE,):
+            route.methods.add("HEAD")  # that of a stream would never end
         return route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         request = Request(scope, receive)
-        operation = self.operations[request.method]
+        # A HEAD is answered as its GET is; the ASGI server leaves the body out.
+        operation = self.operations["GET" if request.method == "HEAD" else request.method]
         try:
             answer = await self._call(operation, request)
             response = response_of(answer, status=operation.status)
@@ -72,7 +75,7 @@ class Endpoint:
                 check_same_site(request.headers)
             self._server.check_open()
         headers = request.headers
-        waited = _WAIT.search(headers.get("prefer", ""))
+        waited = _WAIT.search(",".join(headers.getlist("prefer")))
         query = _query_of(request, operation.query)
         if operation.body is bytes and _content_type(request) not in FILE_TYPES:
             raise ProblemError(415, "CONTENT_TYPE", f"a file is sent as {' or '.join(FILE_TYPES)}")
@@ -88,7 +91,7 @@ class Endpoint:
             file=request.stream(),
             root=request.scope.get("root_path", ""),
             client=client_of(request),
-            is_secure=request.url.scheme == "https",
+            is_secure=request.url.scheme == "https" or self._server.hub.settings.behind_tls,
             cookie=request.cookies.get(COOKIE),
             if_match=headers.get("if-match"),
             last_event_id=headers.get("last-event-id"),
@@ -121,7 +124,7 @@ def _refusal_of(operation: Operation, request: Request, problem: ProblemError) -
     """Return a problem as a page where a person asked for one, and else as JSON."""
     if HTML in operation.media and HTML in request.headers.get("accept", ""):
         return problem_page(problem)
-    return problem_response(problem)
+    return problem_response(problem, request.scope)
 
 
 def authenticated(server: Server, connection: HTTPConnection) -> Principal:

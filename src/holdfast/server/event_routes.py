@@ -1,4 +1,4 @@
-"""Routes that stream events, and the operations of messages: what a client follows a session by."""
+"""Routes that stream events: of one session from any `seq` on, and of all that are open here."""
 
 from collections.abc import AsyncGenerator
 from typing import Annotated
@@ -15,21 +15,7 @@ from holdfast.server.event_stream import (
     told_event,
 )
 from holdfast.server.funnel import Funnel
-from holdfast.server.message_routes import (
-    Admitted,
-    ApprovalAnswer,
-    CancelBody,
-    NewMessage,
-    Pending,
-    ResumeBody,
-    Resumed,
-    answer_approval,
-    cancel_query,
-    list_approvals,
-    resume_session,
-    send_message,
-)
-from holdfast.server.operations import JSON, Call, EventAnswer, Operation
+from holdfast.server.operations import Call, EventAnswer, Operation
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import ONE_SESSION
 from holdfast.server.sessions import Told, named_events
@@ -103,24 +89,7 @@ def _sent(call: Call, told: Told) -> SentEvent:
     return told_event(call.server.encoder, *told)
 
 
-MESSAGE_OPERATIONS = (
-    Operation(
-        method="POST",
-        path=f"{ONE_SESSION}/messages",
-        name="send_message",
-        rpc="message/send",
-        summary="Send a prompt: 202 when it is stored; `Accept: text/event-stream` streams the "
-        "answer, `Prefer: wait=60` waits for it. A disconnect does not stop the query.",
-        handler=send_message,
-        scope="write",
-        body=NewMessage,
-        options=("wait", "stream"),
-        status=202,
-        also=(200,),
-        answer=Admitted,
-        media=(JSON, SSE),
-        tag="messages",
-    ),
+EVENT_OPERATIONS = (
     Operation(
         method="GET",
         path=f"{ONE_SESSION}/events",
@@ -142,53 +111,6 @@ MESSAGE_OPERATIONS = (
         handler=stream_all,
         scope="read",
         media=(SSE,),
-        tag="messages",
-    ),
-    Operation(
-        method="POST",
-        path=f"{ONE_SESSION}/cancel",
-        name="cancel_query",
-        rpc="query/cancel",
-        summary="Stop the running query; the id of one that does not run is ignored.",
-        handler=cancel_query,
-        scope="write",
-        body=CancelBody,
-        status=202,
-        tag="messages",
-    ),
-    Operation(
-        method="GET",
-        path=f"{ONE_SESSION}/approvals",
-        name="list_approvals",
-        rpc="approval/list",
-        summary="List the tool calls that wait for an answer.",
-        handler=list_approvals,
-        scope="read",
-        answer=Pending,
-        tag="messages",
-    ),
-    Operation(
-        method="POST",
-        path=f"{ONE_SESSION}/approvals/{{approval_id}}",
-        name="answer_approval",
-        rpc="approval/answer",
-        summary="Allow or reject a tool call.",
-        handler=answer_approval,
-        scope="write",
-        body=ApprovalAnswer,
-        status=202,
-        tag="messages",
-    ),
-    Operation(
-        method="POST",
-        path=f"{ONE_SESSION}/resume",
-        name="resume_session",
-        rpc="session/resume",
-        summary="Open a session again, and carry on a query that had not ended.",
-        handler=resume_session,
-        scope="write",
-        body=ResumeBody,
-        answer=Resumed,
         tag="messages",
     ),
 )

@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket
 
 from holdfast.server.limits import ServerSettings
 from holdfast.server.problems import ProblemError
-from holdfast.server.responses import problem_response, refuse_websocket
+from holdfast.server.responses import problem_response, refuse_websocket, request_id_of
 
 _NAMES = ("127.0.0.1", "localhost", "[::1]")
 _HOST = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
@@ -36,6 +36,7 @@ _SECURE_HEADERS = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
+_HTTPS_ONLY = (b"strict-transport-security", b"max-age=31536000")
 
 
 class Gate:
@@ -59,9 +60,10 @@ class Gate:
                 await refuse_websocket(WebSocket(scope, receive, send), problem)
         elif problem is None:
             bounded = _bounded(receive, limit, seconds=self._settings.body_seconds)
-            await self._app(scope, bounded, _hardened(send))
+            await self._app(scope, bounded, self._hardened(scope, send))
         else:
-            await problem_response(problem)(scope, receive, _hardened(send))
+            response = problem_response(problem, scope)
+            await response(scope, receive, self._hardened(scope, send))
 
     def _limit_of(self, scope: Scope) -> int:
         """Return how large a body may be; only an import may be larger. Grants nothing else."""
@@ -71,7 +73,7 @@ class Gate:
     def _refusal(self, scope: Scope, limit: int) -> ProblemError | None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         if sum(len(name) + len(value) for name, value in headers) > _HEADER_BYTES:
-            return ProblemError(400, "HEADERS_TOO_LARGE", "the headers are too large")
+            return ProblemError(431, "HEADERS_TOO_LARGE", "the headers are too large")
         hosts = _all(headers, b"host")
         if len(hosts) != 1 or not self._knows_host(hosts[0], scope):
             return ProblemError(400, "HOST_REFUSED", _HOST_REFUSED)
@@ -101,7 +103,7 @@ class Gate:
             return True
         if origins and origins[0] in self._settings.origins:
             return False
-        if origins and origins[0] not in {f"http://{host}".lower(), f"https://{host}".lower()}:
+        if origins and origins[0] not in own_origins(host):
             return True
         if scope["type"] == "websocket" and not origins and not _all(headers, b"authorization"):
             return True
@@ -109,6 +111,31 @@ class Gate:
         mode = _all(headers, b"sec-fetch-mode")
         is_navigation = scope.get("method") in _SAFE and mode == ["navigate"]
         return any(each not in {"same-origin", "none"} for each in site) and not is_navigation
+
+    def _hardened(self, scope: Scope, send: Send) -> Send:
+        """Add the id of the request, and what keeps a browser from guessing types or framing pages.
+
+        A browser remembers to use HTTPS only for names that the server was given: on `localhost` it
+        would do so for every other program of the machine.
+        """
+        added = [*_SECURE_HEADERS, (b"cache-control", b"no-store")]
+        if self._settings.hosts and (self._settings.behind_tls or scope.get("scheme") == "https"):
+            added.append(_HTTPS_ONLY)
+        request_id = (b"x-request-id", request_id_of(scope).encode())
+
+        async def send_hardened(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = {name.lower() for name, _ in message["headers"]}
+                more = [each for each in added if each[0] not in given]
+                message = {**message, "headers": [*message["headers"], *more, request_id]}
+            await send(message)
+
+        return send_hardened
+
+
+def own_origins(host: str) -> set[str]:
+    """Return the origins of the server's own pages, by the Host that a browser sends."""
+    return {f"http://{host}".lower(), f"https://{host}".lower()}
 
 
 def _too_large(limit: int) -> ProblemError:
@@ -121,21 +148,6 @@ def _default_port(scope: Scope) -> int:
 
 def _all(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in headers if key == name]
-
-
-def _hardened(send: Send) -> Send:
-    """Add the headers that keep a browser from guessing types, framing pages or leaking URLs."""
-
-    async def send_hardened(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            given = {name.lower() for name, _ in message["headers"]}
-            more = [each for each in _SECURE_HEADERS if each[0] not in given]
-            if b"cache-control" not in given:
-                more.append((b"cache-control", b"no-store"))
-            message = {**message, "headers": [*message["headers"], *more]}
-        await send(message)
-
-    return send_hardened
 
 
 def _bounded(receive: Receive, limit: int, *, seconds: float) -> Receive:

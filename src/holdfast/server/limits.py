@@ -19,6 +19,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     `chat.example`. Empty: `127.0.0.1`, `localhost` and `[::1]` with the port that it listens on."""
     origins: frozenset[str] = frozenset()
     """Origins of pages of other sites that may call, such as `https://app.example`."""
+    behind_tls: bool = False
+    """Whether a proxy in front of the server adds TLS: cookies are for HTTPS only then, too."""
     body_bytes: int = 4 * 1024 * 1024
     body_seconds: float = 30.0
     """How long a client may stop in the middle of a body."""

@@ -1,22 +1,19 @@
-"""Routes in a session: send a message, cancel a query, answer approvals, resume."""
+"""Routes in a session: send a message, cancel a query, answer approvals."""
 
 import asyncio
 import contextlib
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast import AgentError, AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
+from holdfast import AgentSession, ApprovalRequest, PartEnded, QueryEnded, TurnStarted
 from holdfast.administration.descriptions import FoundPrompt
-from holdfast.administration.doctor import known_models
-from holdfast.server.event_stream import EventStream, QueryWatch
+from holdfast.server.event_stream import SSE, EventStream, QueryWatch
 from holdfast.server.feeds import SessionFeed
-from holdfast.server.operations import Answer, Call, EventAnswer
+from holdfast.server.operations import JSON, Answer, Call, EventAnswer, Operation
 from holdfast.server.problems import ProblemError
-from holdfast.server.session_routes import Name, Strict, Text
-from holdfast.server.sessions import Door
-from holdfast.vocabulary.compactions import Compaction
+from holdfast.server.session_routes import ONE_SESSION, Name, Strict
 from holdfast.vocabulary.errors import ErrorCode
 from holdfast.vocabulary.parts import MediaPart, Part, TextPart
 
@@ -70,40 +67,30 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     data: tuple[ApprovalRequest, ...]
 
 
-class ResumeBody(Strict, frozen=True, kw_only=True):
-    """How to resume."""
-
-    model: Text | None = None
-    """A model to use from now on; without one, the session's own."""
-    carry_on: bool = True
-    """Whether a query that was cut off or rests is carried on."""
-
-
-class Resumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A session that is open again."""
-
-    session_id: str
-    resumed: bool
-    """Whether the provider's own session goes on, or a query that had not ended."""
-    provider: str
-    model: str
-    seq: int
-    """`events?after=` this has what happens from now on."""
-    query_id: str | None = None
-    """The query that had not ended."""
-    native_session_id: str | None = None
-    """The id of the session that the provider keeps; what follows is absent then."""
-    context_tokens: int | None = None
-    context_window: int | None = None
-    messages_loaded: int | None = None
-    compactions_applied: int | None = None
-    auto_compacted: bool | None = None
-    """Whether resuming has compacted the conversation: never, because a conversation that is too
-    long is compacted before the next request to the model. A `compaction` event says so then."""
-
-
 async def send_message(call: Call) -> Answer | EventAnswer:
     """Store a prompt, then answer at once, stream, or wait for its end."""
+    if call.wants_stream:
+        # Before the prompt is stored: a client that is refused sends it again.
+        release = call.server.hub.streams.begin(call.principal.owner)
+        try:
+            return _streamed(call, *await _admit(call), release=release)
+        except BaseException:
+            release()
+            raise
+    admitted, feed = await _admit(call)
+    if call.wait is not None:
+        seconds = min(call.wait, call.server.hub.settings.wait_seconds)
+        try:
+            ended = await _wait(call, admitted, feed, seconds=seconds)
+        finally:
+            await feed.close()
+        if ended is not None:
+            return Answer(ended, status=200, headers={"preference-applied": f"wait={seconds}"})
+    return Answer(admitted)
+
+
+async def _admit(call: Call) -> tuple[Admitted, SessionFeed]:
+    """Store a prompt; returns the feed of what follows, which reads when the client waits."""
     body: NewMessage = call.body
     found = await call.sessions.describe(call.path["session_id"])
     content = body.content if isinstance(body.content, str) else _checked(body.content)
@@ -123,18 +110,7 @@ async def send_message(call: Call) -> Answer | EventAnswer:
         except BaseException:
             await feed.close()
             raise
-    admitted = Admitted(session_id=found.id, query_id=query_id, seq=seq)
-    if call.wants_stream:
-        return await _streamed(call, admitted, feed)
-    if call.wait is not None:
-        seconds = min(call.wait, call.server.hub.settings.wait_seconds)
-        try:
-            ended = await _wait(call, admitted, feed, seconds=seconds)
-        finally:
-            await feed.close()
-        if ended is not None:
-            return Answer(ended, status=200, headers={"preference-applied": f"wait={seconds}"})
-    return Answer(admitted)
+    return Admitted(session_id=found.id, query_id=query_id, seq=seq), feed
 
 
 def _checked(parts: tuple[TextPart | MediaPart, ...]) -> list[TextPart | MediaPart]:
@@ -159,13 +135,10 @@ def _texts(parts: Sequence[Part]) -> list[str]:
     return [part.text for part in parts if isinstance(part, TextPart)]
 
 
-async def _streamed(call: Call, admitted: Admitted, feed: SessionFeed) -> EventAnswer:
+def _streamed(
+    call: Call, admitted: Admitted, feed: SessionFeed, *, release: Callable[[], None]
+) -> EventAnswer:
     hub, owner = call.server.hub, call.principal.owner
-    try:
-        release = hub.streams.begin(owner)
-    except ProblemError:
-        await feed.close()
-        raise
     watch = QueryWatch(admitted.query_id)
     stream = EventStream(feed, call.server.encoder, head=admitted.seq, watch=watch)
 
@@ -269,77 +242,57 @@ async def answer_approval(call: Call) -> Answer:
     return Answer()
 
 
-async def resume_session(call: Call) -> Answer:
-    """Open a session again, and carry on the query that was cut off or rests.
-
-    A session that another process holds is left to it: what its log says is answered.
-    """
-    body: ResumeBody = call.body
-    found = await call.sessions.describe(call.path["session_id"])
-    async with call.sessions.door(found.id, carries_on=False) as door:
-        if body.model is not None:
-            await door.configure(model=body.model)
-        if isinstance(door, AgentSession):
-            left, view, is_native = door.unfinished, door.snapshot(), door.is_native
-        else:
-            left, view = await door.unfinished(), await door.snapshot()
-            is_native = await door.is_native()
-        native = view.native_session_id if is_native else None
-        told = {} if native is not None else await _replayed(door, head=view.head)
-        if isinstance(door, AgentSession):
-            _go_on(call, door)
-    if native is None:
-        told["messages_loaded"] = len(view.messages)
-        told["context_window"] = await _window(f"{view.provider}/{view.model}")
-    return Answer(
-        Resumed(
-            session_id=found.id,
-            resumed=native is not None or left.query_id is not None,
-            provider=view.provider,
-            model=view.model,
-            seq=found.head,
-            query_id=left.query_id,
-            native_session_id=native,
-            **told,
-        )
-    )
-
-
-def _go_on(call: Call, session: AgentSession) -> None:
-    """Carry on what is unfinished in a session that is held here, or leave it as asked."""
-    left = session.unfinished
-    if not call.body.carry_on:
-        call.server.hub.resuming.leave(session)
-    elif (left.query_id or left.inputs) and not left.approvals:
-        call.server.hub.resuming.carry_on(session)
-
-
-async def _replayed(door: Door, *, head: int) -> dict[str, Any]:
-    """Return what replaying the conversation comes to, where no provider keeps it."""
-    tokens: int | None = None
-    try:
-        tokens = (await door.count_tokens()).tokens
-    except AgentError as error:  # a session can be resumed while its provider cannot count
-        if error.code is ErrorCode.NOTHING_TO_SEND:
-            tokens = 0
-    return {
-        "context_tokens": tokens,
-        "compactions_applied": await _compactions(door, head=head),
-        "auto_compacted": False,  # nothing is compacted before the next request to a model
-    }
-
-
-async def _window(model: str) -> int | None:
-    windows = {each.name: each.context_window for each in await asyncio.to_thread(known_models)}
-    return windows.get(model)
-
-
-async def _compactions(door: Door, *, head: int) -> int:
-    """Count the compactions in the log up to a `seq`."""
-    count = 0
-    async with contextlib.aclosing(door.events()) as events:
-        async for event in events:
-            count += isinstance(event, Compaction)
-            if getattr(event, "seq", 0) >= head:
-                break
-    return count
+MESSAGE_OPERATIONS = (
+    Operation(
+        method="POST",
+        path=f"{ONE_SESSION}/messages",
+        name="send_message",
+        rpc="message/send",
+        summary="Send a prompt: 202 when it is stored; `Accept: text/event-stream` streams the "
+        "answer, `Prefer: wait=60` waits for it. A disconnect does not stop the query.",
+        handler=send_message,
+        scope="write",
+        body=NewMessage,
+        options=("wait", "stream"),
+        status=202,
+        also=(200,),
+        answer=Admitted,
+        media=(JSON, SSE),
+        tag="messages",
+    ),
+    Operation(
+        method="POST",
+        path=f"{ONE_SESSION}/cancel",
+        name="cancel_query",
+        rpc="query/cancel",
+        summary="Stop the running query; the id of one that does not run is ignored.",
+        handler=cancel_query,
+        scope="write",
+        body=CancelBody,
+        status=202,
+        tag="messages",
+    ),
+    Operation(
+        method="GET",
+        path=f"{ONE_SESSION}/approvals",
+        name="list_approvals",
+        rpc="approval/list",
+        summary="List the tool calls that wait for an answer.",
+        handler=list_approvals,
+        scope="read",
+        answer=Pending,
+        tag="messages",
+    ),
+    Operation(
+        method="POST",
+        path=f"{ONE_SESSION}/approvals/{{approval_id}}",
+        name="answer_approval",
+        rpc="approval/answer",
+        summary="Allow or reject a tool call.",
+        handler=answer_approval,
+        scope="write",
+        body=ApprovalAnswer,
+        status=202,
+        tag="messages",
+    ),
+)

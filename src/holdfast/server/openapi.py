@@ -1,29 +1,62 @@
 """The OpenAPI 3.1 document, made from the operations and the types that they declare."""
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast import __version__
+from holdfast.serialization.schemas import PUBLIC_TYPES, with_inner_events
+from holdfast.server.access import COOKIE
+from holdfast.server.event_stream import SSE
 from holdfast.server.operations import FILE_TYPES, JSON, Nothing, Operation
-from holdfast.server.problems import PROBLEM_TYPE, ProblemBody
+from holdfast.server.problems import PROBLEM_TYPE, TITLES, ProblemBody
 
 _REF = "#/components/schemas/{name}"
-_PATH_NAME = re.compile(r"\{([a-z_]+)\}")
 _PATH_SCHEMAS: dict[str, dict[str, Any]] = {
     "session_id": {"type": "string", "format": "uuid"},
     "approval_id": {"type": "string", "minLength": 1, "maxLength": 128},
     "share_id": {"type": "string", "minLength": 1, "maxLength": 128},
     "token": {"type": "string", "pattern": "^[A-Za-z0-9_-]{44}$"},
 }
-_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"cookie": []}]
+_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"key": []}, {"cookie": []}]
+_SECURITY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+    "cookie": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": COOKIE,
+        "description": "Set by `log_in`. A change needs an `Origin` and the header `X-CSRF: 1`.",
+    },
+}
+_HEADERS = {
+    "wait": (
+        "Prefer",
+        "`wait=60` waits up to 60 seconds for the end of the query.",
+        {"type": "string", "pattern": "^wait=[0-9]{1,3}$"},
+    ),
+    "if_match": (
+        "If-Match",
+        "The `ETag` that the session must still have; 412 when it has another.",
+        {"type": "string", "pattern": '^("[0-9]{1,15}"|[*])$'},
+    ),
+    "after": (
+        "Last-Event-ID",
+        "The `id:` of the last event that the client got; it wins over `after`.",
+        {"type": "string", "pattern": "^[0-9]{1,15}$"},
+    ),
+}
+"""The headers of operations that have these options or parameters."""
+_EVENT = _REF.format(name="Event")
+_EVENT_DATA = "x-event-data"
+"""What the `data` of a server-sent event is: OpenAPI 3.1 has no field for it."""
 
 
 def document(operations: Sequence[Operation], *, root: str = "") -> dict[str, Any]:
     """Return the document for some operations, of an application that is mounted at `root`."""
     schemas, components = _schemas_of(operations)
+    responses = {str(status): _problem(title, schemas) for status, title in TITLES.items()}
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _described(
@@ -40,16 +73,17 @@ def document(operations: Sequence[Operation], *, root: str = "") -> dict[str, An
         "paths": paths,
         "components": {
             "schemas": components,
-            "securitySchemes": {
-                "bearer": {"type": "http", "scheme": "bearer"},
-                "cookie": {"type": "apiKey", "in": "cookie", "name": "holdfast_session"},
-            },
+            "responses": responses,
+            "securitySchemes": _SECURITY_SCHEMES,
         },
     }
 
 
+_EVENT_TYPES = (PUBLIC_TYPES["Entry"], PUBLIC_TYPES["LiveEvent"])
+
+
 def _types_of(operations: Iterable[Operation]) -> list[Any]:
-    types: list[Any] = [ProblemBody]
+    types: list[Any] = [ProblemBody, *_EVENT_TYPES]
     for operation in operations:
         given = (operation.body, operation.answer, operation.query)
         types += [each for each in given if each not in {None, bytes} and each not in types]
@@ -59,7 +93,14 @@ def _types_of(operations: Iterable[Operation]) -> list[Any]:
 def _schemas_of(operations: Sequence[Operation]) -> tuple[dict[int, Any], dict[str, Any]]:
     types = _types_of(operations)
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
-    return {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}, components
+    by_type = {id(kind): schema for kind, schema in zip(types, schemas, strict=True)}
+    components = with_inner_events(components)
+    kinds = [kind for each in _EVENT_TYPES for kind in by_type[id(each)]["anyOf"]]
+    components["Event"] = {
+        "oneOf": kinds,
+        "description": "An event of a session, by its `kind`. Those with a `seq` are stored.",
+    }
+    return by_type, components
 
 
 def _described(
@@ -70,8 +111,9 @@ def _described(
         "summary": operation.summary,
         "tags": [operation.tag],
         "parameters": [
-            *_path_parameters(operation.path),
+            *_path_parameters(operation),
             *_query_parameters(operation.query, schemas, components),
+            *_header_parameters(operation),
         ],
         "responses": _responses(operation, schemas),
         "security": [] if operation.scope is None else _SECURITY,
@@ -88,10 +130,10 @@ def _described(
     return described
 
 
-def _path_parameters(path: str) -> list[dict[str, Any]]:
+def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "path", "required": True, "schema": _PATH_SCHEMAS[name]}
-        for name in _PATH_NAME.findall(path)
+        for name in operation.path_names
     ]
 
 
@@ -110,6 +152,16 @@ def _query_parameters(
             "schema": _without_null(schema),
         }
         for name, schema in struct["properties"].items()
+    ]
+
+
+def _header_parameters(operation: Operation) -> list[dict[str, Any]]:
+    names: list[str] = [name for name in operation.options if name in _HEADERS]
+    if operation.media == (SSE,) and operation.query is not Nothing:
+        names.append("after")
+    return [
+        {"name": header, "in": "header", "required": False, "description": told, "schema": schema}
+        for header, told, schema in (_HEADERS[name] for name in names)
     ]
 
 
@@ -132,22 +184,58 @@ def _responses(operation: Operation, schemas: dict[int, Any]) -> dict[str, Any]:
     success: dict[str, Any] = {"description": operation.summary}
     if content := _content(operation, schemas):
         success["content"] = content
-    problem = {
-        "description": "What is wrong, as RFC 9457 says it.",
-        "content": {PROBLEM_TYPE: {"schema": schemas[id(ProblemBody)]}},
-    }
     codes = (operation.status, *operation.also)
-    return {**{str(code): success for code in codes}, "default": problem}
+    problems = {
+        str(status): {"$ref": f"#/components/responses/{status}"}
+        for status in _problem_statuses(operation)
+    }
+    default = _problem("Another problem, as RFC 9457 says it.", schemas)
+    return {**{str(code): success for code in codes}, **problems, "default": default}
+
+
+def _problem(description: str, schemas: dict[int, Any]) -> dict[str, Any]:
+    content = {PROBLEM_TYPE: {"schema": schemas[id(ProblemBody)]}}
+    return {"description": description, "content": content}
+
+
+def _problem_statuses(operation: Operation) -> list[int]:
+    """Return what an operation is refused with, as far as its declaration says it."""
+    is_change = operation.method != "GET" and "{session_id}" in operation.path
+    found = {
+        400: operation.query is not Nothing or operation.body is not None,
+        401: operation.scope is not None or operation.name == "log_in",
+        403: operation.scope is not None,
+        404: "{" in operation.path,
+        409: is_change or operation.name == "create_session",
+        410: operation.media == (SSE,) and operation.query is not Nothing,
+        412: "if_match" in operation.options,
+        413: operation.body is not None,
+        415: operation.body is not None,
+        429: operation.scope is not None or "{token}" in operation.path,
+        503: operation.scope is not None or operation.name == "readiness",
+    }
+    return [status for status, is_possible in found.items() if is_possible]
 
 
 def _content(operation: Operation, schemas: dict[int, Any]) -> dict[str, Any]:
     """Return what a successful response holds, by its media type."""
     content: dict[str, Any] = {}
     for media in operation.media:
-        if media != JSON:
+        if media == SSE:
+            content[media] = {"schema": {"type": "string"}, _EVENT_DATA: _event_data(operation)}
+        elif media != JSON:
             content[media] = {"schema": {"type": "string"}}
         elif operation.answer is not None:
             content[media] = {"schema": schemas[id(operation.answer)]}
         elif len(operation.media) > 1:
             content[media] = {}
     return content
+
+
+def _event_data(operation: Operation) -> dict[str, Any]:
+    """Return what an event carries; on the stream of all sessions it names its session."""
+    event = {"$ref": _EVENT}
+    if "{session_id}" in operation.path:
+        return event
+    named = {"session_id": {"type": "string"}, "event": event}
+    return {"type": "object", "properties": named, "required": ["session_id"]}

@@ -7,6 +7,7 @@ without a scope is public, which a test compares with the list of public routes.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -22,6 +23,7 @@ JSON = "application/json"
 HTML = "text/html"
 FILE_TYPES = ("application/octet-stream", "application/x-ndjson", JSON)
 """What a file may be sent as. None of them is a type that a form of another site can send."""
+_PATH_NAME = re.compile(r"\{([a-z_]+)\}")
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,6 +137,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """The type of the answer; None: no content, a file or a stream."""
     media: tuple[str, ...] = (JSON,)
     tag: str = "sessions"
+
+    @property
+    def path_names(self) -> list[str]:
+        """The names of the parameters in the path."""
+        return _PATH_NAME.findall(self.path)
 
 
 class Server:

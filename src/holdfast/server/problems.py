@@ -26,6 +26,10 @@ _STATUS = {
     ErrorCode.RATE_LIMITED: 429,
     ErrorCode.QUOTA: 429,
     ErrorCode.ABORTED: 499,
+    ErrorCode.HOOK_FAILED: 500,
+    ErrorCode.TOOL_FAILED: 500,
+    ErrorCode.TOOL_NOT_FOUND: 500,
+    ErrorCode.TOOL_TIMEOUT: 500,
     ErrorCode.POOL_FULL: 503,
     ErrorCode.UNAVAILABLE: 503,
     ErrorCode.OVERLOADED: 503,
@@ -36,7 +40,7 @@ _STATUS = {
 _FROM_PROVIDER = 502
 _UNAVAILABLE = 503
 _RETRY_AFTER_SECONDS = 1.0
-_TITLES = {
+TITLES = {
     400: "Invalid request",
     401: "Token required",
     403: "Forbidden",
@@ -50,6 +54,7 @@ _TITLES = {
     415: "Unsupported content type",
     422: "Cannot be read",
     429: "Too many requests",
+    431: "Headers too large",
     499: "Aborted",
     500: "Internal error",
     502: "Provider error",
@@ -74,6 +79,8 @@ class ProblemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Seconds to wait before."""
     head: int | None = None
     """Where the log ends, when a `seq` is beyond it."""
+    request_id: str | None = None
+    """The `X-Request-Id` of the response, which the log of the server has, too."""
 
 
 class ProblemError(Exception):
@@ -92,7 +99,7 @@ class ProblemError(Exception):
         super().__init__(detail)
         self.body = ProblemBody(
             type="about:blank",
-            title=_TITLES.get(status, "Error"),
+            title=TITLES.get(status, "Error"),
             status=status,
             detail=scrub(detail),
             code=code,

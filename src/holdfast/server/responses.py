@@ -2,6 +2,9 @@
 
 import asyncio
 import html
+import math
+import re
+import secrets
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
@@ -14,6 +17,8 @@ from holdfast.server.problems import PROBLEM_TYPE, ProblemError
 
 _RETRY = b"retry: 1000\n\n"
 _UNAUTHORISED = 401
+_REQUEST_ID = "holdfast.request_id"
+_GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _STREAM_HEADERS = {
     "content-type": SSE,
     "cache-control": "no-cache, no-transform",
@@ -73,7 +78,7 @@ async def refuse_websocket(websocket: WebSocket, problem: ProblemError) -> None:
     """Refuse a connection with the response that HTTP has, where the ASGI server can send it."""
     await websocket.receive()
     if "websocket.http.response" in websocket.scope.get("extensions", {}):
-        await websocket.send_denial_response(problem_response(problem))
+        await websocket.send_denial_response(problem_response(problem, websocket.scope))
         # uvicorn logs an error unless the connection is over, which is one step of the loop away.
         is_over = asyncio.Event()
         asyncio.get_running_loop().call_soon(is_over.set)
@@ -82,10 +87,20 @@ async def refuse_websocket(websocket: WebSocket, problem: ProblemError) -> None:
         await websocket.close(1008, problem.body.detail)
 
 
-def problem_response(problem: ProblemError, **headers: str) -> Response:
+def request_id_of(scope: Scope) -> str:
+    """Return the id of a request: the one that a proxy or client has given it, or a new one."""
+    if _REQUEST_ID not in scope:
+        given = [value for name, value in scope["headers"] if name == b"x-request-id"]
+        is_usable = len(given) == 1 and _GIVEN_ID.fullmatch(given[0])
+        scope[_REQUEST_ID] = given[0].decode() if is_usable else f"req_{secrets.token_hex(10)}"
+    found: str = scope[_REQUEST_ID]
+    return found
+
+
+def problem_response(problem: ProblemError, scope: Scope, **headers: str) -> Response:
     """Return a problem as RFC 9457 says it."""
+    body = msgspec.structs.replace(problem.body, request_id=request_id_of(scope))
     headers |= {"content-type": PROBLEM_TYPE, **_problem_headers(problem)}
-    body = problem.body
     return Response(msgspec.json.encode(body), status_code=body.status, headers=headers)
 
 
@@ -104,7 +119,7 @@ def problem_page(problem: ProblemError) -> Response:
 def _problem_headers(problem: ProblemError) -> dict[str, str]:
     headers: dict[str, str] = {}
     if problem.body.retry_after is not None:
-        headers["retry-after"] = str(max(1, round(problem.body.retry_after)))
+        headers["retry-after"] = str(max(1, math.ceil(problem.body.retry_after)))
     if problem.body.status == _UNAUTHORISED:
         headers["www-authenticate"] = 'Bearer realm="holdfast"'
     return headers

@@ -5,7 +5,6 @@ source names are the exception: they translate fields, and then call operations,
 """
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -17,8 +16,6 @@ from holdfast.server.event_stream import SSE
 from holdfast.server.operations import Answer, AnyAnswer, Call, FileAnswer, Operation, Server
 from holdfast.server.rpc_messages import INVALID_PARAMS, UNKNOWN_METHOD, rpc_error
 from holdfast.server.source_names import SOURCE_METHODS, SourceCall
-
-_PATH_NAME = re.compile(r"\{([a-z_]+)\}")
 
 
 class RpcCaller(msgspec.Struct, frozen=True):
@@ -55,7 +52,7 @@ class RpcParams(msgspec.Struct, frozen=True, kw_only=True):
         """Return the parameters that an operation declares."""
         is_file = operation.body is bytes
         return cls(
-            path=tuple(_PATH_NAME.findall(operation.path)),
+            path=tuple(operation.path_names),
             query=_fields(operation.query),
             options=(*operation.options, *(("content",) if is_file else ())),
             body=() if operation.body is None or is_file else _fields(operation.body),

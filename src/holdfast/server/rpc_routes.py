@@ -19,6 +19,7 @@ from holdfast.server.endpoint import (
     json_of,
     noticing_departure,
 )
+from holdfast.server.gate import own_origins
 from holdfast.server.operations import JSON, Server
 from holdfast.server.problems import ProblemError
 from holdfast.server.responses import problem_response, refuse_websocket
@@ -56,7 +57,7 @@ class RpcEndpoint:
                 check_same_site(request.headers)
             content = await json_of(request)
         except ProblemError as problem:
-            return problem_response(problem)
+            return problem_response(problem, request.scope)
         connection = RpcConnection(self._methods, caller=lambda: principal)
         async with noticing_departure(request, connection.left):
             answered = await connection.answer(content)
@@ -114,9 +115,8 @@ class RpcEndpoint:
 
     def _caller(self, websocket: WebSocket) -> Principal:
         principal = authenticated(self._server, websocket)
-        host, origin = websocket.headers.get("host"), websocket.headers.get("origin", "")
-        own = {f"http://{host}".lower(), f"https://{host}".lower()}
-        if principal.by_cookie and origin.lower() not in own:
+        host, origin = websocket.headers.get("host", ""), websocket.headers.get("origin", "")
+        if principal.by_cookie and origin.lower() not in own_origins(host):
             raise ProblemError(403, "ORIGIN_REFUSED", "a cookie is for the server's own pages")
         return principal
 

@@ -1,6 +1,6 @@
 """Routes about sessions as a whole: list, create, describe, change, delete, read messages."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -39,6 +39,10 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     archived: bool = False
     """Whether archived sessions are listed, too."""
     parent_id: SessionIdText | None = None
+    project: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)] | None = None
+    """The folder, or the name, that the sessions belong to; all without it."""
+    phase: Literal["idle", "running", "waiting", "failed"] | None = None
+    """What the sessions are doing; `waiting` are those that wait for an approval."""
 
 
 class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +108,7 @@ async def list_sessions(call: Call) -> Answer:
         hits = await sessions.search(query.q, limit=query.limit, everywhere=True)
         found = {hit.session.id: hit.session for hit in hits}
         return Answer(SessionPage(data=tuple(found.values())))
-    wanted: ListOptions = {"limit": query.limit, "everywhere": True}
+    wanted: ListOptions = {"limit": query.limit, "everywhere": query.project is None}
     wanted["archived"] = None if query.archived else False
     if query.after is not None:
         wanted["after"] = query.after
@@ -112,6 +116,10 @@ async def list_sessions(call: Call) -> Answer:
         wanted["tag"] = query.tag
     if query.parent_id is not None:
         wanted["parent"] = query.parent_id
+    if query.project is not None:
+        wanted["project"] = query.project
+    if query.phase is not None:
+        wanted["phase"] = query.phase
     page = await sessions.list(**wanted)
     is_full = len(page) == query.limit
     return Answer(SessionPage(data=page, next_cursor=page[-1].id if is_full else None))
@@ -204,8 +212,7 @@ async def change_session(call: Call) -> Answer:
     """Change what a session is called and how it answers, or archive it."""
     session_id, body = call.path["session_id"], call.body
     found = await call.sessions.describe(session_id)
-    if call.if_match is not None and call.if_match != f'"{found.head}"':
-        raise ProblemError(412, "CHANGED", "the session has changed since it was read")
+    _check_unchanged(call, found)
     sessions = call.sessions.agent.sessions
     if body.model is not msgspec.UNSET:
         async with call.sessions.door(session_id, carries_on=False) as door:
@@ -218,9 +225,24 @@ async def change_session(call: Call) -> Answer:
     return Answer(changed, headers={"etag": f'"{changed.head}"'})
 
 
+def _check_unchanged(call: Call, found: SessionDescription) -> None:
+    """Compare `If-Match` with the session.
+
+    Raises:
+        ProblemError: 412 when the session is another than the one that the client has read.
+
+    """
+    if call.if_match is None:
+        return
+    tags = [tag.strip() for tag in call.if_match.split(",")]
+    if "*" not in tags and f'"{found.head}"' not in tags:
+        raise ProblemError(412, "CHANGED", "the session has changed since it was read")
+
+
 async def delete_session(call: Call) -> Answer:
     """Delete a session for good."""
     found = await call.sessions.describe(call.path["session_id"])
+    _check_unchanged(call, found)
     await call.sessions.discard(found.id, force=True)
     await call.sessions.agent.sessions.delete(found.id)
     return Answer()
@@ -293,6 +315,7 @@ SESSION_OPERATIONS = (
         summary="Delete a session for good.",
         handler=delete_session,
         scope="write",
+        options=("if_match",),
         status=204,
     ),
     Operation(

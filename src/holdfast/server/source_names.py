@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast import SessionDescription
-from holdfast.server.message_routes import Resumed
 from holdfast.server.problems import ProblemError
+from holdfast.server.resume_routes import Resumed
 from holdfast.server.session_routes import Name, SystemPrompt, Text
 from holdfast.server.sessions import OwnerSessions
 

@@ -175,6 +175,8 @@ async def check_lists_are_filtered(open_store: OpenStore) -> None:
             (SessionFilter(name="f3"), {ids[3]}),
             (SessionFilter(tag="even", updated_after=2), {ids[4]}),
             (SessionFilter(updated_before=3), set(ids) - {ids[4]}),
+            (SessionFilter(phase="idle"), set(ids)),
+            (SessionFilter(phase="running"), set()),
             (SessionFilter(parent=ids[0]), set()),
             (SessionFilter(spawned_by=ids[0]), set()),
             (SessionFilter(spawned=True), set()),

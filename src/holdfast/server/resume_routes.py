@@ -1,0 +1,139 @@
+"""The route that opens a session again, and says what that comes to."""
+
+import asyncio
+import contextlib
+from typing import Any
+
+import msgspec
+
+from holdfast import AgentError, AgentSession
+from holdfast.administration.doctor import known_models
+from holdfast.server.operations import Answer, Call, Operation
+from holdfast.server.session_routes import ONE_SESSION, Strict, Text
+from holdfast.server.sessions import Door
+from holdfast.vocabulary.compactions import Compaction
+from holdfast.vocabulary.errors import ErrorCode
+
+
+class ResumeBody(Strict, frozen=True, kw_only=True):
+    """How to resume."""
+
+    model: Text | None = None
+    """A model to use from now on; without one, the session's own."""
+    carry_on: bool = True
+    """Whether a query that was cut off or rests is carried on."""
+
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session that is open again."""
+
+    session_id: str
+    resumed: bool
+    """Whether the provider's own session goes on, or a query that had not ended."""
+    provider: str
+    model: str
+    seq: int
+    """`events?after=` this has what happens from now on."""
+    query_id: str | None = None
+    """The query that had not ended."""
+    native_session_id: str | None = None
+    """The id of the session that the provider keeps; what follows is absent then."""
+    context_tokens: int | None = None
+    context_window: int | None = None
+    messages_loaded: int | None = None
+    compactions_applied: int | None = None
+    auto_compacted: bool | None = None
+    """Whether resuming has compacted the conversation: never, because a conversation that is too
+    long is compacted before the next request to the model. A `compaction` event says so then."""
+
+
+async def resume_session(call: Call) -> Answer:
+    """Open a session again, and carry on the query that was cut off or rests.
+
+    A session that another process holds is left to it: what its log says is answered.
+    """
+    body: ResumeBody = call.body
+    found = await call.sessions.describe(call.path["session_id"])
+    async with call.sessions.door(found.id, carries_on=False) as door:
+        if body.model is not None:
+            await door.configure(model=body.model)
+        if isinstance(door, AgentSession):
+            left, view, is_native = door.unfinished, door.snapshot(), door.is_native
+        else:
+            left, view = await door.unfinished(), await door.snapshot()
+            is_native = await door.is_native()
+        native = view.native_session_id if is_native else None
+        told = {} if native is not None else await _replayed(door, head=view.head)
+        if isinstance(door, AgentSession):
+            _go_on(call, door)
+    if native is None:
+        told["messages_loaded"] = len(view.messages)
+        told["context_window"] = await _window(f"{view.provider}/{view.model}")
+    return Answer(
+        Resumed(
+            session_id=found.id,
+            resumed=native is not None or left.query_id is not None,
+            provider=view.provider,
+            model=view.model,
+            seq=found.head,
+            query_id=left.query_id,
+            native_session_id=native,
+            **told,
+        )
+    )
+
+
+def _go_on(call: Call, session: AgentSession) -> None:
+    """Carry on what is unfinished in a session that is held here, or leave it as asked."""
+    left = session.unfinished
+    if not call.body.carry_on:
+        call.server.hub.resuming.leave(session)
+    elif (left.query_id or left.inputs) and not left.approvals:
+        call.server.hub.resuming.carry_on(session)
+
+
+async def _replayed(door: Door, *, head: int) -> dict[str, Any]:
+    """Return what replaying the conversation comes to, where no provider keeps it."""
+    tokens: int | None = None
+    try:
+        tokens = (await door.count_tokens()).tokens
+    except AgentError as error:  # a session can be resumed while its provider cannot count
+        if error.code is ErrorCode.NOTHING_TO_SEND:
+            tokens = 0
+    return {
+        "context_tokens": tokens,
+        "compactions_applied": await _compactions(door, head=head),
+        "auto_compacted": False,  # nothing is compacted before the next request to a model
+    }
+
+
+async def _window(model: str) -> int | None:
+    windows = {each.name: each.context_window for each in await asyncio.to_thread(known_models)}
+    return windows.get(model)
+
+
+async def _compactions(door: Door, *, head: int) -> int:
+    """Count the compactions in the log up to a `seq`."""
+    count = 0
+    async with contextlib.aclosing(door.events()) as events:
+        async for event in events:
+            count += isinstance(event, Compaction)
+            if getattr(event, "seq", 0) >= head:
+                break
+    return count
+
+
+RESUME_OPERATIONS = (
+    Operation(
+        method="POST",
+        path=f"{ONE_SESSION}/resume",
+        name="resume_session",
+        rpc="session/resume",
+        summary="Open a session again, and carry on a query that had not ended.",
+        handler=resume_session,
+        scope="write",
+        body=ResumeBody,
+        answer=Resumed,
+        tag="messages",
+    ),
+)
