@@ -3,7 +3,7 @@
 import logging
 from types import TracebackType
 
-from holdfast.ports.logs import SCRUBBING, scrubbed_logger
+from holdfast.ports.logs import add_root_handler, scrubbed_logger
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -52,10 +52,6 @@ def log_to_stderr() -> None:
     The level is that of the logger `holdfast`, which the configuration sets; of other packages
     only warnings are written.
     """
-    root = logging.getLogger()
-    if root.handlers:
-        return
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(_FORMAT))
-    handler.addFilter(SCRUBBING)  # records of other packages did not pass a logger that has it
-    root.addHandler(handler)
+    add_root_handler(handler)

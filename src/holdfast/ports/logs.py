@@ -22,8 +22,7 @@ class _Scrubbing(logging.Filter):
         return True
 
 
-SCRUBBING = _Scrubbing()
-"""For handlers that get records of other packages, too."""
+_SCRUBBING = _Scrubbing()
 
 
 def scrubbed_logger(name: str) -> logging.Logger:
@@ -32,5 +31,13 @@ def scrubbed_logger(name: str) -> logging.Logger:
     Filters of a logger are not asked about the records of its children, so each has this one.
     """
     logger = logging.getLogger(name)
-    logger.addFilter(SCRUBBING)
+    logger.addFilter(_SCRUBBING)
     return logger
+
+
+def add_root_handler(handler: logging.Handler) -> None:
+    """Let a handler have the records of all packages, without secrets, unless there is another."""
+    root = logging.getLogger()
+    if not root.handlers:
+        handler.addFilter(_SCRUBBING)  # records of other packages have not passed it
+        root.addHandler(handler)
