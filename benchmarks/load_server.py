@@ -37,7 +37,11 @@ from holdfast.vocabulary.stream_parts import (
 TOKEN = "load-benchmark-token-0123456789"
 PROVIDER = "paced"
 LIMITS = ServerSettings(
-    requests_per_second=10_000.0, streams_per_owner=2000, streams=2000, sessions=800
+    requests_per_second=10_000.0,
+    streams_per_owner=2000,
+    streams=2000,
+    sessions=800,
+    sessions_per_owner=800,
 )
 """Beyond the defaults, which are for one user: 100 streams, 200 sessions, 100 requests a second."""
 

@@ -16,7 +16,7 @@ from holdfast.server.limits import RateLimit
 from holdfast.server.operations import Operation
 from holdfast.server.problems import ProblemError
 from holdfast.server.rpc_routes import RpcEndpoint
-from holdfast.testing import says
+from holdfast.testing import Gate, says
 from holdfast.vocabulary.ids import new_session_id
 from tests.scripted_agents import make_agent
 from tests.server.serving import TOKEN, serving
@@ -448,6 +448,57 @@ async def test_requests_failures_and_streams_are_limited() -> None:
         statuses = [(await served.call("GET", path, headers=wrong))[0] for _ in range(10)]
         assert statuses[0] == 401
         assert statuses[-1] == 429
+
+
+async def test_an_owner_with_many_sessions_leaves_places_for_the_others() -> None:
+    gate, key = Gate(), new_token()
+    access = Access(TOKEN, keys=[ApiKey(digest=digest_of(key), owner="ana")])
+    own, _ = make_agent([[gate, *says("first")], says("second")])
+    other, _ = make_agent([says("hers")], owner="ana")
+    settings = ServerSettings(sessions=2, sessions_per_owner=1)
+    wait, hers = {"prefer": "wait=30"}, {"authorization": f"Bearer {key}"}
+    async with (
+        other,
+        serving(own, access=access, agents={"ana": other}.get, settings=settings) as served,
+    ):
+        first, second = [
+            f"/api/v1/sessions/{await served.new_session()}/messages" for _ in range(2)
+        ]
+        assert (await served.call("POST", first, {"content": "go"}))[0] == 202
+        await gate.reached.wait()
+        status, problem = await served.call("POST", second, {"content": "go"})
+        assert (status, problem["code"]) == (503, "POOL_FULL")
+        assert problem["retryable"]
+        assert problem["retry_after"] > 0
+        _, made = await served.call("POST", "/api/v1/sessions", {}, headers=hers)
+        path = f"/api/v1/sessions/{made['id']}/messages"
+        status, ended = await served.call("POST", path, {"content": "go"}, headers=wait | hers)
+        assert (status, ended["text"]) == (200, "hers")
+        gate.open()
+        while (await served.call("POST", second, {"content": "go", "id": "m"}))[0] != 202:
+            pass
+
+
+async def test_an_owner_whose_agent_cannot_be_made_does_not_harm_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    key = new_token()
+    access = Access(TOKEN, keys=[ApiKey(digest=digest_of(key), owner="ana")])
+    agent, _ = make_agent([says("hi")])
+
+    def agents(owner: str) -> Agent:
+        raise KeyError(f"{owner} {TOKEN}")
+
+    async with serving(agent, access=access, agents=agents) as served:
+        path = f"/api/v1/sessions/{await served.new_session()}/messages"
+        wait = {"prefer": "wait=30"}
+        assert (await served.call("POST", path, {"content": "go"}, headers=wait))[0] == 200
+        hers = {"authorization": f"Bearer {key}"}
+        status, problem = await served.call("GET", "/api/v1/sessions", headers=hers)
+        assert (status, problem["code"]) == (500, "INTERNAL")
+    told = {record.getMessage() for record in caplog.records}
+    assert told == {"the agent of an owner could not be made"}
+    assert TOKEN not in caplog.text
 
 
 async def test_no_response_and_no_error_shows_a_secret() -> None:

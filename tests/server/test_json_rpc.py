@@ -219,6 +219,8 @@ ERRORS: list[tuple[Any, int, str, Any]] = [
     (b"", -32700, "JSON_INVALID", None),
     (b'{"jsonrpc":"2.0","id":7,"method":"\xff"}', -32700, "JSON_INVALID", None),
     (b"[" * 70 + b"]" * 70, -32600, "TOO_DEEP", None),
+    (b'["\\"",' * 70 + b"1" + b"]" * 70, -32600, "TOO_DEEP", None),
+    ({**REQUEST, "method": '["\\' * 70}, -32601, "METHOD_UNKNOWN", 7),
     (b"[]", -32600, "REQUEST_INVALID", None),
     (1, -32600, "REQUEST_INVALID", None),
     ({}, -32600, "REQUEST_INVALID", None),

@@ -219,15 +219,26 @@ async def test_types_follow_and_ids_beyond_the_log() -> None:
         assert status == 400
 
 
-async def test_a_deleted_session_ends_its_streams() -> None:
-    agent, _ = make_agent([])
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "jsonl"])
+@pytest.mark.parametrize("is_running", [False, True])
+async def test_a_deleted_session_ends_its_streams_and_its_query(
+    kind: str, is_running: bool, tmp_path: Path
+) -> None:
+    gate = Gate()
+    store = {} if kind == "memory" else {"store": f"{kind}:{tmp_path / 'store'}"}
+    agent, _ = make_agent([[gate, *says("never")]], **store)
     async with serving(agent) as served:
         path = f"/api/v1/sessions/{await served.new_session()}"
+        if is_running:
+            await served.call("POST", f"{path}/messages", {"content": "go"})
+            await gate.reached.wait()
         async with served.events(f"{path}/events") as events:
-            await anext(events)
+            while (await anext(events)).kind != "log.synced":
+                pass
             assert (await served.call("DELETE", path))[0] == 204
             kinds = [event.kind async for event in events]
         assert kinds[-1] == "session.deleted"
+        assert ("query.ended" in kinds) == is_running
 
 
 async def test_a_stream_goes_on_while_its_session_is_closed_for_others_and_opened_again(

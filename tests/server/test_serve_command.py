@@ -35,6 +35,25 @@ def test_the_guide_with_curl_runs_as_it_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_server_logs_to_standard_error_at_the_level_that_was_configured(
+    tmp_path: Path,
+) -> None:
+    for level, expected in (("debug", ["INFO", "DEBUG"]), ("warning", [])):
+        with scripted_server(Turn("Paris.")) as model:
+            place = Place(tmp_path, model, variables={"HOLDFAST_LOG": level})
+            with running(place) as server:
+                session_id = server.json("POST", "/api/v1/sessions", {})["id"]
+                path = f"/api/v1/sessions/{session_id}/messages"
+                server.json("POST", path, {"content": "go"}, prefer="wait=30")
+            printed = b"".join(server.printed).decode()
+        assert bool(printed) == bool(expected)
+        assert all(f" {each} holdfast." in printed for each in expected)
+        assert "go" not in printed.split()
+        for secret in ("sk-made-up", server.state["token"]):
+            assert secret not in printed
+
+
+@pytest.mark.slow
 def test_the_example_client_finds_the_server_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,6 +100,36 @@ def test_keys_are_shown_once_and_kept_as_digests(
     assert call(place, monkeypatch, "keys", "list").out == ""
     assert call(place, monkeypatch, "keys", "remove", digest).code != 0
     assert call(place, monkeypatch, "keys", "add", "not an owner").code != 0
+
+
+@pytest.mark.parametrize(
+    ("blocked", "arguments"),
+    [
+        ("holdfast", ["keys", "list"]),
+        ("holdfast", ["keys", "add", "ana"]),
+        ("holdfast", ["serve", "--port", "0"]),
+        ("holdfast/server-keys.json", ["keys", "list"]),
+        ("holdfast/server-keys.json", ["keys", "add", "ana"]),
+        ("holdfast/server-keys.json", ["serve", "--port", "0"]),
+        ("holdfast/server.json", ["serve", "--port", "0"]),
+    ],
+)
+def test_a_state_folder_that_cannot_be_used_is_named(
+    blocked: str, arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path)
+    path = Path(place.environment["HOME"]) / ".local/state" / blocked
+    if path.suffix:  # a folder where a file should be
+        path.mkdir(parents=True, mode=0o700)
+    else:
+        path.parent.mkdir(parents=True)
+        path.write_text("a file where a folder should be")
+    before = sorted(tmp_path.rglob("server*"))
+    done = call(place, monkeypatch, *arguments)
+    assert done.code == 2
+    assert "CONFIG_INVALID" in done.err
+    assert f"{path}" in done.err
+    assert sorted(tmp_path.rglob("server*")) == before
 
 
 @pytest.mark.slow

@@ -127,6 +127,13 @@ async def test_wrong_expired_and_revoked_links_get_one_and_the_same_answer() -> 
         answers += [(await seen(app, path))[::2] for path in (gone["path"], *wrong)]
         assert len(set(answers)) == 1
         assert answers[0][0] == 404
+        browser = [HOST, ("accept", "text/html,application/xhtml+xml,*/*;q=0.8")]
+        pages = [await ask(app, path, headers=browser) for path in (gone["path"], "/s/x")]
+        for status, told, page in pages:
+            assert (status, told["content-type"]) == (404, "text/html; charset=utf-8")
+            assert told["content-security-policy"].startswith("default-src 'none'")
+            assert b"<p>this link is not valid" in page
+        assert pages[0][2] == pages[1][2]
 
 
 def _guesses(token: str, count: int) -> list[str]:

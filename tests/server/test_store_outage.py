@@ -40,6 +40,7 @@ async def test_a_server_refuses_requests_while_its_database_is_down_and_recovers
     async with serving(agent, settings=SETTINGS) as served:
         path = f"/api/v1/sessions/{await served.new_session()}"
         idle = f"/api/v1/sessions/{await served.new_session()}"
+        link = (await served.call("POST", f"{path}/shares", {}))[1]["path"]
         async with served.events(f"{path}/events") as live, served.events(f"{idle}/events") as log:
             await served.call("POST", f"{path}/messages", {"content": "go"})
             await gate.reached.wait()
@@ -51,6 +52,8 @@ async def test_a_server_refuses_requests_while_its_database_is_down_and_recovers
                     ("GET", path, None),
                     ("GET", "/api/v1/sessions", None),
                     ("POST", f"{path}/messages", {"content": "more"}),
+                    ("GET", link, None),
+                    ("GET", f"{link}.json", None),
                 ):
                     status, problem = await served.call(method, route, body)
                     assert (status, problem["code"]) == (503, "UNAVAILABLE")

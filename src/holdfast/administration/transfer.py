@@ -148,7 +148,7 @@ async def import_session(
         return await _import_archive(composition, file, opening)
     session = await asyncio.to_thread(read_session, file, name)
     session_id = opening.session_id
-    entries = _entries_of(session, opening)
+    entries = await asyncio.to_thread(_entries_of, session, opening)
     await _store_log(composition, session_id, iter(entries), blobs=())
     info = await _described(composition, opening, session_id)
     return Imported(session=info, format=session.format, report=session.report)

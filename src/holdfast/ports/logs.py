@@ -33,3 +33,11 @@ def scrubbed_logger(name: str) -> logging.Logger:
     logger = logging.getLogger(name)
     logger.addFilter(_SCRUBBING)
     return logger
+
+
+def add_root_handler(handler: logging.Handler) -> None:
+    """Let a handler have the records of all packages, without secrets, unless there is another."""
+    root = logging.getLogger()
+    if not root.handlers:
+        handler.addFilter(_SCRUBBING)  # records of other packages have not passed it
+        root.addHandler(handler)

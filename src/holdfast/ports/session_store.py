@@ -143,7 +143,7 @@ class SessionLog(Protocol):
       were stored.
     - `limit` counts the entries that can be read: fewer come back only at the end of the log.
     - Deleting is for a whole session; there is no other way to lose an entry. A `follow` that has
-      yielded entries of it ends.
+      yielded entries of it, or began after one of them, ends.
     - A stored value that cannot be read harms its own record only: `inspect` reports it, every
       other record is read, and no operation on any session fails with anything but an AgentError.
     - An append returns only when its entries are in the file that the store is found by: one that

@@ -16,6 +16,7 @@ import msgspec
 from holdfast import Agent
 from holdfast.administration import state_folder
 from holdfast.administration.configured import command_line_store
+from holdfast.administration.failure_log import log_to_stderr
 from holdfast.server.access import Access, ApiKey, new_token
 from holdfast.server.app import OPERATIONS, create_app
 from holdfast.server.key_file import KeyFile, add_key, read_keys, remove_key
@@ -80,6 +81,7 @@ def serve(**flags: object) -> None:
 
     A second signal aborts the queries.
     """
+    log_to_stderr()
     run_process(_serve(flags))
 
 
@@ -97,6 +99,7 @@ token is needed: the caller is the user who starts it. Messages for people go to
 @click.option("--store", help="Where sessions are kept; by default as for the command line.")
 def rpc(**flags: object) -> None:
     """Answer until the input ends, or SIGINT or SIGTERM comes."""
+    log_to_stderr()
     asyncio.run(_rpc(flags))
 
 

@@ -1,11 +1,14 @@
 """Endpoints: operations as routes of HTTP. Checks a request, calls the handler, answers."""
 
+import asyncio
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import TypeVar
 
 import msgspec
 from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -13,9 +16,9 @@ from holdfast import AgentError
 from holdfast.server.access import COOKIE, Access, Principal
 from holdfast.server.decoding import decode_body
 from holdfast.server.event_stream import SSE
-from holdfast.server.operations import FILE_TYPES, JSON, AnyAnswer, Call, Operation, Server
+from holdfast.server.operations import FILE_TYPES, HTML, JSON, AnyAnswer, Call, Operation, Server
 from holdfast.server.problems import ProblemError, problem_of
-from holdfast.server.responses import problem_response, response_of
+from holdfast.server.responses import problem_page, problem_response, response_of
 
 QueryT = TypeVar("QueryT", bound=msgspec.Struct)
 _WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?:$|[,;])', re.IGNORECASE | re.ASCII)
@@ -57,9 +60,9 @@ class Endpoint:
             if (location := response.headers.get("location")) is not None:
                 response.headers["location"] = scope.get("root_path", "") + location
         except ProblemError as problem:
-            response = problem_response(problem, scope)
+            response = _refusal_of(operation, request, problem)
         except AgentError as error:
-            response = problem_response(problem_of(error), scope)
+            response = _refusal_of(operation, request, problem_of(error))
         await response(scope, receive, send)
 
     async def _call(self, operation: Operation, request: Request) -> AnyAnswer:
@@ -95,7 +98,33 @@ class Endpoint:
             wait=int(waited[1]) if waited else None,
             wants_stream=SSE in headers.get("accept", ""),
         )
-        return await operation.handler(call)
+        if "wait" not in operation.options or call.wait is None or call.wants_stream:
+            return await operation.handler(call)
+        async with noticing_departure(request, call.left):
+            return await operation.handler(call)
+
+
+@contextlib.asynccontextmanager
+async def noticing_departure(request: Request, left: asyncio.Event) -> AsyncGenerator[None, None]:
+    """Set an event when the client goes away while the block runs, after the body was read."""
+
+    async def notice() -> None:
+        if (await request.receive())["type"] == "http.disconnect":
+            left.set()
+
+    noticing = asyncio.get_running_loop().create_task(notice())
+    try:
+        yield
+    finally:
+        noticing.cancel()
+        await asyncio.wait({noticing})
+
+
+def _refusal_of(operation: Operation, request: Request, problem: ProblemError) -> Response:
+    """Return a problem as a page where a person asked for one, and else as JSON."""
+    if HTML in operation.media and HTML in request.headers.get("accept", ""):
+        return problem_page(problem)
+    return problem_response(problem, request.scope)
 
 
 def authenticated(server: Server, connection: HTTPConnection) -> Principal:
@@ -118,9 +147,9 @@ def client_of(connection: HTTPConnection) -> str:
 
 
 def _principal_of(access: Access, connection: HTTPConnection) -> Principal | None:
-    told = connection.headers.get("authorization")
-    if told is not None:
-        kind, _, token = told.partition(" ")
+    told = connection.headers.getlist("authorization")
+    if told:  # a proxy and the server might not mean the same one of several
+        kind, _, token = told[0].partition(" ") if len(told) == 1 else ("", "", "")
         return access.principal_of(token.strip()) if kind.lower() == "bearer" else None
     if (key := connection.headers.get("x-api-key")) is not None:
         return access.principal_of(key)

@@ -5,6 +5,7 @@ names that were rebound to it, the checks of Origin and Sec-Fetch-Site stop page
 checked afterwards, by the route.
 """
 
+import asyncio
 import re
 from collections.abc import Iterable
 
@@ -17,6 +18,7 @@ from holdfast.server.responses import problem_response, refuse_websocket, reques
 
 _NAMES = ("127.0.0.1", "localhost", "[::1]")
 _HOST = re.compile(r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::(\d{1,5}))?")
+_LENGTH = re.compile(r"[0-9]{1,18}")
 _SAFE = frozenset(("GET", "HEAD"))
 _HEADER_BYTES = 64 * 1024
 _IMPORTS = "/sessions:import"
@@ -57,7 +59,8 @@ class Gate:
             else:
                 await refuse_websocket(WebSocket(scope, receive, send), problem)
         elif problem is None:
-            await self._app(scope, _bounded(receive, limit), self._hardened(scope, send))
+            bounded = _bounded(receive, limit, seconds=self._settings.body_seconds)
+            await self._app(scope, bounded, self._hardened(scope, send))
         else:
             response = problem_response(problem, scope)
             await response(scope, receive, self._hardened(scope, send))
@@ -77,7 +80,7 @@ class Gate:
         if self._is_foreign(scope, headers, hosts[0]):
             return ProblemError(403, "ORIGIN_REFUSED", _ORIGIN_REFUSED)
         lengths = _all(headers, b"content-length")
-        if len(lengths) > 1 or any(not each.isdecimal() for each in lengths):
+        if len(lengths) > 1 or any(_LENGTH.fullmatch(each) is None for each in lengths):
             return ProblemError(400, "BAD_REQUEST", "the content length is not valid")
         if lengths and int(lengths[0]) > limit:
             return _too_large(limit)
@@ -147,13 +150,25 @@ def _all(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in headers if key == name]
 
 
-def _bounded(receive: Receive, limit: int) -> Receive:
-    """Count the bytes of a body as they come; one without a content length may not be endless."""
-    seen = 0
+def _bounded(receive: Receive, limit: int, *, seconds: float) -> Receive:
+    """Count the bytes of a body as they come; one without a content length may not be endless.
+
+    Nor may its client stop in the middle.
+    """
+    seen, is_complete = 0, False
 
     async def count() -> Message:
-        nonlocal seen
-        message = await receive()
+        nonlocal seen, is_complete
+        if is_complete:
+            return await receive()  # this waits for the client to leave
+        try:
+            async with asyncio.timeout(seconds):
+                message = await receive()
+        except TimeoutError:
+            raise ProblemError(
+                408, "BODY_TIMEOUT", "the body of the request did not come"
+            ) from None
+        is_complete = not message.get("more_body", False)
         seen += len(message.get("body", b""))
         if seen > limit:
             raise _too_large(limit)

@@ -137,8 +137,16 @@ async def _started(
 
 
 async def import_session(call: Call) -> Answer:
-    """Make a session from a file of Holdfast or of another program."""
+    """Make a session from a file of Holdfast or of another program.
+
+    One at a time for each owner: a file takes many times its size in memory while it is read.
+    """
     query: ImportQuery = call.query
+    async with call.sessions.importing:
+        return await _import(call, query)
+
+
+async def _import(call: Call, query: ImportQuery) -> Answer:
     with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
         async for piece in call.file:
             await asyncio.to_thread(file.write, piece)

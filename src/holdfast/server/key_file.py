@@ -1,8 +1,9 @@
-"""The file of API keys (0600): digests, owners, scopes and expiry.
+"""The file of API keys (0600): digests, owners, scopes and expiry; how private files are written.
 
 A module of its own because programs that make keys by themselves use it without the command line.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping
@@ -39,7 +40,7 @@ class KeyFile:
             self._seen = identity
             try:
                 self._keys = {key.digest: key for key in read_keys(self._folder)}
-            except (ConfigError, OSError) as error:
+            except ConfigError as error:
                 _log.warn(f"no API key is accepted: {error}")
                 self._keys = {}
         return self._keys
@@ -68,6 +69,33 @@ def read_keys(folder: Path) -> tuple[ApiKey, ...]:
         return ()
     except msgspec.DecodeError as error:
         raise ConfigError(ErrorCode.CONFIG_INVALID, f"{path} is damaged: {error}") from error
+    except OSError as error:
+        raise _unusable(path, error) from error
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file that only this user may read; it is never seen half written.
+
+    Raises:
+        ConfigError: CONFIG_INVALID when it cannot be written.
+
+    """
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new.unlink(missing_ok=True)
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        new.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise _unusable(path, error) from error
+
+
+def _unusable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(ErrorCode.CONFIG_INVALID, f"{path} cannot be used: {error.strerror}")
 
 
 def add_key(folder: Path, key: ApiKey) -> None:
@@ -94,10 +122,4 @@ def remove_key(folder: Path, prefix: str) -> bool:
 
 
 def _write(folder: Path, keys: tuple[ApiKey, ...]) -> None:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    new = folder / f"{_FILE}.{os.getpid()}"
-    new.unlink(missing_ok=True)
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(msgspec.json.encode(keys))
-    new.replace(folder / _FILE)
+    write_private(folder / _FILE, msgspec.json.encode(keys))

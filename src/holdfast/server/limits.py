@@ -22,6 +22,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     behind_tls: bool = False
     """Whether a proxy in front of the server adds TLS: cookies are for HTTPS only then, too."""
     body_bytes: int = 4 * 1024 * 1024
+    body_seconds: float = 30.0
+    """How long a client may stop in the middle of a body."""
     import_bytes: int = 64 * 1024 * 1024
     """The largest file that may be imported."""
     requests_per_second: float = 100.0
@@ -40,6 +42,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The longest `Prefer: wait`."""
     sessions: int = 200
     """How many sessions are kept open at once."""
+    sessions_per_owner: int = 150
+    """How many of them one owner may have: places are left for the others."""
     idle_seconds: float = 300.0
     """How long a session without a query is kept open."""
     resume: bool = True

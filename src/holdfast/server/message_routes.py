@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -162,10 +162,17 @@ def _streamed(
 async def _wait(
     call: Call, admitted: Admitted, feed: SessionFeed, *, seconds: int
 ) -> Admitted | None:
-    """Wait for the end of a query; None when it takes longer. It goes on in any case."""
+    """Wait for the end of a query; None when it takes longer, or the client has gone.
+
+    The query goes on in any case.
+    """
     hub = call.server.hub
     watch, text, seq = QueryWatch(admitted.query_id), "", admitted.seq
-    with contextlib.suppress(TimeoutError), hub.feeding(call.principal.owner, feed):
+    with (
+        contextlib.suppress(TimeoutError),
+        hub.feeding(call.principal.owner, feed),
+        _stopped_by(call.left, feed),
+    ):
         async with (
             asyncio.timeout(seconds),
             contextlib.aclosing(feed.batches(ping_seconds=float(seconds + 1))) as batches,
@@ -186,6 +193,17 @@ async def _wait(
                             end=end,
                         )
     return None
+
+
+@contextlib.contextmanager
+def _stopped_by(left: asyncio.Event, feed: SessionFeed) -> Generator[None, None, None]:
+    """End a feed when its client has gone, while the block runs."""
+    leaving = asyncio.get_running_loop().create_task(left.wait())
+    leaving.add_done_callback(lambda _: feed.stop())
+    try:
+        yield
+    finally:
+        leaving.cancel()
 
 
 async def cancel_query(call: Call) -> Answer:

@@ -6,6 +6,7 @@ the check of access, the OpenAPI document. What is not declared is not served, a
 without a scope is public, which a test compares with the list of public routes.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
@@ -19,6 +20,7 @@ from holdfast.server.problems import ProblemError
 from holdfast.server.sessions import Hub, OwnerSessions
 
 JSON = "application/json"
+HTML = "text/html"
 FILE_TYPES = ("application/octet-stream", "application/x-ndjson", JSON)
 """What a file may be sent as. None of them is a type that a form of another site can send."""
 _PATH_NAME = re.compile(r"\{([a-z_]+)\}")
@@ -57,6 +59,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """How many seconds to wait for the end of a query; None: not at all."""
     wants_stream: bool = False
     """Whether the answer is to be events as they happen."""
+    left: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set when the client has gone: nothing is waited for on its behalf any more."""
 
     @property
     def sessions(self) -> OwnerSessions:

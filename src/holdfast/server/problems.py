@@ -38,12 +38,15 @@ _STATUS = {
     ErrorCode.FULL: 507,
 }
 _FROM_PROVIDER = 502
+_UNAVAILABLE = 503
+_RETRY_AFTER_SECONDS = 1.0
 TITLES = {
     400: "Invalid request",
     401: "Token required",
     403: "Forbidden",
     404: "Not found",
     405: "Method not allowed",
+    408: "Request timeout",
     409: "Conflict",
     410: "Gone",
     412: "Precondition failed",
@@ -108,10 +111,13 @@ class ProblemError(Exception):
 
 def problem_of(error: AgentError) -> ProblemError:
     """Return an error of the library as the problem of a request."""
+    status, retry_after = _STATUS.get(error.code, _FROM_PROVIDER), error.retry_after
+    if retry_after is None and error.retryable and status == _UNAVAILABLE:
+        retry_after = _RETRY_AFTER_SECONDS
     return ProblemError(
-        _STATUS.get(error.code, _FROM_PROVIDER),
+        status,
         error.code.value,
         error.message,
         retryable=error.retryable,
-        retry_after=error.retry_after,
+        retry_after=retry_after,
     )

@@ -1,6 +1,7 @@
 """Responses: what operations answer, as HTTP sends it."""
 
 import asyncio
+import html
 import math
 import re
 import secrets
@@ -11,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from holdfast.server.event_stream import SSE
-from holdfast.server.operations import JSON, AnyAnswer, EventAnswer, FileAnswer
+from holdfast.server.operations import HTML, JSON, AnyAnswer, EventAnswer, FileAnswer
 from holdfast.server.problems import PROBLEM_TYPE, ProblemError
 
 _RETRY = b"retry: 1000\n\n"
@@ -99,9 +100,26 @@ def request_id_of(scope: Scope) -> str:
 def problem_response(problem: ProblemError, scope: Scope, **headers: str) -> Response:
     """Return a problem as RFC 9457 says it."""
     body = msgspec.structs.replace(problem.body, request_id=request_id_of(scope))
-    headers |= {"content-type": PROBLEM_TYPE}
-    if body.retry_after is not None:
-        headers["retry-after"] = str(max(1, math.ceil(body.retry_after)))
-    if body.status == _UNAUTHORISED:
-        headers["www-authenticate"] = 'Bearer realm="holdfast"'
+    headers |= {"content-type": PROBLEM_TYPE, **_problem_headers(problem)}
     return Response(msgspec.json.encode(body), status_code=body.status, headers=headers)
+
+
+def problem_page(problem: ProblemError) -> Response:
+    """Return a problem as a page for people."""
+    body = problem.body
+    title, detail = html.escape(body.title), html.escape(body.detail)
+    page = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        f"<h1>{title}</h1><p>{detail}.</p></html>\n"
+    )
+    headers = {"content-type": f"{HTML}; charset=utf-8", **_problem_headers(problem)}
+    return Response(page.encode(), status_code=body.status, headers=headers)
+
+
+def _problem_headers(problem: ProblemError) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    if problem.body.retry_after is not None:
+        headers["retry-after"] = str(max(1, math.ceil(problem.body.retry_after)))
+    if problem.body.status == _UNAUTHORISED:
+        headers["www-authenticate"] = 'Bearer realm="holdfast"'
+    return headers

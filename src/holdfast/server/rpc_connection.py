@@ -27,7 +27,7 @@ from holdfast.server.rpc_messages import (
     response_to,
     rpc_error,
 )
-from holdfast.server.rpc_methods import RpcMethods, file_result
+from holdfast.server.rpc_methods import RpcCaller, RpcMethods, file_result
 from holdfast.server.rpc_subscription import Send, Subscription
 
 STOP = "events/stop"
@@ -57,6 +57,8 @@ class RpcConnection:
         self._calls: set[asyncio.Task[None]] = set()
         self._subscriptions: dict[str, Subscription] = {}
         self._made = 0
+        self.left = asyncio.Event()
+        """Set when the client has gone."""
 
     async def take(self, message: RpcMessage) -> None:
         """Begin to answer what the client sent; waits only for a client that does not read."""
@@ -100,7 +102,8 @@ class RpcConnection:
             await asyncio.wait(tasks)
 
     async def close(self) -> None:
-        """End subscriptions; calls in flight go on to their end, as they would in HTTP."""
+        """End subscriptions, and what waits for the end of a query; other calls end first."""
+        self.left.set()
         await self._stop_all()
         while self._calls:
             await asyncio.wait(tuple(self._calls))
@@ -159,7 +162,10 @@ class RpcConnection:
             return await self._stop(request.params), None
         can_stream = self._send is not None and not request.is_notification
         answer = await self._methods.call(
-            request.method, request.params, principal, can_stream=can_stream
+            request.method,
+            request.params,
+            RpcCaller(principal, self.left),
+            can_stream=can_stream,
         )
         match answer:
             case FileAnswer():

@@ -4,6 +4,7 @@ The names, parameters and results come from the operations that HTTP has, and fr
 source names are the exception: they translate fields, and then call operations, too.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -15,6 +16,14 @@ from holdfast.server.event_stream import SSE
 from holdfast.server.operations import Answer, AnyAnswer, Call, FileAnswer, Operation, Server
 from holdfast.server.rpc_messages import INVALID_PARAMS, UNKNOWN_METHOD, rpc_error
 from holdfast.server.source_names import SOURCE_METHODS, SourceCall
+
+
+class RpcCaller(msgspec.Struct, frozen=True):
+    """The client of a call."""
+
+    principal: Principal
+    left: asyncio.Event
+    """Set when it has gone."""
 
 
 class RpcOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +73,7 @@ class RpcMethods:
         self._params = {name: RpcParams.of(each) for name, each in self._operations.items()}
 
     async def call(
-        self, name: str, params: dict[str, Any], principal: Principal, *, can_stream: bool
+        self, name: str, params: dict[str, Any], client: RpcCaller, *, can_stream: bool
     ) -> AnyAnswer:
         """Call a method.
 
@@ -75,20 +84,20 @@ class RpcMethods:
 
         """
         if name in SOURCE_METHODS:
-            return await self._call_source(name, params, principal)
+            return await self._call_source(name, params, client)
         operation = self._operations.get(name)
         if operation is None:
             raise rpc_error(UNKNOWN_METHOD, "METHOD_UNKNOWN", f"there is no method {name[:60]!r}")
         if operation.scope is not None:
-            self.server.authorise(operation, principal)
+            self.server.authorise(operation, client.principal)
             self.server.check_open()
-        call = self._call_of(operation, params, principal)
+        call = self._call_of(operation, params, client)
         if (operation.media == (SSE,) or call.wants_stream) and not can_stream:
             told = "events need a connection that stays open: WebSocket or `holdfast rpc`"
             raise rpc_error(INVALID_PARAMS, "STREAM_REFUSED", told)
         return await operation.handler(call)
 
-    def _call_of(self, operation: Operation, params: dict[str, Any], principal: Principal) -> Call:
+    def _call_of(self, operation: Operation, params: dict[str, Any], client: RpcCaller) -> Call:
         known = self._params[operation.rpc or ""]
         _check_names(params, known)
         query = {name: _query_value(params[name]) for name in known.query if name in params}
@@ -97,7 +106,7 @@ class RpcMethods:
         if operation.body not in {None, bytes}:
             body = decode_body(_json(params, known.body), operation.body)
         return Call(
-            principal=principal,
+            principal=client.principal,
             server=self.server,
             path={name: params[name] for name in known.path},
             query=decode_body(msgspec.json.encode(query), operation.query),
@@ -106,18 +115,17 @@ class RpcMethods:
             if_match=None if options.if_match is None else f'"{options.if_match}"',
             wait=None if options.wait is None else max(0, options.wait),
             wants_stream=options.stream,
+            left=client.left,
         )
 
-    async def _call_source(
-        self, name: str, params: dict[str, Any], principal: Principal
-    ) -> AnyAnswer:
+    async def _call_source(self, name: str, params: dict[str, Any], client: RpcCaller) -> AnyAnswer:
         async def invoke(method: str, **named: object) -> object:
-            answer = await self.call(method, named, principal, can_stream=False)
+            answer = await self.call(method, named, client, can_stream=False)
             return answer.value if isinstance(answer, Answer) else None
 
         kind, method = SOURCE_METHODS[name]
         given = decode_body(msgspec.json.encode(params), kind)
-        sessions = self.server.hub.owner(principal.owner)
+        sessions = self.server.hub.owner(client.principal.owner)
         return Answer(await method(SourceCall(invoke=invoke, sessions=sessions), given))
 
 

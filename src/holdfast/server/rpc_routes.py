@@ -13,7 +13,12 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from holdfast.server.access import Principal
-from holdfast.server.endpoint import authenticated, check_same_site, json_of
+from holdfast.server.endpoint import (
+    authenticated,
+    check_same_site,
+    json_of,
+    noticing_departure,
+)
 from holdfast.server.gate import own_origins
 from holdfast.server.operations import JSON, Server
 from holdfast.server.problems import ProblemError
@@ -53,7 +58,9 @@ class RpcEndpoint:
             content = await json_of(request)
         except ProblemError as problem:
             return problem_response(problem, request.scope)
-        answered = await RpcConnection(self._methods, caller=lambda: principal).answer(content)
+        connection = RpcConnection(self._methods, caller=lambda: principal)
+        async with noticing_departure(request, connection.left):
+            answered = await connection.answer(content)
         if answered is None:
             return Response(status_code=_NO_CONTENT)
         return Response(answered, media_type=JSON)

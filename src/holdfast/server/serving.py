@@ -4,23 +4,27 @@ import asyncio
 import contextlib
 import gc
 import ipaddress
-import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import msgspec
 import uvicorn
 
 from holdfast import ConfigError, ErrorCode
 from holdfast.server.app import HoldfastApp
+from holdfast.server.connections import HttpConnection, abort_stalled
+from holdfast.server.key_file import write_private
 from holdfast.vocabulary.late_names import late_module
 
 STATE_FILE = "server.json"
 _DRAIN_SECONDS = 20
 _STREAM_SECONDS = 2
+_LOOK_SECONDS = 1
+"""Between two looks at clients that a server which shuts down waits for."""
 _BACKLOG = 2048
 _COLLECT_AFTER = (10_000, 10, 8)
 """How many new objects, and how many collections of the younger ones, before the next."""
@@ -59,13 +63,14 @@ class HttpServer(uvicorn.Server):
                 lifespan="on",
                 ws_max_size=app.hub.settings.body_bytes,
                 ws_per_message_deflate=False,
-                h11_max_incomplete_event_size=64 * 1024,
+                http=HttpConnection,
                 timeout_graceful_shutdown=_DRAIN_SECONDS,
                 ssl_certfile=tls.certificate if tls else None,
                 ssl_keyfile=tls.key if tls else None,
             )
         )
         self._app = app
+        self._next_look: asyncio.TimerHandle | None = None
         self.ready = asyncio.Event()
         """Set when it listens."""
 
@@ -103,9 +108,20 @@ class HttpServer(uvicorn.Server):
         with contextlib.suppress(TimeoutError):  # clients that read are told where to go on
             async with asyncio.timeout(_STREAM_SECONDS):
                 await self._app.hub.streams.all_ended()
-        await super().shutdown(sockets)
+        self._abort_stalled({})
+        try:
+            await super().shutdown(sockets)
+        finally:
+            if self._next_look is not None:
+                self._next_look.cancel()
         if self.force_exit:  # uvicorn leaves the application as it is then; the log needs its end
             await self.lifespan.shutdown()
+
+    def _abort_stalled(self, before: Mapping[Any, int]) -> None:
+        """Wait for requests that work, but not for clients that neither read nor send."""
+        found = abort_stalled(tuple(self.server_state.connections), before)
+        loop = asyncio.get_running_loop()
+        self._next_look = loop.call_later(_LOOK_SECONDS, self._abort_stalled, found)
 
 
 def run_process(work: Coroutine[None, None, None]) -> None:
@@ -180,13 +196,8 @@ def url_of(sock: socket.socket, *, has_tls: bool) -> str:
 @contextlib.contextmanager
 def announced(folder: Path, state: ServerState) -> Generator[Path, None, None]:
     """Keep the state file (0600) while the block runs; a file of a later server stays."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path, new = folder / STATE_FILE, folder / f"{STATE_FILE}.{state.pid}"
-    new.unlink(missing_ok=True)
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(msgspec.json.encode(state))
-    new.replace(path)
+    path = folder / STATE_FILE
+    write_private(path, msgspec.json.encode(state))
     try:
         yield path
     finally:

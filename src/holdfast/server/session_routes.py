@@ -243,7 +243,7 @@ async def delete_session(call: Call) -> Answer:
     """Delete a session for good."""
     found = await call.sessions.describe(call.path["session_id"])
     _check_unchanged(call, found)
-    await call.sessions.discard(found.id)
+    await call.sessions.discard(found.id, force=True)
     await call.sessions.agent.sessions.delete(found.id)
     return Answer()
 

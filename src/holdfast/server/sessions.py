@@ -17,6 +17,7 @@ from holdfast import (
     SessionDescription,
 )
 from holdfast.administration.descriptions import SessionEvent
+from holdfast.administration.failure_log import FailureLog
 from holdfast.administration.pool import CloseReason, PoolLimits, SessionPool
 from holdfast.administration.unowned import LeftQueries
 from holdfast.administration.worker import is_running
@@ -29,6 +30,11 @@ from holdfast.server.store_health import StoreHealth
 from holdfast.vocabulary.errors import ErrorCode, SessionError
 from holdfast.vocabulary.ids import parse_session_id
 
+_failures = FailureLog(
+    __name__,
+    message="the agent of an owner could not be made",
+    expects=(AgentError, ProblemError),
+)
 Door: TypeAlias = AgentSession | AgentRemote
 """A session to talk to: open here, or reached through the inbox of the process that holds it."""
 Told: TypeAlias = tuple[str, Event] | SessionEvent
@@ -53,7 +59,11 @@ class Hub:
         self._known_owners = owners
         self.settings = settings
         self.streams = StreamLimit(settings)
-        limits = PoolLimits(sessions=settings.sessions, idle_seconds=settings.idle_seconds)
+        limits = PoolLimits(
+            sessions=settings.sessions,
+            per_owner=settings.sessions_per_owner,
+            idle_seconds=settings.idle_seconds,
+        )
         self._pool: SessionPool[AgentSession] = SessionPool(
             self._open_session, limits=limits, on_closed=self._note_closed
         )
@@ -90,7 +100,7 @@ class Hub:
         """Return the sessions of an owner, for a request.
 
         Raises:
-            ProblemError: 403 when no agent serves this owner.
+            ProblemError: 403 when no agent serves this owner, 500 when making it failed.
 
         """
         self.start()
@@ -98,11 +108,24 @@ class Hub:
 
     def _owner(self, owner: str) -> "OwnerSessions":
         if owner not in self._owners:
+            agent = self._agent_of(owner)
+            self._owners[owner] = OwnerSessions(self, agent, pool=self._pool, owner=owner)
+        return self._owners[owner]
+
+    def _agent_of(self, owner: str) -> Agent:
+        """Ask the program for the agent of an owner; what it fails with concerns this owner only.
+
+        Raises:
+            ProblemError: 403 when there is none, 500 when the program failed.
+            AgentError: when the agent cannot be made.
+
+        """
+        with _failures:
             agent = self._agents(owner)
             if agent is None:
                 raise ProblemError(403, "OWNER_UNKNOWN", "this server has no agent for this owner")
-            self._owners[owner] = OwnerSessions(self, agent, pool=self._pool, owner=owner)
-        return self._owners[owner]
+            return agent
+        raise ProblemError(500, "INTERNAL", "the server failed; its log says why")
 
     def end_streams(self) -> None:
         """End every stream and begin no other: the server shuts down."""
@@ -222,6 +245,8 @@ class OwnerSessions:
         self.hub = hub
         self.agent = agent
         self.owner = owner
+        self.importing = asyncio.Lock()
+        """Held while a session is made from a file."""
         self._pool = pool
 
     async def describe(self, session_id: str) -> SessionDescription:
@@ -283,8 +308,10 @@ class OwnerSessions:
                 raise ProblemError(409, "OTHER_PROJECT", told) from error
             yield used
 
-    async def discard(self, session_id: str) -> None:
-        """Close a session that is open here."""
+    async def discard(self, session_id: str, *, force: bool = False) -> None:
+        """Close a session that is open here; by force, its query does not end by itself."""
+        if force and (session := self.hub.open_here(self.owner, session_id)) is not None:
+            await session.close(force=True)
         await self._pool.discard(session_id, owner=self.owner)
 
     def feed(self, session_id: str, *, after: int) -> SessionFeed:

@@ -13,12 +13,11 @@ import msgspec
 
 from holdfast.administration.sharing import LONGEST_DAYS, Share, SharedSession, owners_of
 from holdfast.serialization.exchange.html_page import PAGE_POLICY
-from holdfast.server.operations import Answer, Call, FileAnswer, Operation, Server
+from holdfast.server.operations import HTML, Answer, Call, FileAnswer, Operation, Server
 from holdfast.server.problems import ProblemError
 from holdfast.server.session_routes import ONE_SESSION, Strict
 from holdfast.vocabulary.errors import AgentError, ErrorCode
 
-_HTML = "text/html; charset=utf-8"
 _NOT_INDEXED = {"x-robots-tag": "noindex, nofollow, noarchive"}
 _PAGE_HEADERS = {
     **_NOT_INDEXED,
@@ -76,7 +75,10 @@ async def read_shared_page(call: Call) -> FileAnswer:
     """Return what a link shows, as a page."""
     page = await asyncio.to_thread((await _shared(call)).html)
     return FileAnswer(
-        name="session.html", media_type=_HTML, pieces=_one_piece(page), headers=_PAGE_HEADERS
+        name="session.html",
+        media_type=f"{HTML}; charset=utf-8",
+        pieces=_one_piece(page),
+        headers=_PAGE_HEADERS,
     )
 
 
@@ -88,6 +90,7 @@ async def _shared(call: Call) -> SharedSession:
 
     """
     token, server = call.path["token"], call.server
+    server.check_open()
     server.count_reading(token)
     # An owner is asked in any case, so that the time of an answer does not say which there are.
     for owner in owners_of(token, server.access.owners) or [server.access.owner]:
@@ -178,7 +181,7 @@ SHARE_OPERATIONS = (
         summary="Return what a link shows, as a page.",
         handler=read_shared_page,
         scope=None,
-        media=("text/html",),
+        media=(HTML,),
         tag="shares",
     ),
 )

@@ -175,6 +175,8 @@ class MemoryLog:
         self, session_id: SessionId, *, after: int = 0
     ) -> AsyncGenerator[list[Entry], None]:
         """Yield entries as they are appended, until closed or deleted."""
+        if after and self._sessions.get(session_id) is None:
+            return
         session = self._sessions.get_or_create(session_id)
         while True:
             changed = session.changed

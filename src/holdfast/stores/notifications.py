@@ -150,9 +150,9 @@ async def follow_log(
 ) -> AsyncGenerator[list[Entry], None]:
     """Yield entries after `after`, then those that are appended, until the store closes.
 
-    Ends also when entries were yielded and the session no longer `exists`.
+    Ends also when the session no longer `exists`. One that has never had entries may be created.
     """
-    was_there = False
+    was_there = after > 0
     with notifier.watch(session_id) as waiter:
         while not notifier.closed:
             if page := await log.read(session_id, after=after, limit=_PAGE):

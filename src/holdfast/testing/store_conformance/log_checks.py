@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import functools
+from collections.abc import AsyncGenerator
 
 import msgspec
 
@@ -185,11 +187,24 @@ async def check_a_follower_comes_to_its_end_with_the_session(open_store: OpenSto
     """Who follows a session that is deleted, through whichever handle, waits no longer."""
     async with opened(open_store) as store, opened(open_store) as watcher:
         lease = await new_session(store)
-        async with contextlib.aclosing(watcher.log.follow(lease.session_id)) as pages:
+        head = len(await store.log.read(lease.session_id))
+        follow = functools.partial(watcher.log.follow, lease.session_id)
+        async with (
+            contextlib.aclosing(follow()) as pages,
+            contextlib.aclosing(follow(after=head)) as later,
+            asyncio.TaskGroup() as group,
+        ):
             await within_patience(anext(pages), "a follower sees what is there")
+            waiting = [group.create_task(_last_page(each)) for each in (pages, later)]
+            await asyncio.wait(waiting, timeout=0)
             await store.log.delete(lease.session_id)
-            last = await within_patience(anext(pages, None), "a follower hears of a deletion")
-            require(last is None, "nothing follows a deletion")
+            for each in (*waiting, group.create_task(_last_page(follow(after=head)))):
+                require(await each is None, "nothing follows a deletion")
+
+
+async def _last_page(pages: AsyncGenerator[list[Entry], None]) -> list[Entry] | None:
+    async with contextlib.aclosing(pages):
+        return await within_patience(anext(pages, None), "a follower hears of a deletion")
 
 
 async def check_deleting_takes_everything_of_one_session(open_store: OpenStore) -> None:
