@@ -1,5 +1,6 @@
 """API keys while a server runs: added, removed, expired, and what their owners may use."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import aiohttp
@@ -25,6 +26,15 @@ exit 1
 
 async def _status(served: Served, headers: dict[str, str]) -> int:
     return (await served.call("GET", "/api/v1/info", headers=headers))[0]
+
+
+def test_keys_that_are_made_at_once_are_all_there(tmp_path: Path) -> None:
+    made = [ApiKey(digest=digest_of(f"key {number}"), owner="ana") for number in range(40)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda key: add_key(tmp_path, key), made))
+        assert set(KeyFile(tmp_path).keys()) == {key.digest for key in made}
+        assert all(threads.map(lambda key: remove_key(tmp_path, key.digest), made[1:]))
+    assert set(KeyFile(tmp_path).keys()) == {made[0].digest}
 
 
 async def test_keys_are_read_again_when_their_file_changes(tmp_path: Path) -> None:

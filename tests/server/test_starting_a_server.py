@@ -10,7 +10,7 @@ import pytest
 from holdfast.server.command import keys, rpc, serve
 from tests.cli.commands import Place, call
 from tests.cli.scripted_server import scripted_server
-from tests.server.processes import running
+from tests.server.processes import running, sent_in, started
 
 _EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -50,6 +50,17 @@ def test_every_option_is_explained(command: click.Command) -> None:
     options = [each for each in command.params if isinstance(each, click.Option)]
     assert options
     assert [each.name for each in options if not each.help] == []
+
+
+@pytest.mark.slow
+def test_the_limits_of_a_server_are_options(tmp_path: Path) -> None:
+    limits = ("--max-sessions", "1", "--max-streams", "1", "--max-requests", "1000")
+    with scripted_server() as model, started(Place(tmp_path, model), *limits) as server:
+        first, second = (server.json("POST", "/api/v1/sessions", {})["id"] for _ in range(2))
+        with server.answer("GET", f"/api/v1/sessions/{first}/events") as stream:
+            assert next(sent_in(stream))
+            status, problem = server.call("GET", f"/api/v1/sessions/{second}/events")
+            assert (status, b"TOO_MANY_STREAMS" in problem) == (429, True)
 
 
 @pytest.mark.slow

@@ -34,6 +34,7 @@ from holdfast.server.serving import (
 )
 from holdfast.server.start_checks import check_store, own_keys_only_read, warn_without_model
 
+_LIMITS = ServerSettings()
 _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
 
 
@@ -72,6 +73,30 @@ _ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
 )
 @click.option(
     "--tools-for-keys", is_flag=True, help="Let owners of API keys use files and the shell, too."
+)
+@click.option(
+    "--max-sessions",
+    "sessions",
+    default=_LIMITS.sessions,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="How many sessions are kept open at once; one owner has at most three quarters of them.",
+)
+@click.option(
+    "--max-streams",
+    "streams",
+    default=_LIMITS.streams_per_owner,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="How many streams of events one owner may have open.",
+)
+@click.option(
+    "--max-requests",
+    "requests",
+    default=_LIMITS.requests_per_second,
+    show_default=True,
+    type=click.FloatRange(min=0, min_open=True),
+    help="How many requests a second one owner may make.",
 )
 @click.option(
     "--no-resume", is_flag=True, help="Carry no query on that an earlier server did not finish."
@@ -172,6 +197,10 @@ def _settings(flags: dict[str, Any]) -> ServerSettings:
         origins=frozenset(each.lower() for each in flags["origins"]),
         behind_tls=flags["behind_proxy"],
         resume=not flags["no_resume"],
+        sessions=flags["sessions"],
+        streams_per_owner=flags["streams"],
+        streams=max(_LIMITS.streams, flags["streams"]),
+        requests_per_second=flags["requests"],
     )
 
 

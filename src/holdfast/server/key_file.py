@@ -4,9 +4,10 @@ A module of its own because programs that make keys by themselves use it without
 """
 
 import contextlib
+import fcntl
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -108,17 +109,35 @@ def add_key(folder: Path, key: ApiKey) -> None:
     if _OWNER.fullmatch(key.owner) is None:
         told = "an owner has 1 to 128 letters, digits, dots, dashes and underscores"
         raise ConfigError(ErrorCode.CONFIG_INVALID, told)
-    _write(folder, (*read_keys(folder), key))
+    with _locked(folder):
+        _write(folder, (*read_keys(folder), key))
 
 
 def remove_key(folder: Path, prefix: str) -> bool:
     """Remove the key whose digest begins so; returns whether there was exactly one."""
-    keys = read_keys(folder)
-    found = [key for key in keys if key.digest.startswith(prefix)]
-    if len(found) != 1 or len(prefix) < _SHORTEST_PREFIX:
-        return False
-    _write(folder, tuple(key for key in keys if key not in found))
+    with _locked(folder):
+        keys = read_keys(folder)
+        found = [key for key in keys if key.digest.startswith(prefix)]
+        if len(found) != 1 or len(prefix) < _SHORTEST_PREFIX:
+            return False
+        _write(folder, tuple(key for key in keys if key not in found))
     return True
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Generator[None, None, None]:
+    """Let one process at a time read the keys and write them again: none of them is lost."""
+    path = folder / f"{_FILE}.lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unusable(path, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _write(folder: Path, keys: tuple[ApiKey, ...]) -> None:

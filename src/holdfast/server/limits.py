@@ -42,8 +42,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The longest `Prefer: wait`."""
     sessions: int = 200
     """How many sessions are kept open at once."""
-    sessions_per_owner: int = 150
-    """How many of them one owner may have: places are left for the others."""
+    sessions_per_owner: int | None = None
+    """How many of them one owner may have; None: three quarters, so that places are left for the
+    others."""
     idle_seconds: float = 300.0
     """How long a session without a query is kept open."""
     resume: bool = True

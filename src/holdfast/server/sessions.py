@@ -61,7 +61,7 @@ class Hub:
         self.streams = StreamLimit(settings)
         limits = PoolLimits(
             sessions=settings.sessions,
-            per_owner=settings.sessions_per_owner,
+            per_owner=settings.sessions_per_owner or max(1, settings.sessions * 3 // 4),
             idle_seconds=settings.idle_seconds,
         )
         self._pool: SessionPool[AgentSession] = SessionPool(
