@@ -15,7 +15,7 @@ demo: environment  ## talk to a session, without any key
 	@HOLDFAST_HOME=$(CURDIR)/.cache/holdfast $(RUN) -m holdfast.demo
 
 quick: environment  ## run the tests that take under a minute together, for the inner loop
-	$(RUN) -m pytest -n auto --dist worksteal -m "not soak and not slow" \
+	$(RUN) -m pytest $(SHARED) -m "not soak and not slow" \
 	  --hypothesis-profile=quick $(ARGS)
 
 test: environment  ## run all tests in random order, on all cores

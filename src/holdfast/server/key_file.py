@@ -127,12 +127,11 @@ def remove_key(folder: Path, prefix: str) -> bool:
 @contextlib.contextmanager
 def _locked(folder: Path) -> Generator[None, None, None]:
     """Let one process at a time read the keys and write them again: none of them is lost."""
-    path = folder / f"{_FILE}.lock"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise _unusable(folder, error) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
