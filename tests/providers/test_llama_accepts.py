@@ -23,7 +23,7 @@ from tests.providers.test_moving import made_histories, recorded_histories, reco
 
 LONGEST = 800
 """Characters of a history that the small model still reads quickly."""
-LOGS = 5
+LOGS = 3
 
 
 def clients(url: str) -> dict[str, WireModelClient]:

@@ -2,6 +2,7 @@
 
 import re
 from array import array
+from functools import cache
 from itertools import accumulate
 from typing import TypeVar
 
@@ -16,6 +17,12 @@ _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 """One deeper, or one less deep: signed bytes."""
 _NOT_NESTING = bytes(set(range(256)) - set(b"[]{}"))
 _WRONG_WORD = re.compile(r"^Invalid enum value .* - at `\$\.(\w+)`$")
+
+
+@cache
+def field_names(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the names that a client uses for the fields of a type; worked out once for each."""
+    return tuple(field.encode_name for field in msgspec.structs.fields(kind))
 
 
 def decode_body(content: bytes, kind: type[BodyT]) -> BodyT:

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast import AgentError
 from holdfast.server.access import COOKIE, Access, Principal
-from holdfast.server.decoding import decode_body
+from holdfast.server.decoding import decode_body, field_names
 from holdfast.server.event_stream import SSE
 from holdfast.server.operations import FILE_TYPES, HTML, JSON, AnyAnswer, Call, Operation, Server
 from holdfast.server.problems import ProblemError, problem_of
@@ -189,7 +189,7 @@ async def json_of(request: Request) -> bytes:
 def _query_of(request: Request, kind: type[QueryT]) -> QueryT:
     """Check the query string: unknown and repeated names are refused, not ignored."""
     given: dict[str, str] = {}
-    known = {field.encode_name for field in msgspec.structs.fields(kind)}
+    known = field_names(kind)
     for name, value in request.query_params.multi_items():
         if name not in known or name in given:
             raise ProblemError(400, "QUERY_INVALID", f"there is no parameter {name[:60]!r} here")

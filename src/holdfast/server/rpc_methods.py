@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.server.access import Principal
-from holdfast.server.decoding import decode_body
+from holdfast.server.decoding import decode_body, field_names
 from holdfast.server.event_stream import SSE
 from holdfast.server.operations import Answer, AnyAnswer, Call, FileAnswer, Operation, Server
 from holdfast.server.rpc_messages import INVALID_PARAMS, UNKNOWN_METHOD, rpc_error
@@ -53,9 +53,9 @@ class RpcParams(msgspec.Struct, frozen=True, kw_only=True):
         is_file = operation.body is bytes
         return cls(
             path=tuple(operation.path_names),
-            query=_fields(operation.query),
+            query=field_names(operation.query),
             options=(*operation.options, *(("content",) if is_file else ())),
-            body=() if operation.body is None or is_file else _fields(operation.body),
+            body=() if operation.body is None or is_file else field_names(operation.body),
         )
 
     @property
@@ -152,10 +152,6 @@ def _query_value(value: object) -> object:
 
 def _json(params: dict[str, Any], names: tuple[str, ...]) -> bytes:
     return msgspec.json.encode({name: params[name] for name in names if name in params})
-
-
-def _fields(kind: type) -> tuple[str, ...]:
-    return tuple(field.encode_name for field in msgspec.structs.fields(kind))
 
 
 async def _pieces(content: str) -> AsyncGenerator[bytes, None]:

@@ -8,6 +8,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -127,8 +128,12 @@ def type_name(kind: object) -> str:
     return f"{name}[{inner}]"
 
 
+@cache
 def declared_fields(kind: type[msgspec.Struct]) -> dict[str, Declared]:
-    """Return the fields of a struct as options; one without a declaration has an empty one."""
+    """Return the fields of a struct as options; one without a declaration has an empty one.
+
+    Worked out once for each type, because every agent asks; callers do not change it.
+    """
     found = {}
     for field in msgspec.structs.fields(kind):
         plain, said = split_annotation(field.type)
