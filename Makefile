@@ -2,8 +2,8 @@
 PYTHON ?= python3
 RUN := .venv/bin/python
 CODE = $(wildcard src tests examples benchmarks scripts)
-# Two processes more than cores, because many tests wait; one that runs out takes some of another's.
-SHARED = -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2) --dist worksteal
+# One process more than cores, because some tests wait; one that runs out takes some of another's.
+SHARED = -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test coverage check soak docs reference bench toolloop exchange environment lock clean

@@ -27,6 +27,9 @@ class Cost(msgspec.Struct, frozen=True):
     tasks: int
 
 
+_POOLED = 8
+
+
 def _cost() -> Cost:
     return Cost(
         threads=threading.active_count(),
@@ -57,7 +60,8 @@ async def test_a_thousand_sessions_have_a_task_each_and_no_thread(
             after = _cost()
         assert {answer.text for answer in answers} == {"echo hello"}
         more = many - FEW
-        assert after.threads <= before.threads
+        # Pools of threads grow when they are first busy, up to a size that no session changes.
+        assert after.threads <= before.threads + _POOLED
         assert after.files - before.files <= files_each * more + 2
         assert after.tasks - before.tasks <= more + 2
         report(
