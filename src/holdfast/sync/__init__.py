@@ -11,8 +11,7 @@ from holdfast.sync.agent import (
     run_agent_stream,
     with_retry,
 )
-from holdfast.sync.remote import AgentRemote
-from holdfast.sync.session import AgentSession, QueryStream
+from holdfast.sync.session import AgentRemote, AgentSession, QueryStream
 
 __all__ = [
     "Agent",

@@ -23,8 +23,7 @@ from holdfast.blocks.tool_registry.tool import AnyTool
 from holdfast.ports.abort import AbortSignal
 from holdfast.ports.clock import Clock, Random
 from holdfast.sync.background_loop import LoopAccess, background_loop
-from holdfast.sync.remote import AgentRemote
-from holdfast.sync.session import AgentSession, QueryStream
+from holdfast.sync.session import AgentRemote, AgentSession, QueryStream
 from holdfast.sync.sessions import AgentSessions
 from holdfast.vocabulary.local_models import LocalModel, OnPull
 from holdfast.vocabulary.outcomes import Err, Ok

@@ -1,4 +1,4 @@
-"""AgentSession and QueryStream, blocking: each is its async twin, waited for."""
+"""AgentSession, AgentRemote and QueryStream, blocking: each is its async twin, waited for."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -15,7 +15,7 @@ from holdfast.ports.abort import AbortSignal
 from holdfast.serialization.session_state import SessionState
 from holdfast.session.session_descriptions import SessionView, Unfinished
 from holdfast.sync.background_loop import LoopAccess
-from holdfast.vocabulary.approvals import ApprovalScope
+from holdfast.vocabulary.approvals import ApprovalRequest, ApprovalScope
 from holdfast.vocabulary.budgets import Budgets
 from holdfast.vocabulary.compactions import Compaction
 from holdfast.vocabulary.context_files import ContextFile, Skill
@@ -91,7 +91,7 @@ class QueryStream(Generic[OutputT]):
 
 
 class SessionVerbs(Generic[InnerT]):
-    """What a session can be told without waiting for an answer, blocking."""
+    """What a session can be told wherever it is held, blocking."""
 
     def __init__(self, inner: InnerT, access: LoopAccess) -> None:
         self._inner = inner
@@ -124,6 +124,28 @@ class SessionVerbs(Generic[InnerT]):
     def deny(self, approval_id: str, reason: str | None = None, *, by: str | None = None) -> None:
         """Refuse a waiting tool call; the model is told why."""
         self._access.call(self._inner.deny(approval_id, reason, by=by))
+
+    @takes(SettingsOptions)
+    def configure(self, **options: Unpack[SettingsOptions]) -> None:
+        """Change settings, from the next turn on."""
+        self._access.call(self._inner.configure(**options))
+
+    def fork(self, *, after: str | None = None, name: str | None = None) -> "AgentSession":
+        """Go on from a message (itself included) in a new session, which the caller closes."""
+        return AgentSession(
+            self._access.call(self._inner.fork(after=after, name=name)), self._access
+        )
+
+    def rewind(
+        self, *, to: str, files: bool = False, dry_run: bool = False, force: bool = False
+    ) -> RewindReport:
+        """Make a message the last one of the conversation, with `files` also for the workspace."""
+        rewinding = self._inner.rewind(to=to, files=files, dry_run=dry_run, force=force)
+        return self._access.call(rewinding)
+
+    def undo_rewind(self, *, force: bool = False) -> RewindReport:
+        """Take the last rewind back, with what it did to files."""
+        return self._access.call(self._inner.undo_rewind(force=force))
 
 
 class AgentSession(SessionVerbs[AsyncAgentSession]):
@@ -215,11 +237,6 @@ class AgentSession(SessionVerbs[AsyncAgentSession]):
         """Stop the running query: from any thread, any number of times; what came is kept."""
         self._inner.abort(reason, query_id=query_id)
 
-    @takes(SettingsOptions)
-    def configure(self, **options: Unpack[SettingsOptions]) -> None:
-        """Change settings, from the next turn on."""
-        self._access.call(self._inner.configure(**options))
-
     def note(self, text: str) -> None:
         """Keep a note for every session of this project."""
         self._access.call(self._inner.note(text))
@@ -227,23 +244,6 @@ class AgentSession(SessionVerbs[AsyncAgentSession]):
     def include(self, other: str, *, as_: IncludedAs = "summary") -> None:
         """Tell this session's model of another session, with its next prompt."""
         self._access.call(self._inner.include(other, as_=as_))
-
-    def fork(self, *, after: str | None = None, name: str | None = None) -> "AgentSession":
-        """Go on from a message (itself included) in a new session, which the caller closes."""
-        return AgentSession(
-            self._access.call(self._inner.fork(after=after, name=name)), self._access
-        )
-
-    def rewind(
-        self, *, to: str, files: bool = False, dry_run: bool = False, force: bool = False
-    ) -> RewindReport:
-        """Make a message the last one of the conversation, with `files` also for the workspace."""
-        rewinding = self._inner.rewind(to=to, files=files, dry_run=dry_run, force=force)
-        return self._access.call(rewinding)
-
-    def undo_rewind(self, *, force: bool = False) -> RewindReport:
-        """Take the last rewind back, with what it did to files."""
-        return self._access.call(self._inner.undo_rewind(force=force))
 
     def diff(self, turn: str | None = None) -> FileDiff:
         """Return what a turn, an answer's turn or a query changed in the workspace."""
@@ -333,3 +333,52 @@ class AgentSession(SessionVerbs[AsyncAgentSession]):
     def close(self, *, force: bool = False) -> None:
         """Close the session."""
         self._access.close(lambda: self._inner.close(force=force))
+
+
+class AgentRemote(SessionVerbs[AsyncAgentRemote]):
+    """The blocking face of a session in another process; see `holdfast.AgentRemote`."""
+
+    @property
+    def session_id(self) -> SessionId:
+        """The session's id."""
+        return self._inner.session_id
+
+    def messages(self) -> tuple[Message, ...]:
+        """Read the conversation so far."""
+        return self._access.call(self._inner.messages())
+
+    def pending(self) -> tuple[ApprovalRequest, ...]:
+        """Read the approvals without an answer."""
+        return self._access.call(self._inner.pending())
+
+    def status(self) -> SessionStatus:
+        """Read what the session is doing, by its log."""
+        return self._access.call(self._inner.status())
+
+    def snapshot(self) -> SessionView:
+        """Read what the session is at this moment, by its log."""
+        return self._access.call(self._inner.snapshot())
+
+    def unfinished(self) -> Unfinished:
+        """Read what has no recorded end: a query that runs elsewhere, too."""
+        return self._access.call(self._inner.unfinished())
+
+    def is_native(self) -> bool:
+        """Read whether its model is run by an agent that keeps a session of its own."""
+        return self._access.call(self._inner.is_native())
+
+    def count_tokens(self) -> TokenCount:
+        """Count the tokens that the next request would hold, with the tools of this agent."""
+        return self._access.call(self._inner.count_tokens())
+
+    def events(self, *, after: int = 0) -> Iterator[Event]:
+        """Read what happened after a `seq`, then what happens, until closed or deleted."""
+        return self._access.iterate(self._inner.events(after=after))
+
+    def abort(self, reason: str | None = None, *, query_id: str | None = None) -> None:
+        """Ask for the running query to be stopped; with an id, only if it is that one."""
+        self._access.call(self._inner.abort(reason, query_id=query_id))
+
+    def compact(self, instructions: str | None = None) -> Compaction:
+        """Replace the earlier messages by a summary in what is sent, and return what was done."""
+        return self._access.call(self._inner.compact(instructions))
