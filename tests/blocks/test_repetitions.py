@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from holdfast.blocks.doom_loop import LoopDetector
+from holdfast.blocks.repetitions import LoopDetector
 from holdfast.serialization.canonical import arguments_hash
 from holdfast.vocabulary.ids import CallId
 from tests.strategies_values import JSON_OBJECT

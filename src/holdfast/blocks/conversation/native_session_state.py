@@ -1,4 +1,4 @@
-"""NativePlace: which native session a session has, up to which message, and what it has cost.
+"""NativeSessionState: the native session of a session, up to which message, and what it has cost.
 
 A module of its own because the fold is as long as a module may be.
 """
@@ -14,7 +14,7 @@ from holdfast.vocabulary.json_types import JsonObject
 from holdfast.vocabulary.messages import Message
 
 
-class NativePlace(msgspec.Struct, frozen=True, kw_only=True):
+class NativeSessionState(msgspec.Struct, frozen=True, kw_only=True):
     """What the log says of the session that a native agent keeps.
 
     `session.changed` names the native session and the last message that it was given or gave. Both
@@ -29,33 +29,33 @@ class NativePlace(msgspec.Struct, frozen=True, kw_only=True):
     total_cost: Decimal = Decimal(0)
     """The running total that it reported last."""
 
-    def opened(self, entry: SessionOpened, tip: Message | None) -> "NativePlace":
+    def opened(self, entry: SessionOpened, tip: Message | None) -> "NativeSessionState":
         """Return the place of a session that begins, on top of what it inherits."""
         copies = entry.native_parent is not None
-        return NativePlace(
+        return NativeSessionState(
             session_id=entry.native_session_id,
             fork_of=entry.native_parent,
             through=tip.id if copies and tip is not None else None,
             total_cost=self.total_cost if copies else Decimal(0),
         )
 
-    def changed(self, changes: JsonObject) -> "NativePlace":
+    def changed(self, changes: JsonObject) -> "NativeSessionState":
         """Return the place after a change of the session."""
         named = changes.get("native_session_id", self.session_id)
         is_other = named != self.session_id and self.fork_of is None
-        return NativePlace(
+        return NativeSessionState(
             session_id=named,
             fork_of=None if "native_session_id" in changes else self.fork_of,
             through=changes.get("native_through", self.through),
             total_cost=Decimal(0) if is_other else self.total_cost,
         )
 
-    def reported(self, entry: UsageReported) -> "NativePlace":
+    def reported(self, entry: UsageReported) -> "NativeSessionState":
         """Return the place after the agent reported what it used."""
         total = entry.total_cost_usd
         return self if total is None else msgspec.structs.replace(self, total_cost=total)
 
-    def left_behind(self) -> "NativePlace":
+    def left_behind(self) -> "NativeSessionState":
         """Return the place after an edit of the conversation: the native session has another."""
         return msgspec.structs.replace(self, through=None)
 

@@ -1,4 +1,4 @@
-"""SessionState: what a session is after the entries folded so far, and the views of it.
+"""FoldedSession: what a session is after the entries folded so far, and the views of it.
 
 Nothing here changes it; `SessionFold` does, entry by entry.
 """
@@ -8,10 +8,14 @@ from decimal import Decimal
 import msgspec
 
 from holdfast.blocks.conversation.compacted import Compacted
-from holdfast.blocks.conversation.conversation import Conversation, joined
-from holdfast.blocks.conversation.conversation import ConversationInterface as Messages
-from holdfast.blocks.conversation.conversation import UntoldNotes as Notes
-from holdfast.blocks.conversation.native_place import NativePlace
+from holdfast.blocks.conversation.conversation import (
+    Conversation,
+    ConversationInterface,
+    UntoldNotes,
+    is_compaction,
+    joined,
+)
+from holdfast.blocks.conversation.native_session_state import NativeSessionState
 from holdfast.blocks.conversation.open_turn import OpenTurn
 from holdfast.blocks.conversation.tool_calls import (
     CallRecord,
@@ -43,7 +47,7 @@ _GOES_ON: frozenset[FinishKind | None] = frozenset({"pause", "compaction"})
 """Finishes after which a provider wants its own answer back, and goes on with it."""
 
 
-class SessionState:
+class FoldedSession:
     """The state of one session, and what is sent, shown and carried on by it."""
 
     context: ContextLoaded | None
@@ -51,11 +55,11 @@ class SessionState:
     snapshot_error: str | None
     """Why the last snapshot of the workspace could not be taken."""
 
-    def __init__(self, conversation: Messages | None = None) -> None:
+    def __init__(self, conversation: ConversationInterface | None = None) -> None:
         self.head = 0
         self.opened: SessionOpened | None = None
         self.title: str | None = None
-        self.native = NativePlace()
+        self.native = NativeSessionState()
         self.settings = Settings()
         self.configured: frozenset[str] = frozenset()
         """Names of settings that were last set by `configure`, not at an opening."""
@@ -78,7 +82,7 @@ class SessionState:
         """The answer that the tip went on with; it stays when what was added is discarded."""
         self.standing = StandingApprovals()
         self.inputs: dict[InputId, InputQueued] = {}
-        self.notes = Notes()
+        self.notes = UntoldNotes()
         self.context = self.snapshot_error = None
         self.usage = Usage()
         self.cost: Decimal | None = Decimal(0)
@@ -105,6 +109,9 @@ class SessionState:
         view = self.compacted.as_sent(self.conversation.wire_view())
         for message in self._unsettled():
             view = joined(view, message)
+            # As the conversation will have it: a provider may compact inside its answer.
+            if is_compaction(view[-1]):
+                view = view[-1:]
         return view
 
     def is_answered(self) -> bool:
