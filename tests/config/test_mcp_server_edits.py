@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast import ConfigError, ErrorCode
 from holdfast.config.file import parse_config
-from holdfast.config.mcp_servers import add_server, remove_server
+from holdfast.config.mcp_server_edits import add_server, remove_server
 from holdfast.config.schema import KeyReference
 
 PLACE = Path("/c/config.toml")

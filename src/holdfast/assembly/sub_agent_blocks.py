@@ -1,4 +1,4 @@
-"""Guests: the agents that work as sub-agents of another one, on its store."""
+"""SubAgentBlocks: the agents that work as sub-agents of another one, on its store."""
 
 import copy
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class JoinedBlocks(Protocol):
 BlocksT = TypeVar("BlocksT", bound=JoinedBlocks)
 
 
-class Guests(Generic[BlocksT]):
+class SubAgentBlocks(Generic[BlocksT]):
     """Joins the blocks of other agents to the store of one, each once; see `ChildHost`.
 
     Owns what it has joined: clients of models that were made for it are closed with it. An agent
@@ -102,9 +102,11 @@ class Guests(Generic[BlocksT]):
 
     def _inputs_of(self, guest: BlocksT, *, levels: int) -> AgentInputs:
         own, host = guest.inputs, self._inputs
+        # A guest may allow fewer levels than its host, but not more.
         depth = min(own.runtime.sub_agent_depth, levels)
         return replace(
             own,
+            # The object and not its name, so that the guest does not close it.
             store=self._host.store,
             clock=host.clock,
             random=host.random,
@@ -115,6 +117,7 @@ class Guests(Generic[BlocksT]):
 
     def _configuration_of(self, guest: BlocksT) -> Configuration:
         """Return the guest's configuration, for the owner and the project of the host."""
+        # A shallow copy: `resolved` is replaced, and the guest keeps its own.
         configuration = copy.copy(guest.configuration)
         resolved, host = configuration.resolved, self._host.configuration
         agent = replace(

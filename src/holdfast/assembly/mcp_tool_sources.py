@@ -8,13 +8,12 @@ from holdfast.assembly.configuration import Configuration
 from holdfast.config.connections import key_source
 from holdfast.config.schema import KeyReference, McpServerEntry
 from holdfast.vocabulary.errors import ConfigError, ErrorCode
-from holdfast.vocabulary.option_declarations import unknown_name
+from holdfast.vocabulary.mcp_settings import McpServerSettings
+from holdfast.vocabulary.option_declarations import declared_fields, unknown_name
 from holdfast.vocabulary.secrets import Secret
 
 if TYPE_CHECKING:
     from holdfast.assembly.late import McpServer
-
-_AS_THEY_ARE = ("command", "cwd", "url", "approval", "trust_annotations", "timeout")
 
 
 def configured_servers(configuration: Configuration) -> "list[McpServer]":
@@ -46,20 +45,21 @@ def make_server(name: str, entry: McpServerEntry, configuration: Configuration) 
     """
     options: dict[str, Any] = {
         option: value
-        for option in (*_AS_THEY_ARE, "connect_timeout")
-        if (value := getattr(entry, option)) is not None
+        for option, declared in declared_fields(McpServerSettings).items()
+        if (value := getattr(entry, option)) != declared.default
     }
+    for option in ("env", "headers"):
+        if option in options:
+            options[option] = _values(name, options[option], configuration)
     if entry.command is not None:
-        options["args"] = entry.args
-        options["env"] = _values(name, entry.env, configuration)
         options["environment"] = configuration.environment.variables
-    else:
-        options["headers"] = _values(name, entry.headers, configuration)
     if entry.token is not None:
         options["token"] = key_source(
             entry.token, environment=configuration.environment, kind="oauth"
         )
-    return late.McpServer(name, **options)
+    kind = {} if entry.type is None else {"type": entry.type}
+    (server,) = late.mcp_servers({"mcpServers": {name: {**options, **kind}}})
+    return server
 
 
 def _values(

@@ -29,6 +29,14 @@ def replace_file(path: Path, content: bytes) -> None:
         raise
 
 
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all bytes; `os.write` may write fewer than it was given."""
+    view = memoryview(content)
+    while view:
+        # A short write comes before an error; the next call raises it.
+        view = view[os.write(descriptor, view) :]
+
+
 class FileLock:
     """A lock between processes. It ends with its process, so a crash leaves none behind.
 
@@ -62,6 +70,8 @@ class FileLock:
 
     def release(self) -> None:
         """Give the lock up, if it is held."""
+        # The file stays: a process that waits for it would get the lock of a file without a name,
+        # and the next one that of a new file.
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -84,4 +94,5 @@ def locked(path: Path) -> Iterator[None]:
         lock.release()
 
 
+# Windows has no such flag.
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)

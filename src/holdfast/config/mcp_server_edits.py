@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.auth.private_files import locked, replace_file
+from holdfast.auth.atomic_files import locked, replace_file
 from holdfast.config.file import load_config, parse_config
 from holdfast.config.schema import McpServerEntry, dotted
 from holdfast.vocabulary.errors import ConfigError, ErrorCode, StoreError
@@ -21,8 +21,12 @@ SECTION = "mcpServers"
 _HEADER = re.compile(r"^[ \t]*\[\[?[^\n]*?\]\]?[ \t]*(?:#[^\n]*)?$", re.MULTILINE)
 
 
-def add_server(path: Path, name: str, table: JsonObject) -> McpServerEntry:
+def add_server(
+    path: Path, name: str, table: JsonObject, *, key_headers: frozenset[str] = frozenset()
+) -> McpServerEntry:
     """Write a server into a file, which is made if it is missing.
+
+    `key_headers` are the headers in which providers get their keys, as for `load_config`.
 
     Raises:
         ConfigError: CONFIG_INVALID when there is one of that name, or the table is wrong.
@@ -31,7 +35,7 @@ def add_server(path: Path, name: str, table: JsonObject) -> McpServerEntry:
     """
 
     def change(text: str) -> str:
-        if name in parse_config(text, path=path).mcp_servers:
+        if name in parse_config(text, path=path, key_headers=key_headers).mcp_servers:
             raise ConfigError(
                 ErrorCode.CONFIG_INVALID, f"{path} has an MCP server {name!r} already"
             )
@@ -40,11 +44,11 @@ def add_server(path: Path, name: str, table: JsonObject) -> McpServerEntry:
         return "\n".join([text.rstrip(), "", *lines, ""] if text.strip() else [*lines, ""])
 
     meant = {name: table}
-    _replace(path, change, lambda servers: servers | meant)
-    return load_config(path).mcp_servers[name]
+    _replace(path, change, lambda servers: servers | meant, key_headers=key_headers)
+    return load_config(path, key_headers=key_headers).mcp_servers[name]
 
 
-def remove_server(path: Path, name: str) -> None:
+def remove_server(path: Path, name: str, *, key_headers: frozenset[str] = frozenset()) -> None:
     """Take a server out of a file.
 
     Raises:
@@ -55,7 +59,7 @@ def remove_server(path: Path, name: str) -> None:
     """
 
     def change(text: str) -> str:
-        if name not in parse_config(text, path=path).mcp_servers:
+        if name not in parse_config(text, path=path, key_headers=key_headers).mcp_servers:
             raise ConfigError(ErrorCode.CONFIG_INVALID, f"{path} has no MCP server {name!r}")
         headers = [*_HEADER.finditer(text)]
         ends = [*(header.start() for header in headers), len(text)][1:]
@@ -68,25 +72,30 @@ def remove_server(path: Path, name: str) -> None:
     def without(servers: JsonObject) -> JsonObject:
         return {key: table for key, table in servers.items() if key != name}
 
-    _replace(path, change, without)
+    _replace(path, change, without, key_headers=key_headers)
 
 
 def _replace(
-    path: Path, change: Callable[[str], str], meant: Callable[[JsonObject], JsonObject]
+    path: Path,
+    change: Callable[[str], str],
+    meant: Callable[[JsonObject], JsonObject],
+    *,
+    key_headers: frozenset[str],
 ) -> None:
     """Change a file and check that the new one says what was meant, and all else as before."""
     real = Path(path).resolve()  # a file of a folder of settings that is linked to stays there
     try:
         with locked(real):
             text = real.read_text(encoding="utf-8-sig") if real.exists() else ""
-            load_config(real)  # a file that others can write is refused
+            # A file that others can write is refused.
+            load_config(real, key_headers=key_headers)
             after = change(text)
             before = tomllib.loads(text)
             wanted = before | {SECTION: meant(before.get(SECTION, {}))}
             if not _says(after, wanted):
                 message = f"{path} cannot be changed by a program; edit [{SECTION}] in it"
                 raise ConfigError(ErrorCode.CONFIG_INVALID, message)
-            parse_config(after, path=path)
+            parse_config(after, path=path, key_headers=key_headers)
             replace_file(real, after.encode())
     except OSError as error:
         message = f"{path} could not be changed: {error.strerror}"
