@@ -1,6 +1,7 @@
-"""The recall tool: a model searches what was said in other sessions of the same owner and project.
+"""The tools `recall` and `load_skill`, which options of an agent add.
 
-A module of its own because a tool is looked for under its name.
+A module of its own because `assembly` loads it late, and the import contract of the rooms keeps
+tools out of that.
 """
 
 import datetime
@@ -10,6 +11,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from holdfast.blocks.tool_registry.tool import AnyTool, tool
+from holdfast.ports.context_source import ContextSource
 from holdfast.ports.session_store import SearchHit, SessionRecord, Store
 from holdfast.ports.tools import ToolContext
 
@@ -17,7 +19,7 @@ _MOST_HITS = 20
 
 
 def recall_tool(store: Callable[[], Store], *, owner: str, project: str) -> AnyTool:
-    """Make the tool; it sees the sessions of one owner and project, and never the one it runs in.
+    """Make `recall`; it sees the sessions of one owner and project, and never the one it runs in.
 
     What it finds was said earlier. It is quoted, and the model is told that it is no instruction.
     """
@@ -55,3 +57,23 @@ def _quoted(record: SessionRecord, hit: SearchHit) -> str:
     day = datetime.datetime.fromtimestamp(record.updated / 1000, tz=datetime.UTC).date()
     name = record.title or record.name or record.id
     return f"[{name}, {day.isoformat()}] {hit.snippet}"
+
+
+def load_skill_tool(source: ContextSource) -> AnyTool:
+    """Make `load_skill`; it returns text, and runs nothing."""
+
+    @tool(effect="read", idempotent=True)
+    async def load_skill(name: Annotated[str, Meta(min_length=1, max_length=64)]) -> str:
+        """Read the instructions of a skill.
+
+        Args:
+            name: The name of the skill, as it is listed.
+
+        """
+        text = await source.load_skill(name)
+        if text is None:
+            known = ", ".join(skill.name for skill in (await source.find()).skills)
+            raise ValueError(f"there is no skill {name!r}; there are: {known or 'none'}")
+        return text
+
+    return load_skill
