@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 
 from holdfast import AgentError, AgentSession
+from holdfast.administration import OwnedTasks
 from holdfast.administration.pool import SessionPool
 from holdfast.administration.unowned import HeldQueries, HeldQuery, JoinedQueries
 from holdfast.administration.worker import (
@@ -27,10 +28,10 @@ from holdfast.vocabulary.ids import SessionId
 class _Carried:
     """A query that is being carried on."""
 
-    def __init__(self, session: AgentSession) -> None:
+    def __init__(self, session: AgentSession, tasks: OwnedTasks) -> None:
         self.begun = asyncio.Event()
         """Set when it runs, or has failed."""
-        self.task = asyncio.get_running_loop().create_task(self._run(session))
+        self.task = tasks.start(self._run(session), name="holdfast-carry-on")
 
     async def _run(self, session: AgentSession) -> None:
         try:
@@ -41,7 +42,7 @@ class _Carried:
             self.begun.set()
 
 
-class Resuming:
+class CutOffQueries:
     """Carries on what was cut off. Owns the worker that looks for it, and the tasks that wait."""
 
     def __init__(
@@ -55,7 +56,7 @@ class Resuming:
         self._settings = settings
         self._carried: dict[AgentSession, _Carried] = {}
         self._left_alone: weakref.WeakSet[AgentSession] = weakref.WeakSet()
-        self._discarding: set[asyncio.Task[bool]] = set()
+        self._tasks = OwnedTasks()
         self._worker: SessionWorker | None = None
 
     def start(self, stores: Callable[[], Iterable[SharedStore]]) -> None:
@@ -82,10 +83,7 @@ class Resuming:
 
     async def close(self) -> None:
         """End what still waits for a query, after the sessions were closed."""
-        tasks = [*(carried.task for carried in self._carried.values()), *self._discarding]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel(within=None)
 
     def carry_on(self, session: AgentSession) -> "asyncio.Task[None]":
         """Carry on the query that was cut off or rests, without waiting for it."""
@@ -113,7 +111,7 @@ class Resuming:
     def _carry_on(self, session: AgentSession) -> _Carried:
         carried = self._carried.get(session)
         if carried is None:
-            carried = self._carried[session] = _Carried(session)
+            carried = self._carried[session] = _Carried(session, self._tasks)
             carried.task.add_done_callback(lambda task: self._forget(session, task))
         return carried
 
@@ -134,9 +132,7 @@ class Resuming:
         for (owner, session_id), session in list(self._sessions.items()):
             if session.taken_over:
                 closing = self._pool.discard(session_id, owner=owner)
-                task = asyncio.get_running_loop().create_task(closing)
-                self._discarding.add(task)
-                task.add_done_callback(self._discarding.discard)
+                self._tasks.start(closing, name="holdfast-discard")
             elif self._resumes(session):
                 head = session.snapshot().head
                 found.append(HeldQuery(session_id=SessionId(session_id), owner=owner, head=head))

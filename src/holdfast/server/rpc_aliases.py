@@ -1,20 +1,29 @@
-"""Source names: methods by which other programs resume and keep chat sessions, over operations.
+"""Aliases: methods by which other programs resume and keep chat sessions, over operations.
 
 `ai/session/resume` and `chat/session/…` have fields of their own. They are translated here; all
 work is done by the operations of the same meaning.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
 from holdfast import SessionDescription
+from holdfast.administration.descriptions import SessionChanges
+from holdfast.agent.agent_options import SettingsOptions
+from holdfast.server.decoding import described
 from holdfast.server.problems import ProblemError
 from holdfast.server.resume_routes import Resumed
 from holdfast.server.session_routes import Name, SystemPrompt, Text
 from holdfast.server.sessions import OwnerSessions
+from holdfast.vocabulary.option_declarations import options_of
 
+_SETTINGS = options_of(SettingsOptions)
+_CHANGES = options_of(SessionChanges)
+_ID = "The id of the session."
+_PROVIDER = "The provider of the model; without one, that of the session."
+_MODEL = _SETTINGS["model"].brief("Without one, that of the session.")
 _IN_METADATA = ("status", "error_message", "workflow_id")
 
 
@@ -22,7 +31,7 @@ class _Named(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     """What parameters share: names in camel case, unknown ones refused."""
 
 
-class SourceCall(msgspec.Struct, frozen=True, kw_only=True):
+class AliasCall(msgspec.Struct, frozen=True, kw_only=True):
     """What a method works with."""
 
     invoke: Callable[..., Awaitable[Any]]
@@ -33,12 +42,12 @@ class SourceCall(msgspec.Struct, frozen=True, kw_only=True):
 class ResumeParams(_Named, frozen=True, kw_only=True):
     """Which session to resume, and with which model."""
 
-    chat_session_id: str
-    provider: Text | None = None
-    model: Text | None = None
+    chat_session_id: Annotated[str, described(_ID)]
+    provider: Annotated[Text | None, described(_PROVIDER)] = None
+    model: Annotated[Text | None, described(_MODEL)] = None
 
 
-class SourceResumed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ResumedByAlias(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A session that is open again; what was loaded is absent where an agent keeps its own."""
 
     ai_session_id: str
@@ -56,33 +65,44 @@ class SourceResumed(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class ChatFields(_Named, frozen=True, kw_only=True):
     """What can be set of a chat session; what is absent stays, null clears."""
 
-    title: Name | msgspec.UnsetType | None = msgspec.UNSET
-    provider: Text | msgspec.UnsetType | None = msgspec.UNSET
-    model: Text | msgspec.UnsetType | None = msgspec.UNSET
-    system_prompt: SystemPrompt | msgspec.UnsetType | None = msgspec.UNSET
-    cli_session_id: Name | msgspec.UnsetType | None = msgspec.UNSET
-    status: Name | msgspec.UnsetType | None = msgspec.UNSET
-    error_message: str | msgspec.UnsetType | None = msgspec.UNSET
-    workflow_id: Name | msgspec.UnsetType | None = msgspec.UNSET
+    title: Annotated[Name | msgspec.UnsetType | None, described(_CHANGES["title"].brief())] = (
+        msgspec.UNSET
+    )
+    provider: Annotated[Text | msgspec.UnsetType | None, described(_PROVIDER)] = msgspec.UNSET
+    model: Annotated[Text | msgspec.UnsetType | None, described(_MODEL)] = msgspec.UNSET
+    system_prompt: Annotated[
+        SystemPrompt | msgspec.UnsetType | None, described(_SETTINGS["system_prompt"].brief())
+    ] = msgspec.UNSET
+    cli_session_id: Annotated[
+        Name | msgspec.UnsetType | None, described(_CHANGES["native_session_id"])
+    ] = msgspec.UNSET
+    status: Annotated[Name | msgspec.UnsetType | None, described(_CHANGES["status"])] = (
+        msgspec.UNSET
+    )
+    error_message: Annotated[
+        str | msgspec.UnsetType | None, described(_CHANGES["error_message"])
+    ] = msgspec.UNSET
+    workflow_id: Annotated[Name | msgspec.UnsetType | None, described(_CHANGES["workflow_id"])] = (
+        msgspec.UNSET
+    )
 
 
 class CreateParams(ChatFields, frozen=True, kw_only=True):
     """A chat session to make."""
 
-    id: str | None = None
-    """A UUID of the client's choice."""
+    id: Annotated[str | None, described("A UUID of the client's choice.")] = None
 
 
 class GetParams(_Named, frozen=True, kw_only=True):
     """Which chat session to return."""
 
-    id: str
+    id: Annotated[str, described(_ID)]
 
 
 class UpdateParams(ChatFields, frozen=True, kw_only=True):
     """Which chat session to change, and how."""
 
-    id: str
+    id: Annotated[str, described(_ID)]
 
 
 class ChatSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -103,14 +123,14 @@ class ChatSession(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     updated_at: int
 
 
-async def resume(call: SourceCall, params: ResumeParams) -> SourceResumed:
+async def resume(call: AliasCall, params: ResumeParams) -> ResumedByAlias:
     """Open a session again; starts nothing."""
     found = await call.invoke("session/get", session_id=params.chat_session_id)
     model = _model(found, params.provider, params.model)
     resumed: Resumed = await call.invoke(
         "session/resume", session_id=found.id, carry_on=False, **({"model": model} if model else {})
     )
-    told = SourceResumed(
+    told = ResumedByAlias(
         ai_session_id=resumed.session_id,
         provider=resumed.provider,
         model=resumed.model,
@@ -129,25 +149,25 @@ async def resume(call: SourceCall, params: ResumeParams) -> SourceResumed:
     )
 
 
-async def create(call: SourceCall, params: CreateParams) -> ChatSession:
+async def create(call: AliasCall, params: CreateParams) -> ChatSession:
     """Make a session."""
     given = {} if params.id is None else {"id": params.id}
     made: SessionDescription = await call.invoke("session/create", **given)
     return await _changed(call, made, params)
 
 
-async def get(call: SourceCall, params: GetParams) -> ChatSession:
+async def get(call: AliasCall, params: GetParams) -> ChatSession:
     """Return a session."""
     return await _described(call, await call.invoke("session/get", session_id=params.id))
 
 
-async def update(call: SourceCall, params: UpdateParams) -> ChatSession:
+async def update(call: AliasCall, params: UpdateParams) -> ChatSession:
     """Change a session; what is absent stays."""
     found = await call.invoke("session/get", session_id=params.id)
     return await _changed(call, found, params)
 
 
-async def _changed(call: SourceCall, found: SessionDescription, params: ChatFields) -> ChatSession:
+async def _changed(call: AliasCall, found: SessionDescription, params: ChatFields) -> ChatSession:
     def given(*names: str) -> dict[str, Any]:
         return {
             name: value for name in names if (value := getattr(params, name)) is not msgspec.UNSET
@@ -165,7 +185,7 @@ async def _changed(call: SourceCall, found: SessionDescription, params: ChatFiel
     return await _described(call, found)
 
 
-async def _described(call: SourceCall, found: SessionDescription) -> ChatSession:
+async def _described(call: AliasCall, found: SessionDescription) -> ChatSession:
     fold, _ = await call.sessions.agent.sessions.folded(found.id)
     provider, _, model = found.model.partition("/")
     return ChatSession(
@@ -199,8 +219,8 @@ def _model(found: SessionDescription, provider: str | None, model: str | None) -
     return f"{provider}/{model.removeprefix(provider + '/')}"
 
 
-SourceMethod: TypeAlias = Callable[[SourceCall, Any], Awaitable[object]]
-SOURCE_METHODS: dict[str, tuple[type[msgspec.Struct], SourceMethod]] = {
+AliasMethod: TypeAlias = Callable[[AliasCall, Any], Awaitable[object]]
+ALIASES: dict[str, tuple[type[msgspec.Struct], AliasMethod]] = {
     "ai/session/resume": (ResumeParams, resume),
     "chat/session/create": (CreateParams, create),
     "chat/session/get": (GetParams, get),
